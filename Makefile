@@ -1,0 +1,57 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv by the first target that needs it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint type bench build schema constraints clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Build .venv with every extra, versions from constraints.txt
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,robot,dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## Train, export, judge and replay a small policy
+	$(BIN)/physai demo
+
+test: $(INSTALLED) ## Run every test
+	$(BIN)/python -m pytest
+
+test-fast: $(INSTALLED) ## Run the tests that take less than ten seconds
+	$(BIN)/python -m pytest -m 'not slow'
+
+lint: $(INSTALLED) ## Check style and import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: $(INSTALLED) ## Check types
+	$(BIN)/pyright
+
+bench: $(INSTALLED) ## Measure throughput beside other libraries
+	$(BIN)/physai bench
+
+build: $(INSTALLED) ## Build sdist and wheel into dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+schema: $(INSTALLED) ## Write docs/contract.schema.json
+	$(BIN)/physai contract schema > docs/contract.schema.json.new
+	mv docs/contract.schema.json.new docs/contract.schema.json
+
+constraints: $(INSTALLED) ## Write constraints.txt from what .venv has
+	$(BIN)/python .ci/constraints.py > constraints.txt.new
+	mv constraints.txt.new constraints.txt
+	@touch $(INSTALLED)
+
+clean: ## Remove build results and caches; .venv and runs/ stay
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,208 @@
+"""`physai contract`: show one, compare two, print the schema."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled, table
+
+if TYPE_CHECKING:
+    from physai.sdk.contract import ObservationTerm, PolicyContract
+
+_FILE_HELP = "a contract.json, a folder that holds one (a run), or an .onnx file that carries one"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="print a contract", description="Print a contract.")
+    show.add_argument("file", metavar="FILE", help=_FILE_HELP)
+    compare = actions.add_parser(
+        "diff",
+        help="name every term in which two contracts differ",
+        description="Name every term in which two contracts differ. Exit code 0: none; 1: some.",
+    )
+    compare.add_argument("left", metavar="LEFT", help=_FILE_HELP)
+    compare.add_argument("right", metavar="RIGHT", help=_FILE_HELP)
+    for action in (show, compare):
+        action.add_argument("--json", action="store_true", help="print JSON")
+    actions.add_parser("schema", help="print the JSON Schema", description="Print the JSON Schema of contract files.")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "schema":
+        from physai.sdk.contract_schema import schema_text
+
+        sys.stdout.write(schema_text())
+        return 0
+    if arguments.action == "diff":
+        return _diff(arguments.left, arguments.right, as_json=arguments.json)
+    return _show(arguments.file, as_json=arguments.json)
+
+
+def _show(file: str, *, as_json: bool) -> int:
+    from physai.sdk.contract_io import load_contract
+
+    contract = load_contract(file)
+    if as_json:
+        slices = {name: [part.start, part.stop] for name, part in contract.observation_slices.items()}
+        record = {
+            "fingerprint": contract.fingerprint,
+            "observation_size": contract.observation_size,
+            "observation_slices": slices,
+            "contract": contract.model_dump(mode="json"),
+        }
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_sections(contract)))
+    return 0
+
+
+def _diff(left: str, right: str, *, as_json: bool) -> int:
+    from dataclasses import asdict
+
+    from physai.sdk.contract_diff import diff, format_diff
+    from physai.sdk.contract_io import load_contract
+
+    a, b = load_contract(left), load_contract(right)
+    differences = diff(a, b)
+    if as_json:
+        record = {
+            "same": not differences,
+            "left": {"file": left, "fingerprint": a.fingerprint},
+            "right": {"file": right, "fingerprint": b.fingerprint},
+            "differences": [asdict(difference) for difference in differences],
+        }
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+    elif differences:
+        print(printable(f"{left} ({a.fingerprint[:12]}) and {right} ({b.fingerprint[:12]}) differ:"))
+        print(printable(format_diff(differences, left=left, right=right)))
+    else:
+        print(f"same contract, fingerprint {a.fingerprint}")
+    return 1 if differences else 0
+
+
+def _sections(contract: PolicyContract) -> list[str]:
+    timing, robot = contract.timing, contract.robot
+    return [
+        f"task         {contract.task}",
+        f"robot        {robot.name}, {robot.base} base",
+        f"fingerprint  {contract.fingerprint}",
+        f"format       {contract.format_version}",
+        *_section(f"joints ({len(robot.joints)})", _joints(contract)),
+        *_section(f"sensors ({len(robot.sensors)})", _sensors(contract)),
+        *_section(f"commands ({len(contract.command.fields)})", _commands(contract)),
+        *_section(f"observation ({contract.observation_size})", _observation(contract)),
+        *_section(f"action ({contract.action.size})", _action(contract)),
+        *_section(
+            "timing",
+            f"  control period {_number(timing.control_dt)} s ({1.0 / timing.control_dt:.6g} Hz) = "
+            f"{timing.decimation} physics steps of {_number(timing.physics_dt)} s\n"
+            f"  deadline {_number(timing.deadline_s)} s, "
+            f"observations at most {_number(timing.max_observation_age_s)} s old",
+        ),
+        *_section("safety", _safety(contract)),
+    ]
+
+
+def _section(title: str, body: str) -> list[str]:
+    return ["", styled(title, "bold", sys.stdout), body or "  none"]
+
+
+def _joints(contract: PolicyContract) -> str:
+    rows = [
+        (
+            str(index),
+            joint.name,
+            joint.kind,
+            _range(joint.position_lower, joint.position_upper),
+            _number(joint.velocity_limit),
+            _number(joint.effort_limit),
+            _number(joint.stiffness),
+            _number(joint.damping),
+            _number(joint.default_pos),
+        )
+        for index, joint in enumerate(contract.robot.joints)
+    ]
+    return table(("#", "name", "kind", "position", "velocity", "effort", "kp", "kd", "default"), rows)
+
+
+def _sensors(contract: PolicyContract) -> str:
+    rows = [(s.name, str(s.size), s.unit or "-", s.frame or "-") for s in contract.robot.sensors]
+    return table(("name", "size", "unit", "frame"), rows)
+
+
+def _commands(contract: PolicyContract) -> str:
+    rows = [
+        (f.name, str(f.size), f.unit or "-", f.frame or "-", _vector(f.lower), _vector(f.upper))
+        for f in contract.command.fields
+    ]
+    return table(("name", "size", "unit", "frame", "lower", "upper"), rows)
+
+
+def _observation(contract: PolicyContract) -> str:
+    slices = contract.observation_slices
+    rows = [
+        (
+            f"{slices[term.name].start}:{slices[term.name].stop}",
+            term.name,
+            _origin(term),
+            _number(term.scale),
+            _number(term.offset),
+            _number(term.clip),
+            str(term.history),
+        )
+        for term in contract.observation.terms
+    ]
+    return table(("range", "name", "of", "scale", "offset", "clip", "history"), rows)
+
+
+def _origin(term: ObservationTerm) -> str:
+    words = [term.kind, term.source or "", f"along {term.chain}" if term.chain else ""]
+    if term.joints is not None:
+        words.append(f"of {', '.join(term.joints)}")
+    return " ".join(word for word in words if word)
+
+
+def _action(contract: PolicyContract) -> str:
+    rows: list[tuple[str, ...]] = []
+    for term in contract.action.terms:
+        for joint, scale, offset, lower, upper in zip(
+            term.joints, term.scale, term.offset, term.lower, term.upper, strict=True
+        ):
+            zero = "-" if term.kind.endswith("_incremental") else _number(offset)
+            rows.append((str(len(rows)), joint, term.kind, _number(scale), zero, _range(lower, upper)))
+    return table(("#", "joint", "kind", "scale", "offset", "range"), rows)
+
+
+def _safety(contract: PolicyContract) -> str:
+    safety = contract.safety
+    rows = [
+        (j.joint, _range(j.position_lower, j.position_upper), _number(j.velocity_limit), _number(j.effort_limit))
+        for j in safety.joints
+    ]
+    return (
+        table(("joint", "position", "velocity", "effort"), rows)
+        + f"\n  last command repeated at most {safety.max_reused_commands} periods"
+        + f"\n  quantised and float commands differ by at most {_number(safety.parity_tolerance)}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def _range(lower: float | None, upper: float | None) -> str:
+    return "-" if lower is None and upper is None else f"[{_number(lower)}, {_number(upper)}]"
+
+
+def _vector(values: tuple[float, ...]) -> str:
+    return "[" + ", ".join(map(_number, values)) + "]"
+
+
+command = Command(
+    summary="show a policy contract, compare two, print the schema", add_arguments=_add_arguments, run=_run
+)

@@ -1,0 +1,168 @@
+"""`physai doctor`: what this machine has of what physai needs."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import table
+
+_DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9._-]+)['\"]")
+"""The parts of a requirement in a wheel's metadata: the distribution it names, the extra it belongs to."""
+
+_RENDERERS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8", "glfw": "libGL.so.1"}
+"""MuJoCo's rendering back ends (environment variable MUJOCO_GL) and the shared library each needs. glfw needs a
+display, too."""
+
+_COMMAND_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `physai doctor` found."""
+
+    physai: str
+    """Version of physai-sdk."""
+    python: str
+    executable: str
+    platform: str
+    cpus: int
+    """Processors this process may use."""
+    memory_bytes: int
+    disk_free_bytes: int
+    """Free space where the command runs."""
+    gpus: list[str]
+    """Name, driver and memory of each NVIDIA GPU."""
+    renderers: dict[str, str]
+    """`ok` or what is missing, by back end."""
+    extras: dict[str, dict[str, str | None]]
+    """Installed version of each requirement, by extra; None where it is missing. The key of the base is empty."""
+    problems: list[str]
+    """What keeps physai from working, and the way out."""
+
+
+def inspect() -> Report:
+    """Looks at the machine; starts `nvidia-smi` where there is one, and imports nothing heavy."""
+    extras = _extras(metadata.requires("physai-sdk") or [])
+    return Report(
+        physai=metadata.version("physai-sdk"),
+        python=platform.python_version(),
+        executable=sys.executable,
+        platform=platform.platform(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        disk_free_bytes=shutil.disk_usage(".").free,
+        gpus=_gpus(),
+        renderers=_renderers(),
+        extras=extras,
+        problems=_problems(extras),
+    )
+
+
+def _problems(extras: dict[str, dict[str, str | None]]) -> list[str]:
+    problems = [f"{name} is not installed: pip install physai-sdk" for name, v in extras.get("", {}).items() if not v]
+    foreign = _version("physai")
+    if foreign is not None or Path(str(getattr(sys.modules["physai"], "__file__", None))).name == "__init__.py":
+        problems.append(
+            f"the distribution physai {foreign or '(version unknown)'} is another project and takes the name of our "
+            "packages: pip uninstall physai, then pip install --force-reinstall --no-deps physai-sdk"
+        )
+    return problems
+
+
+def _extras(requirements: list[str]) -> dict[str, dict[str, str | None]]:
+    extras: dict[str, dict[str, str | None]] = {}
+    for requirement in requirements:
+        name, extra = _DISTRIBUTION.match(requirement), _EXTRA.search(requirement)
+        if name and name[0] != "physai-sdk":
+            extras.setdefault(extra[1] if extra else "", {})[name[0]] = _version(name[0])
+    return extras
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _gpus() -> list[str]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        result = subprocess.run(query, capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in result.stdout.splitlines() if line.strip()]
+
+
+def _renderers() -> dict[str, str]:
+    return {name: _renderer(name, library) for name, library in _RENDERERS.items()}
+
+
+def _renderer(name: str, library: str) -> str:
+    package = "glfw" if name == "glfw" else "OpenGL"
+    if util.find_spec(package) is None:
+        return f"Python package {package} is missing: pip install 'physai-sdk[sim]'"
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return f"{library} is missing"
+    if name == "glfw" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return "no display"
+    return "ok"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    report = inspect()
+    print(json.dumps(asdict(report), indent=2) if arguments.json else _text(report))
+    return 1 if report.problems else 0
+
+
+def _text(report: Report) -> str:
+    rows = [
+        ("physai-sdk", report.physai),
+        ("python", f"{report.python} ({report.executable})"),
+        ("platform", report.platform),
+        ("processors", str(report.cpus)),
+        ("memory", f"{report.memory_bytes / 2**30:.1f} GiB"),
+        ("free disk", f"{report.disk_free_bytes / 2**30:.1f} GiB"),
+        *((("GPU", gpu) for gpu in report.gpus) if report.gpus else [("GPU", "none found")]),
+        *((f"rendering {name}", state) for name, state in report.renderers.items()),
+    ]
+    needed_by: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
+    for extra, versions in report.extras.items():
+        for name, has in versions.items():
+            needed_by.setdefault(name, []).append(extra or "always")
+            found[name] = has or "missing"
+    packages = [(name, found[name], ", ".join(extras)) for name, extras in needed_by.items()]
+    lines = [table(("what", "found"), rows, indent=""), ""]
+    lines.append(table(("package", "version", "needed by the extras"), packages, indent=""))
+    lines += ["", *(report.problems or ["no problem found"])]
+    return "\n".join(lines)
+
+
+command = Command(
+    summary="what this machine has of what physai needs (Python, GPU, rendering, extras)",
+    add_arguments=_add_arguments,
+    run=_run,
+)

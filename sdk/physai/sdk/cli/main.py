@@ -1,0 +1,118 @@
+"""The `physai` command: finds its verbs in the entry-point group `physai.commands` and runs one.
+
+Exit codes: the verb's own; 2 for bad input, with one line on stderr; 130 when interrupted; 141 when whoever read
+the output has left. A traceback is a bug.
+"""
+
+import os
+import sys
+from importlib.metadata import EntryPoint, entry_points, version
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.parser import Parser
+from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
+
+DISTRIBUTION = "physai-sdk"
+
+_EXTRAS = {"physai.train": "train", "physai.sim": "sim", "physai.deploy_jetson": "robot", "physai.ros": "ros"}
+"""The extra that each package's dependencies come with."""
+
+_ABOUT = "Carries a robot policy from training, through a digital twin, onto the robot."
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs `physai` with the arguments (those of the process if None) and returns its exit code."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        # A unit like N·m must not end a run on a terminal that cannot show it.
+        reconfigure(errors="backslashreplace")
+    try:
+        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except PhysaiError as error:
+        print(styled("physai: error:", "red", sys.stderr), printable(str(error)), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except SystemExit as request:
+        return request.code if isinstance(request.code, int) else 0
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if arguments[0].startswith("-"):
+        parser = Parser(prog="physai", add_help=False)
+        parser.add_argument("-h", "--help", action="store_true")
+        parser.add_argument("--version", action="version", version=f"physai {version(DISTRIBUTION)}")
+        parser.parse(arguments[:1])
+    return _run(arguments[0], arguments[1:])
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    verbs = _verbs()
+    if name not in verbs:
+        raise unknown_name("verb", name, verbs)
+    entry = verbs[name]
+    command = _load(entry)
+    parser = Parser(prog=f"physai {name}", description=command.summary)
+    try:
+        command.add_arguments(parser)
+        return command.run(parser.parse(arguments))
+    except ModuleNotFoundError as error:
+        missing = _missing_extra(entry, error)
+        if missing is None:
+            raise
+        raise missing from error
+
+
+def _verbs() -> dict[str, EntryPoint]:
+    """Every verb that an installed package contributes, by name."""
+    return {entry.name: entry for entry in sorted(entry_points(group="physai.commands"), key=lambda e: e.name)}
+
+
+def _load(entry: EntryPoint) -> Command:
+    """The verb behind an entry point.
+
+    Raises:
+        PhysaiError: its module cannot be imported, whatever the reason, or holds no Command.
+    """
+    try:
+        command = entry.load()
+    except Exception as error:
+        missing = _missing_extra(entry, error)
+        raise missing or PhysaiError(f"{entry.name} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(command, Command):
+        raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is {type(command).__name__}, not Command")
+    return command
+
+
+def _missing_extra(entry: EntryPoint, error: Exception) -> MissingExtraError | None:
+    """The error that names the extra to install; None if the cause is another."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.split(".")[0] == "physai":
+        return None
+    extra = next((e for package, e in _EXTRAS.items() if entry.module.startswith(f"{package}.")), None)
+    remedy = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"install what provides {error.name}"
+    return MissingExtraError(f"{entry.name} needs {error.name}, which is not installed: {remedy}")
+
+
+def _help() -> str:
+    rows: list[tuple[str, str]] = []
+    for name, entry in _verbs().items():
+        try:
+            rows.append((name, _load(entry).summary))
+        except PhysaiError as error:
+            rows.append((name, f"unavailable: {error}".splitlines()[0]))
+    verbs = table(("verb", "what it does"), rows)
+    return (
+        f"usage: physai VERB [OPTIONS]\n\n{_ABOUT}\n\n{printable(verbs)}\n\n"
+        "  -h, --help  show this; `physai VERB --help` explains a verb\n"
+        "  --version   show the version"
+    )

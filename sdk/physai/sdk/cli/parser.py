@@ -1,0 +1,57 @@
+"""An argument parser that says what was meant and leaves the exit to `main`."""
+
+import argparse
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, cast
+
+from physai.sdk.errors import PhysaiError, unknown_name
+
+
+class Parser(argparse.ArgumentParser):
+    """ArgumentParser with did-you-mean for options and choices, without abbreviations.
+
+    Bad arguments raise PhysaiError instead of ending the process.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def parse(self, arguments: list[str]) -> argparse.Namespace:
+        """The parsed arguments.
+
+        Raises:
+            PhysaiError: an argument is unknown, missing or malformed.
+        """
+        parsed, unknown = self.parse_known_args(arguments)
+        if unknown:
+            self.error(self._unknown_arguments(unknown))
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """Raises PhysaiError with the message and where to look."""
+        raise PhysaiError(f"{message} (see `{self.prog} --help`)")
+
+    def _unknown_arguments(self, unknown: list[str]) -> str:
+        option = next((word.split("=")[0] for word in unknown if word.startswith("-")), None)
+        if option is None:
+            return f"unexpected argument {unknown[0]!r}"
+        close = difflib.get_close_matches(option, self._all_options(), n=3, cutoff=0.5)
+        return f"no option {option}" + (f"; did you mean {' or '.join(close)}?" if close else "")
+
+    def _all_options(self) -> Iterable[str]:
+        """Long options of this parser and of its subcommands."""
+        options = {option for option in self._option_string_actions if option.startswith("--")}
+        for action in self._actions:
+            choices: object = action.choices
+            if isinstance(choices, Mapping):
+                parsers = cast("Mapping[str, object]", choices).values()
+                options.update(*(parser._all_options() for parser in parsers if isinstance(parser, Parser)))
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            kind = action.metavar if isinstance(action.metavar, str) else action.dest
+            message = str(unknown_name(kind.lower(), str(value), (str(choice) for choice in action.choices)))
+            raise argparse.ArgumentError(None, message)

@@ -1,0 +1,175 @@
+"""Cross-checks of a contract: what each part says must fit what the other parts say.
+
+Each check yields one line per problem, `path: message`, so that a reader sees all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from physai.sdk.errors import unknown_name
+from physai.sdk.robot import JOINT_SENSORS, JointSpec
+
+if TYPE_CHECKING:
+    from physai.sdk.contract import ActionTerm, JointEnvelope, ObservationTerm, PolicyContract
+
+MAX_OBSERVATION_SIZE = 100_000
+"""More numbers per control period than any policy this format is meant for reads (a 256 x 256 image is 65 536)."""
+
+MAX_REUSE_S = 2.0
+"""Longest time a robot may repeat its last command for want of a new one [s]."""
+
+MAX_AGE_PERIODS = 100
+"""Greatest age of a sensor sample, in control periods."""
+
+POSE_SIZE = 7
+"""Elements of a pose: position, then orientation wxyz."""
+
+
+def contract_problems(contract: PolicyContract) -> Iterator[str]:
+    """Every way in which the parts of the contract disagree, one line each."""
+    yield from _name_problems(contract)
+    sound = True
+    for term in contract.observation.terms:
+        for problem in _observation_problems(term, contract):
+            sound = False
+            yield f"observation.terms[{term.name}].{problem}"
+    if sound and not contract.observation_size <= MAX_OBSERVATION_SIZE:
+        yield f"observation: {contract.observation_size} elements, at most {MAX_OBSERVATION_SIZE} are allowed"
+    for action in contract.action.terms:
+        yield from (f"action.terms[{action.target_name}].{p}" for p in _action_problems(action, contract))
+    yield from _safety_problems(contract)
+    yield from _timing_problems(contract)
+
+
+def _name_problems(contract: PolicyContract) -> Iterator[str]:
+    sensors = {s.name for s in contract.robot.sensors}
+    for field in contract.command.fields:
+        if field.name in sensors:
+            yield f"command.fields[{field.name}].name: a sensor has this name too; inputs of the graph need their own"
+
+
+def _observation_problems(term: ObservationTerm, contract: PolicyContract) -> Iterator[str]:
+    if term.kind in ("sensor", "command", "pose_error"):
+        if term.source is None:
+            yield f"source: a term of kind {term.kind} needs one"
+        else:
+            yield from _source_problems(term, term.source, contract)
+    elif term.source is not None:
+        yield f"source: a term of kind {term.kind} has none, got {term.source!r}"
+    reads_target = term.kind == "last_target" and any(t.kind.startswith("joint_pos") for t in contract.action.terms)
+    if term.kind in ("joint_pos_rel", "sin_cos", "pose_error") or reads_target:
+        yield from _missing_sensor(term.kind, "joint_pos", contract)
+    if term.kind == "projected_gravity":
+        yield from _missing_sensor(term.kind, "imu_quat", contract)
+    yield from _chain_problems(term, contract)
+    yield from _joint_problems(term, contract)
+
+
+def _source_problems(term: ObservationTerm, source: str, contract: PolicyContract) -> Iterator[str]:
+    kind = "sensor" if term.kind == "sensor" else "command"
+    fields = contract.robot.sensors if kind == "sensor" else contract.command.fields
+    sizes = {field.name: field.size for field in fields}
+    if source not in sizes:
+        yield f"source: {unknown_name(kind, source, sizes)}"
+    elif term.kind == "pose_error" and sizes[source] != POSE_SIZE:
+        yield f"source: command {source!r} has size {sizes[source]}, a pose has {POSE_SIZE} (position, quaternion wxyz)"
+
+
+def _missing_sensor(kind: str, sensor: str, contract: PolicyContract) -> Iterator[str]:
+    names = [s.name for s in contract.robot.sensors]
+    if sensor not in names:
+        yield f"kind: {kind} needs the sensor {sensor!r}, robot {contract.robot.name} has {', '.join(names)}"
+
+
+def _chain_problems(term: ObservationTerm, contract: PolicyContract) -> Iterator[str]:
+    if term.kind == "pose_error":
+        names = [chain.name for chain in contract.robot.chains]
+        if term.chain is None:
+            yield f"chain: a pose_error needs one, robot {contract.robot.name} has {', '.join(names) or 'none'}"
+        elif term.chain not in names:
+            yield f"chain: {unknown_name('chain', term.chain, names)}"
+    elif term.chain is not None:
+        yield f"chain: a term of kind {term.kind} has none, got {term.chain!r}"
+
+
+def _joint_problems(term: ObservationTerm, contract: PolicyContract) -> Iterator[str]:
+    kinds = {joint.name: joint.kind for joint in contract.robot.joints}
+    of_joints = term.kind in ("joint_pos_rel", "sin_cos") or (term.kind == "sensor" and term.source in JOINT_SENSORS)
+    if term.joints is not None and not of_joints:
+        yield f"joints: {term.source or term.kind} is not a vector of joints, got {list(term.joints)}"
+        return
+    for name in term.joints or kinds:
+        if name not in kinds:
+            yield f"joints: {unknown_name('joint', name, kinds)}"
+        elif term.kind == "sin_cos" and kinds[name] == "prismatic":
+            yield f"joints: {name} is prismatic [m], sin_cos needs an angle; name the joints that turn"
+
+
+def _action_problems(term: ActionTerm, contract: PolicyContract) -> Iterator[str]:
+    joints = {joint.name: joint for joint in contract.robot.joints}
+    absolute = not term.kind.endswith("_incremental")
+    if term.kind == "joint_pos_incremental":
+        yield from _missing_sensor(term.kind, "joint_pos", contract)
+    for name, lower, upper, offset in zip(term.joints, term.lower, term.upper, term.offset, strict=True):
+        joint = joints.get(name)
+        if joint is None:
+            yield f"joints: {unknown_name('joint', name, joints)}"
+            continue
+        if joint.effort_limit == 0.0:
+            yield f"joints: {name} has no actuator (effort_limit 0)"
+        least, greatest = _command_range(term, joint)
+        if least is not None and not least <= lower:
+            yield f"lower[{name}]: {lower} is below the robot's {least}"
+        if greatest is not None and not upper <= greatest:
+            yield f"upper[{name}]: {upper} is above the robot's {greatest}"
+        if absolute and not lower <= offset <= upper:
+            yield f"offset[{name}]: {offset} lies outside [{lower}, {upper}]"
+
+
+def _command_range(term: ActionTerm, joint: JointSpec) -> tuple[float | None, float | None]:
+    if term.kind.startswith("joint_pos"):
+        return joint.position_lower, joint.position_upper
+    return -joint.effort_limit, joint.effort_limit
+
+
+def _safety_problems(contract: PolicyContract) -> Iterator[str]:
+    names = [envelope.joint for envelope in contract.safety.joints]
+    expected = list(contract.robot.joint_names)
+    if names != expected:
+        yield f"safety.joints: {names} differ from the robot's joints {expected}"
+        return
+    for envelope, joint in zip(contract.safety.joints, contract.robot.joints, strict=True):
+        yield from (f"safety.joints[{joint.name}].{p}" for p in _envelope_problems(envelope, joint))
+
+
+def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[str]:
+    for label in ("position_lower", "position_upper", "velocity_limit", "effort_limit"):
+        sign = -1.0 if label == "position_lower" else 1.0
+        allowed: float | None = getattr(envelope, label)
+        limit: float | None = getattr(joint, label)
+        if limit is not None and (allowed is None or not sign * allowed <= sign * limit):
+            yield f"{label}: {allowed} is wider than the robot's {limit}"
+    lower, upper = envelope.position_lower, envelope.position_upper
+    if lower is not None and upper is not None and not lower <= joint.default_pos <= upper:
+        yield f"position_lower: the robot's default_pos {joint.default_pos} lies outside [{lower}, {upper}]"
+
+
+def _timing_problems(contract: PolicyContract) -> Iterator[str]:
+    timing, reused = contract.timing, contract.safety.max_reused_commands
+    if not reused * timing.control_dt <= MAX_REUSE_S:
+        yield (
+            f"safety.max_reused_commands: {reused} periods of {timing.control_dt} s repeat a stale command for "
+            f"{reused * timing.control_dt:.6g} s, at most {MAX_REUSE_S} s are allowed"
+        )
+    if not timing.max_observation_age_s <= MAX_AGE_PERIODS * timing.control_dt:
+        yield (
+            f"timing.max_observation_age_s: {timing.max_observation_age_s} s is more than {MAX_AGE_PERIODS} control "
+            f"periods of {timing.control_dt} s"
+        )
+    if not timing.max_observation_age_s >= timing.deadline_s:
+        yield (
+            f"timing.max_observation_age_s: {timing.max_observation_age_s} s is below deadline_s "
+            f"{timing.deadline_s} s: a command that meets its deadline would rest on a sample that is too old"
+        )

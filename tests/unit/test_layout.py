@@ -1,0 +1,87 @@
+"""The house: five packages under one namespace, one distribution, and what its wheel holds."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+
+from physai.sdk.cli.command import Command
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("sdk", "train", "sim", "deploy_jetson", "ros")
+DATA_SUFFIXES = {".xml", ".typed"}
+"""What may lie beside Python in a package; anything else needs a line here first."""
+
+
+def sources() -> set[str]:
+    """Files of the five packages as a wheel names them."""
+    files = {
+        path.relative_to(ROOT / package).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package / "physai").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert "physai/sdk/contract.py" in files
+    return files
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_root_holds_its_package_of_the_namespace(package: str) -> None:
+    root = ROOT / package
+    assert not (root / "physai" / "__init__.py").exists(), "physai is a PEP 420 namespace"
+    assert (root / "physai" / package / "__init__.py").is_file()
+    assert (root / "physai" / package / "py.typed").is_file()
+    # Each root is on sys.path of an editable install: Python outside physai/ would be importable by its bare name.
+    assert [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] != "physai"] == []
+    assert [path.name for path in (root / "physai").iterdir() if path.name != "__pycache__"] == [package]
+
+
+def test_packages_hold_python_and_known_data_only() -> None:
+    assert {Path(name).suffix for name in sources()} <= {".py", *DATA_SUFFIXES}
+
+
+def test_the_project_file_names_the_five() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    tool = project["tool"]
+    assert project["project"]["name"] == "physai-sdk"
+    assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{package}/physai" for package in PACKAGES]
+    assert tool["hatch"]["build"]["dev-mode-dirs"] == list(PACKAGES)
+    assert tool["pyright"]["extraPaths"] == list(PACKAGES)
+    assert tool["ruff"]["src"] == list(PACKAGES)
+    assert set(tool["importlinter"]["root_packages"]) == {f"physai.{package}" for package in PACKAGES}
+
+
+def test_the_base_needs_no_learner_and_no_simulator() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {requirement.split(">")[0] for requirement in project["dependencies"]}
+    assert names == {"numpy", "pydantic", "cryptography", "rfc8785"}
+    robot = {requirement.split(">")[0] for requirement in project["optional-dependencies"]["robot"]}
+    assert not robot & {"torch", "mujoco", "warp-lang", "fastapi"}
+
+
+def test_a_wheel_holds_every_source_and_nothing_else(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith("physai_sdk-")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+    info = {name for name in names if name.split("/")[0].endswith(".dist-info")}
+    assert set(names) - info == sources()
+    assert {name.split("/", 1)[1] for name in info} >= {"METADATA", "entry_points.txt", "licenses/LICENSE"}
+
+
+VERBS = [entry for entry in entry_points(group="physai.commands") if entry.module.startswith("physai.")]
+
+
+@pytest.mark.parametrize("entry", VERBS, ids=[entry.name for entry in VERBS])
+def test_every_verb_loads(entry: EntryPoint) -> None:
+    command = entry.load()
+    assert isinstance(command, Command)
+    assert command.summary
+    assert "\n" not in command.summary
