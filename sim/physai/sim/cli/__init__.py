@@ -1,0 +1,1 @@
+"""Verbs of the `physai` command that need the simulator."""

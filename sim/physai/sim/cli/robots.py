@@ -1,0 +1,141 @@
+"""`physai robots`: list the robot models, show one, draw it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled, table
+
+if TYPE_CHECKING:
+    from physai.sdk.robot import JointSpec
+    from physai.sim.robots import Robot
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="list the built-in robots (default)", description="List the robots.")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    show = actions.add_parser(
+        "show",
+        help="print joints, sensors and chains of a robot, or draw it",
+        description="Print joints, sensors and kinematic chains of a robot model, or draw it.",
+    )
+    show.add_argument(
+        "robot", metavar="ROBOT", help="a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file"
+    )
+    show.add_argument("--json", action="store_true", help="print JSON")
+    show.add_argument(
+        "--render",
+        metavar="PNG",
+        nargs="?",
+        const="",
+        help="draw the home pose into this file (default: the robot's name with .png, in this folder)",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "show":
+        return _show(arguments.robot, as_json=arguments.json, picture=arguments.render)
+    return _list(as_json=arguments.action == "list" and arguments.json)
+
+
+def _list(*, as_json: bool) -> int:
+    from physai.sim.robots import load_robot, robot_names
+
+    robots = [load_robot(name) for name in robot_names()]
+    if as_json:
+        print(json.dumps([_summary(robot) for robot in robots], indent=2, ensure_ascii=False))
+        return 0
+    rows = [(r.name, str(len(r.spec.joints)), r.spec.base, f"{_mass(r):.4g}", r.description) for r in robots]
+    print(table(("name", "joints", "base", "mass [kg]", "description"), rows, indent=""))
+    print("\nyours: physai robots show FILE.xml or FILE.urdf")
+    return 0
+
+
+def _show(name: str, *, as_json: bool, picture: str | None) -> int:
+    from physai.sim.robots import load_robot
+
+    robot = load_robot(name)
+    drawn = None if picture is None else picture or f"{robot.name}.png"
+    if drawn is not None:
+        from physai.sim.rendering import render_png
+        from physai.sim.robots import home_qpos
+
+        render_png(robot.model, home_qpos(robot.model), drawn)
+    if as_json:
+        record = {**_summary(robot), "picture": drawn, "spec": robot.spec.model_dump(mode="json")}
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_sections(robot)))
+        if drawn is not None:
+            print(printable(f"\ndrawn into {drawn}"))
+    return 0
+
+
+def _summary(robot: Robot) -> dict[str, str | float | int]:
+    return {
+        "name": robot.name,
+        "description": robot.description,
+        "file": str(robot.path),
+        "joints": len(robot.spec.joints),
+        "base": robot.spec.base,
+        "mass_kg": _mass(robot),
+    }
+
+
+def _mass(robot: Robot) -> float:
+    """Mass of all that moves [kg]; what is fixed to the world has none in many models."""
+    model = robot.model
+    return float(sum(model.body_mass[body] for body in range(model.nbody) if model.body_weldid[body] != 0))
+
+
+def _sections(robot: Robot) -> list[str]:
+    spec = robot.spec
+    chains = [
+        (chain.name, str(len(chain.segments)), " ".join(s.joint for s in chain.segments if s.joint is not None))
+        for chain in spec.chains
+    ]
+    sensors = [(s.name, str(s.size), s.unit or "-", s.frame or "-") for s in spec.sensors]
+    return [
+        f"robot        {robot.name}: {printable(robot.description)}",
+        f"file         {printable(str(robot.path))}",
+        f"base         {spec.base}",
+        f"moving mass  {_mass(robot):.6g} kg",
+        *_section(f"joints ({len(spec.joints)}), in rad and N·m, slides in m and N", _joints(spec.joints)),
+        *_section(f"sensors ({len(spec.sensors)})", table(("name", "size", "unit", "frame"), sensors)),
+        *_section(f"chains ({len(spec.chains)})", table(("name", "segments", "joints"), chains)),
+    ]
+
+
+def _section(title: str, body: str) -> list[str]:
+    return ["", styled(title, "bold", sys.stdout), body or "  none"]
+
+
+def _joints(joints: tuple[JointSpec, ...]) -> str:
+    rows = [
+        (
+            str(index),
+            joint.name,
+            joint.kind,
+            "-" if joint.position_lower is None else f"[{joint.position_lower:.6g}, {joint.position_upper:.6g}]",
+            "-" if joint.velocity_limit is None else f"{joint.velocity_limit:.6g}",
+            f"{joint.effort_limit:.6g}" if joint.effort_limit > 0.0 else "-",
+            f"{joint.stiffness:.6g}" if joint.stiffness > 0.0 else "-",
+            f"{joint.damping:.6g}" if joint.damping > 0.0 else "-",
+            f"{joint.default_pos:.6g}",
+        )
+        for index, joint in enumerate(joints)
+    ]
+    return table(("#", "name", "kind", "position", "velocity", "effort", "kp", "kd", "default"), rows)
+
+
+command = Command(
+    summary="list the robot models, show one, draw it",
+    add_arguments=_add_arguments,
+    run=_run,
+)
+"""The verb `robots`."""

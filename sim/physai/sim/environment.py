@@ -1,0 +1,367 @@
+"""The twin as a learner and a policy see it: joint commands in, raw sensor fields and rewards out.
+
+Observation and action terms are not here: they belong to the policy graph, which runs on the robot too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.errors import TaskError
+from physai.sim.engines.mujoco_engine import MujocoEngine
+from physai.sim.engines.protocol import Array, Engine, Snapshot
+from physai.sim.latency import ActionDelay, SensorPipeline
+from physai.sim.randomisation import ParameterDraws
+from physai.sim.randomness import Seeds, Stream, episode_seeds, uniform
+from physai.sim.tasks.task import Task, WorldView
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BrokenEpisode:
+    """A world whose state became non-finite, with what it takes to see it again."""
+
+    world: int
+    episode_seed: int
+    """Seed to reset an environment of one world with."""
+    step: int
+    """Control period in which it broke."""
+    target: tuple[float, ...]
+    """Joint commands of that period [rad, m, N·m or N]."""
+
+
+@dataclass
+class StepResult:
+    """What one control period brought; arrays are owned by the caller, first axis the world."""
+
+    sensors: dict[str, Array]
+    """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""
+    commands: dict[str, Array]
+    """Command fields, float32, shape (num_worlds, size)."""
+    critic: Array
+    """Critic's input, float32, shape (num_worlds, critic_size); of the new episode where done."""
+    final_critic: Array
+    """Critic's input before a reset, float32, same shape; what a time-out bootstraps from."""
+    reward: Array
+    """Reward of the step, float32, shape (num_worlds,)."""
+    terminated: Bools
+    """Episodes that ended by failure."""
+    truncated: Bools
+    """Episodes that ended by time."""
+    judged: Bools
+    """Worlds whose command or episode ended in this step."""
+    succeeded: Bools
+    """Judged worlds that met the success criterion."""
+    metrics: dict[str, Array]
+    """The task's metrics of the judged worlds, shape (judged.sum(),)."""
+    reward_terms: dict[str, float]
+    """Mean of each weighted reward term over the worlds, per second."""
+
+    @property
+    def done(self) -> Bools:
+        """Episodes that ended; the arrays above already belong to the next one."""
+        return self.terminated | self.truncated
+
+
+class Environment:
+    """Many worlds of one task, reset one by one as their episodes end."""
+
+    def __init__(
+        self,
+        task: Task,
+        num_worlds: int,
+        *,
+        seed: int = 0,
+        training: bool = False,
+        randomise: bool = True,
+        control_repeat: int = 1,
+        num_threads: int = 0,
+        engine: Engine | None = None,
+    ) -> None:
+        """Builds the worlds; call `reset` before `step`.
+
+        Args:
+            task: what the worlds play.
+            num_worlds: how many.
+            seed: fixes every random number of every episode.
+            training: start from the task's training states, first episodes staggered in time.
+            randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
+            control_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
+            num_threads: threads of the engine, 0 for one per processor.
+            engine: the engine to use; a `MujocoEngine` if None.
+        """
+        self.task = task
+        self.num_worlds = num_worlds
+        self.seed = seed
+        self.training = training
+        self.randomise = randomise
+        parameters = ParameterDraws.fields(task) if randomise else ()
+        self.engine = engine or MujocoEngine(
+            task.model,
+            num_worlds,
+            num_threads=num_threads,
+            stage=task.stage,
+            parameters=parameters,
+            derived=task.derived,
+        )
+        self._control_repeat = control_repeat
+        self.step_dt = task.contract.timing.control_dt * control_repeat
+        self._episode_steps = self._steps(task.episode_length_s)
+        self._command_steps = self._steps(task.command_interval_s or 0.0)
+        self._push_steps = self._steps(task.push.interval_s) if task.push and randomise else 0
+        self._hold_steps = max(1, self._steps(task.success.hold_s))
+        self._parameters = ParameterDraws(task, self.engine) if randomise else None
+        self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
+        self._delay = ActionDelay(task, self.engine, active=randomise)
+        self._worlds = np.arange(num_worlds)
+        self._allocate()
+
+    def _steps(self, duration_s: float) -> int:
+        return round(duration_s / self.step_dt)
+
+    def _allocate(self) -> None:
+        n, contract = self.num_worlds, self.task.contract
+        self._seeds: Seeds = np.zeros(n, np.uint64)
+        self._episode = np.zeros(n, np.int64)
+        self._step_in_episode = np.zeros(n, np.int64)
+        self._command_age = np.zeros(n, np.int64)
+        self._held = np.zeros(n, np.int64)
+        joints = [joint for term in contract.action.terms for joint in term.joints]
+        self._target: Array = np.zeros((n, len(joints)))
+        self._previous_target: Array = np.zeros_like(self._target)
+        self._rest_columns = list(contract.robot.joint_index(tuple(joints)))
+        self._holds_position = np.array(
+            [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
+        )
+        self._commands: dict[str, Array] = {f.name: np.zeros((n, f.size), np.float32) for f in contract.command.fields}
+        self.broken_episodes: list[BrokenEpisode] = []
+        self._view = self._make_view()
+
+    def _make_view(self) -> WorldView:
+        engine, model = self.engine, self.engine.model
+        floating = 1 if self.task.contract.robot.base == "floating" else 0
+        qpos, qvel = engine.state("qpos"), engine.state("qvel")
+        return WorldView(
+            xp=engine.xp,
+            control_dt=self.step_dt,
+            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
+            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
+            target=self._target,
+            previous_target=self._previous_target,
+            commands=self._commands,
+            episode_time=np.zeros(self.num_worlds),
+            qpos=qpos,
+            qvel=qvel,
+            derived={name: engine.derived(name) for name in self.task.derived},
+        )
+
+    @property
+    def view(self) -> WorldView:
+        """True state of the worlds, live."""
+        return self._view
+
+    @property
+    def episode_seeds(self) -> Seeds:
+        """Seed of each world's running episode, shape (num_worlds,)."""
+        return self._seeds.copy()
+
+    def reset(self, seeds: Seeds | None = None) -> StepResult:
+        """Starts a new episode everywhere.
+
+        Args:
+            seeds: episode seeds, uint64, shape (num_worlds,); drawn from the environment's seed if None.
+        """
+        self._reset_worlds(np.ones(self.num_worlds, bool), seeds)
+        if self.training:
+            # Else all first episodes would end in the same step and the learner see nothing but their ends.
+            stagger = uniform(self._seeds, Stream.STAGGER, 1)[:, 0]
+            self._step_in_episode = (stagger * self._episode_steps).astype(np.int64)
+        nothing = np.zeros(self.num_worlds, bool)
+        critic = self._critic()
+        return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
+
+    def step(self, *targets: Mapping[str, Array]) -> StepResult:
+        """Applies joint commands for one control period, or for `control_repeat` of them.
+
+        Args:
+            targets: for each control period the graph's outputs by name [rad, m, N·m or N], shape (num_worlds,
+                joints of the term).
+
+        Returns:
+            Sensors and rewards after the last period; worlds whose episode ended are already in their next one.
+
+        Raises:
+            TaskError: the number of commands is not `control_repeat`.
+        """
+        if len(targets) != self._control_repeat:
+            raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
+        self._previous_target[...] = self._target
+        self._step_in_episode += 1
+        self._command_age += 1
+        self._push()
+        for target in targets:
+            self._target[...] = np.concatenate([target[t.target_name] for t in self.task.contract.action.terms], axis=1)
+            self._delay.advance(self._target)
+        broken = self._find_broken()
+        view = self._view
+        view.episode_time = self._step_in_episode * view.control_dt
+        reward, reward_terms = self._reward()
+        terminated = self._terminated() | broken
+        truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
+        judged, succeeded = self._judge(terminated, truncated)
+        metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
+        final_critic = critic = self._critic()
+        if broken.any():
+            reward[broken] = 0.0
+            final_critic[broken] = 0.0
+        done = terminated | truncated
+        if judged.any() or done.any():
+            self._draw_commands(judged & ~done)
+            self._reset_worlds(done, None)
+            critic = self._critic()
+        result = self._result(critic, final_critic, reward, terminated, truncated, judged, succeeded)
+        result.metrics, result.reward_terms = metrics, reward_terms
+        return result
+
+    def _result(
+        self,
+        critic: Array,
+        final_critic: Array,
+        reward: Array,
+        terminated: Bools,
+        truncated: Bools,
+        judged: Bools,
+        succeeded: Bools,
+    ) -> StepResult:
+        return StepResult(
+            sensors=self._sensors.measure(self._seeds, self._step_in_episode),
+            commands={name: value.copy() for name, value in self._commands.items()},
+            critic=critic,
+            final_critic=final_critic,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            judged=judged,
+            succeeded=succeeded,
+            metrics={},
+            reward_terms={},
+        )
+
+    def _reward(self) -> tuple[Array, dict[str, float]]:
+        total: Array = np.zeros(self.num_worlds)
+        means: dict[str, float] = {}
+        for name, entry in self.task.rewards.items():
+            value = entry.weight * entry.term(self._view)
+            means[name] = float(value.mean())
+            total += value
+        return (total * self._view.control_dt).astype(np.float32), means
+
+    def _terminated(self) -> Bools:
+        ended = np.zeros(self.num_worlds, bool)
+        for term in self.task.terminations.values():
+            ended |= term(self._view)
+        return ended
+
+    def _judge(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
+        """Worlds whose command or episode ends now, and those of them that met the criterion."""
+        held = self.task.success.condition(self._view)
+        self._held = np.where(held, self._held + 1, 0)
+        judged = terminated | truncated
+        if self._command_steps:
+            judged = judged | (self._command_age >= self._command_steps)
+        return judged, judged & ~terminated & (self._held >= self._hold_steps)
+
+    def _critic(self) -> Array:
+        return self.task.critic(self._view).astype(np.float32)
+
+    def _find_broken(self) -> Bools:
+        """Worlds that diverged in this step: recorded with their seed, ended, never quietly continued."""
+        broken = self.engine.broken()
+        for world in np.flatnonzero(broken):
+            self.broken_episodes.append(
+                BrokenEpisode(
+                    world=int(world),
+                    episode_seed=int(self._seeds[world]),
+                    step=int(self._step_in_episode[world]),
+                    target=tuple(float(x) for x in self._target[world]),
+                )
+            )
+        if broken.any():
+            # Terms must not see NaN; the worlds are reset below, in the same step.
+            self._view.qpos[broken] = self.engine.model.qpos0
+            self._view.qvel[broken] = 0.0
+        return broken
+
+    def _push(self) -> None:
+        if not self._push_steps or self.task.push is None:
+            return
+        due = self._step_in_episode % self._push_steps == 0
+        if due.any():
+            draw = (
+                2.0 * uniform(self._seeds[due], Stream.PUSH, self._view.qvel.shape[1], steps=self._step_in_episode[due])
+                - 1.0
+            )
+            self._view.qvel[due] += draw * np.asarray(self.task.push.velocity)
+
+    def _draw_commands(self, mask: Bools) -> None:
+        if self.task.command is None or not mask.any():
+            return
+        steps = self._step_in_episode[mask]
+        draw = uniform(self._seeds[mask], Stream.COMMAND, self.task.command_draws, steps=steps)
+        for name, values in self.task.command(draw).items():
+            self._commands[name][mask] = values
+        self._command_age[mask] = 0
+        self._held[mask] = 0
+
+    def _reset_worlds(self, mask: Bools, seeds: Seeds | None) -> None:
+        if not mask.any():
+            return
+        if seeds is None:
+            self._episode[mask] += 1
+            self._seeds[mask] = episode_seeds(self.seed, self._worlds[mask], self._episode[mask])
+        else:
+            self._seeds[mask] = seeds[mask]
+        fresh = self._seeds[mask]
+        self._step_in_episode[mask] = 0
+        self._held[mask] = 0
+        if self._parameters is not None:
+            self._parameters.draw(mask, fresh)
+        start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
+        self.engine.reset(mask, *start(uniform(fresh, Stream.STATE, self.task.reset_draws)))
+        self._command_age[mask] = 0
+        self._draw_commands(mask)
+        rest = np.where(self._holds_position, self._view.joint_pos[mask][:, self._rest_columns], 0.0)
+        self._target[mask] = rest
+        self._previous_target[mask] = rest
+        self._sensors.reset(mask, fresh)
+        self._delay.reset(mask, fresh, rest)
+
+    _OWN_STATE = ("_seeds", "_episode", "_step_in_episode", "_command_age", "_held", "_target", "_previous_target")
+
+    def snapshot(self) -> Snapshot:
+        """Everything a restarted environment needs to continue bit for bit; flat, arrays only."""
+        parts: dict[str, Snapshot] = {
+            "engine": self.engine.snapshot(),
+            "sensors": self._sensors.snapshot(),
+            "delay": self._delay.snapshot(),
+            "own": {name: getattr(self, name).copy() for name in self._OWN_STATE},
+            "commands": {name: value.copy() for name, value in self._commands.items()},
+        }
+        return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Returns to a snapshot of an environment of the same task and size."""
+        parts: dict[str, dict[str, Array]] = {}
+        for key, array in snapshot.items():
+            part, name = key.split("/", 1)
+            parts.setdefault(part, {})[name] = array
+        self.engine.restore(parts["engine"])
+        self._sensors.restore(parts["sensors"])
+        self._delay.restore(parts["delay"])
+        for name in self._OWN_STATE:
+            getattr(self, name)[...] = parts["own"][name]
+        for name, values in parts.get("commands", {}).items():
+            self._commands[name][...] = values

@@ -1,0 +1,127 @@
+"""Finding, checking and compiling robot models."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from physai.sdk.errors import ModelError, unknown_name
+from physai.sdk.robot import RobotSpec
+from physai.sim.robots.spec import home_qpos, robot_spec
+from physai.sim.robots.urdf import read_urdf
+from physai.sim.robots.xmlfile import XmlFile, read_xml
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robot:
+    """One robot: its model, editable and compiled, and what the contract says of it."""
+
+    name: str
+    """Name of a built-in robot, or the file's stem with what is no letter, digit, _ or - replaced by _."""
+    path: Path
+    """The file it was read from."""
+    description: str
+    """One line."""
+    model_spec: mujoco.MjSpec
+    """Editable model; copy it (`model_spec.copy()`) before a change."""
+    model: mujoco.MjModel
+    """Compiled model."""
+    spec: RobotSpec
+    """Joints, sensors and chains, derived from `model`."""
+
+
+_FOLDER = Path(__file__).parent
+
+
+def robot_names() -> tuple[str, ...]:
+    """Names of the built-in robots, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.xml")))
+
+
+def load_robot(name_or_path: str | Path) -> Robot:
+    """Load a built-in robot by its name, or an MJCF (.xml) or URDF (.urdf) file by its path.
+
+    A string without a slash and without one of these endings is a name.
+
+    Raises:
+        UnknownNameError: no built-in robot has that name.
+        ModelError: the file is missing, unreadable, not a robot model or not physical.
+    """
+    path = _locate(name_or_path)
+    parsed = read_xml(path)
+    model_spec, note = _read_model(parsed)
+    name = _name(path)
+    try:
+        model = model_spec.compile()
+    except ValueError as error:
+        raise ModelError(f"{path}: {_one_line(error)}") from error
+    _require_finite_dynamics(path, model)
+    try:
+        spec = robot_spec(model, name=name)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    return Robot(
+        name=name,
+        path=path,
+        description=_description(model, path, note),
+        model_spec=model_spec,
+        model=model,
+        spec=spec,
+    )
+
+
+def _locate(name_or_path: str | Path) -> Path:
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf")):
+        return Path(text).expanduser()
+    if text not in robot_names():
+        raise unknown_name("robot", text, robot_names())
+    return _FOLDER / f"{text}.xml"
+
+
+def _name(path: Path) -> str:
+    name = re.sub(r"[^A-Za-z0-9_\-]", "_", path.stem)[:63]
+    return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
+
+
+def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
+    """The model that a file holds, and a note on what was left out of it."""
+    tag = parsed.root.tag
+    if tag == "robot":
+        if any(":" in element.tag for element in parsed.root.iter()):
+            raise ModelError(f"{parsed.path}: this is a xacro file; run xacro on it and load the URDF that it prints")
+        model = read_urdf(parsed)
+        return model.spec, model.note
+    if tag != "mujoco":
+        raise ModelError(
+            f"{parsed.where(parsed.root)}: root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF)"
+        )
+    try:
+        return mujoco.MjSpec.from_file(str(parsed.path)), ""
+    except ValueError as error:
+        raise ModelError(f"{parsed.path}: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).replace("XML Error:", "").replace("Error:", "").split())
+
+
+def _require_finite_dynamics(path: Path, model: mujoco.MjModel) -> None:
+    """The last net under all other checks: at its home pose, a robot must have finite accelerations."""
+    data = mujoco.MjData(model)
+    data.qpos[:] = home_qpos(model)
+    mujoco.mj_forward(model, data)
+    if not math.isfinite(float(np.abs(data.qacc).sum())):
+        raise ModelError(f"{path}: the accelerations of the home pose are not finite; check masses, inertia and limits")
+
+
+def _description(model: mujoco.MjModel, path: Path, note: str) -> str:
+    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_TEXT, "description")
+    if found < 0:
+        return f"from {path.name}" + (f", {note}" if note else "")
+    start, size = int(model.text_adr[found]), int(model.text_size[found])
+    text = bytes(model.text_data[start : start + size]).rstrip(b"\0").decode("utf-8", "replace")
+    return " ".join(text.split())

@@ -1,0 +1,287 @@
+"""What the contract says of a robot, read off its compiled model: there is no second description of a joint."""
+
+import math
+from typing import Any, Literal
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from physai.sdk.errors import ModelError
+from physai.sdk.robot import ChainSegment, JointSpec, KinematicChain, RobotSpec, SensorField
+
+VELOCITY_LIMITS = "joint_velocity_limit"
+"""Name of the MJCF `<numeric>` with one speed limit per joint, 0 for none: MJCF has no field for it."""
+
+IMU_SENSORS: dict[str, tuple[int, int, str, str]] = {
+    "imu_quat": (mujoco.mjtSensor.mjSENS_FRAMEQUAT, 4, "", "w"),
+    "imu_ang_vel_b": (mujoco.mjtSensor.mjSENS_GYRO, 3, "rad/s", "b"),
+    "imu_lin_acc_b": (mujoco.mjtSensor.mjSENS_ACCELEROMETER, 3, "m/s^2", "b"),
+}
+"""MJCF sensors the contract knows: sensor type, size, unit, frame."""
+
+TIP_SITE = "ee"
+"""Name of the site that marks a tip frame; further tips are `ee_<something>`."""
+
+Array = NDArray[np.float64]
+
+
+def robot_spec(model: mujoco.MjModel, *, name: str) -> RobotSpec:
+    """Joints, sensors and chains of a compiled model.
+
+    Joints come in the model's order, a free joint left out. Default positions are those of the keyframe "home" or,
+    without one, the zero pose brought into the position limits.
+
+    Raises:
+        ModelError: a joint or actuator is of a kind that a contract cannot express, or has no limit where it must.
+    """
+    joints = tuple(joint_ids(model))
+    if not joints:
+        raise ModelError(f"robot {name}: the model has no hinge or slide joint, so there is nothing to command")
+    try:
+        return RobotSpec(
+            name=name,
+            base="floating" if has_floating_base(model) else "fixed",
+            joints=tuple(_joint_spec(model, j, i, len(joints)) for i, j in enumerate(joints)),
+            sensors=_sensors(model, len(joints)),
+            chains=tuple(kinematic_chain(model, site) for site in _tip_sites(model)),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ModelError(f"robot {name}: {where + ': ' if where else ''}{first['msg']}") from error
+
+
+def joint_ids(model: mujoco.MjModel) -> list[int]:
+    """MuJoCo ids of the robot's joints in the order of every joint vector.
+
+    Raises:
+        ModelError: a ball joint, a free joint that is not the base's, or a joint without a name.
+    """
+    joints: list[int] = []
+    for j in range(model.njnt):
+        kind, body = int(model.jnt_type[j]), int(model.jnt_bodyid[j])
+        label = model.joint(j).name or f"number {j}, on body {model.body(body).name!r},"
+        if kind == mujoco.mjtJoint.mjJNT_FREE:
+            if j > 0:
+                raise ModelError(f"joint {label} is a second body that moves freely; a robot file holds one robot")
+        elif kind == mujoco.mjtJoint.mjJNT_BALL:
+            raise ModelError(f"joint {label} is a ball joint; write it as three hinges")
+        elif not model.joint(j).name:
+            raise ModelError(f"joint {label} has no name; joints are matched by name between computers")
+        else:
+            joints.append(j)
+    return joints
+
+
+def has_floating_base(model: mujoco.MjModel) -> bool:
+    """Whether the robot's base moves freely."""
+    return model.njnt > 0 and int(model.jnt_type[0]) == mujoco.mjtJoint.mjJNT_FREE
+
+
+def joint_actuator(model: mujoco.MjModel, joint: int) -> int | None:
+    """MuJoCo id of the one actuator of a joint, None for a passive joint.
+
+    Raises:
+        ModelError: the joint has two actuators.
+    """
+    found = [a for a in range(model.nu) if _drives_joint(model, a) and int(model.actuator_trnid[a, 0]) == joint]
+    if len(found) > 1:
+        names = " and ".join(repr(model.actuator(a).name) for a in found)
+        raise ModelError(f"joint {model.joint(joint).name}: two actuators, {names}; a contract commands a joint once")
+    return found[0] if found else None
+
+
+def _drives_joint(model: mujoco.MjModel, actuator: int) -> bool:
+    if int(model.actuator_trntype[actuator]) != mujoco.mjtTrn.mjTRN_JOINT:
+        raise ModelError(
+            f"actuator {model.actuator(actuator).name!r} does not drive a joint; contracts command joints only"
+        )
+    return True
+
+
+def _joint_spec(model: mujoco.MjModel, joint: int, index: int, count: int) -> JointSpec:
+    lower: float | None = None
+    upper: float | None = None
+    if model.jnt_limited[joint]:
+        lower, upper = (float(x) for x in model.jnt_range[joint])
+    actuator = joint_actuator(model, joint)
+    stiffness, damping = (0.0, 0.0) if actuator is None else servo_gains(model, actuator)
+    return JointSpec(
+        name=model.joint(joint).name,
+        kind=_kind(model, joint),
+        position_lower=lower,
+        position_upper=upper,
+        velocity_limit=_velocity_limit(model, index, count),
+        effort_limit=0.0 if actuator is None else _effort_limit(model, joint, actuator),
+        stiffness=stiffness,
+        damping=damping,
+        default_pos=_default_pos(model, joint, lower, upper),
+    )
+
+
+def _kind(model: mujoco.MjModel, joint: int) -> Literal["revolute", "continuous", "prismatic"]:
+    if int(model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE:
+        return "prismatic"
+    return "revolute" if model.jnt_limited[joint] else "continuous"
+
+
+def servo_gains(model: mujoco.MjModel, actuator: int) -> tuple[float, float]:
+    """Gains kp [N·m/rad] and kd [N·m·s/rad] of a position servo, (0, 0) for a motor.
+
+    Raises:
+        ModelError: the control signal is neither a joint position nor a joint effort.
+    """
+    name = model.actuator(actuator).name
+    gear = float(model.actuator_gear[actuator, 0])
+    gain, bias = model.actuator_gainprm[actuator], model.actuator_biasprm[actuator]
+    fixed_gain = int(model.actuator_gaintype[actuator]) == mujoco.mjtGain.mjGAIN_FIXED
+    bias_type = int(model.actuator_biastype[actuator])
+    if fixed_gain and bias_type == mujoco.mjtBias.mjBIAS_NONE:
+        if gear * float(gain[0]) != 1.0:
+            raise ModelError(
+                f"actuator {name!r}: gear {gear:g} times gain {gain[0]:g} makes its control something other than the "
+                "joint's effort; give it gear 1, gain 1 and a ctrlrange in N·m (N for a slide joint)"
+            )
+        return 0.0, 0.0
+    if fixed_gain and bias_type == mujoco.mjtBias.mjBIAS_AFFINE and bias[0] == 0.0 and bias[1] == -gain[0] != 0.0:
+        if gear != 1.0:
+            raise ModelError(f"actuator {name!r}: gear {gear:g}; a position servo must have gear 1")
+        return float(gain[0]), -float(bias[2])
+    raise ModelError(f"actuator {name!r} is neither a <motor> nor a <position> servo; contracts command only these")
+
+
+def _effort_limit(model: mujoco.MjModel, joint: int, actuator: int) -> float:
+    """Greatest magnitude of effort that actuator and joint let through [N·m or N]."""
+    bounds: list[float] = []
+    if model.actuator_forcelimited[actuator]:
+        bounds.append(float(np.abs(model.actuator_forcerange[actuator]).max()))
+    if model.jnt_actfrclimited[joint]:
+        bounds.append(float(np.abs(model.jnt_actfrcrange[joint]).max()))
+    is_motor = servo_gains(model, actuator) == (0.0, 0.0)
+    if is_motor and model.actuator_ctrllimited[actuator]:
+        bounds.append(float(np.abs(model.actuator_ctrlrange[actuator]).max()))
+    if not bounds:
+        raise ModelError(
+            f"actuator {model.actuator(actuator).name!r} of joint {model.joint(joint).name} has no effort limit; "
+            "give it a forcerange from the maker's data sheet"
+        )
+    return min(bounds)
+
+
+def _velocity_limit(model: mujoco.MjModel, index: int, count: int) -> float | None:
+    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, VELOCITY_LIMITS)
+    if found < 0:
+        return None
+    start, size = int(model.numeric_adr[found]), int(model.numeric_size[found])
+    if size != count:
+        raise ModelError(f"numeric {VELOCITY_LIMITS!r} has {size} values for {count} joints; give one each, 0 for none")
+    return float(model.numeric_data[start + index]) or None
+
+
+def home_qpos(model: mujoco.MjModel) -> Array:
+    """Generalised position of the keyframe "home", or of the zero pose; shape (nq,)."""
+    key = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
+    return np.array(model.key_qpos[key] if key >= 0 else model.qpos0, dtype=np.float64)
+
+
+def _default_pos(model: mujoco.MjModel, joint: int, lower: float | None, upper: float | None) -> float:
+    value = float(home_qpos(model)[model.jnt_qposadr[joint]])
+    has_home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0
+    if has_home or lower is None or upper is None:
+        return value
+    return min(max(value, lower), upper)
+
+
+def _sensors(model: mujoco.MjModel, count: int) -> tuple[SensorField, ...]:
+    fields = [
+        SensorField(name="joint_pos", size=count, unit=_unit(model, "rad", "m")),
+        SensorField(name="joint_vel", size=count, unit=_unit(model, "rad/s", "m/s")),
+        SensorField(name="joint_effort", size=count, unit=_unit(model, "N*m", "N")),
+    ]
+    for name, (kind, size, unit, frame) in IMU_SENSORS.items():
+        sensor = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+        if sensor < 0:
+            continue
+        if int(model.sensor_type[sensor]) != kind:
+            raise ModelError(f"sensor {name!r} must be a {mujoco.mjtSensor(kind).name.removeprefix('mjSENS_').lower()}")
+        fields.append(SensorField(name=name, size=size, unit=unit, frame=frame))
+    return tuple(fields)
+
+
+def _unit(model: mujoco.MjModel, hinge: str, slide: str) -> str:
+    """Unit of a joint vector; both units where the robot has both kinds of joint."""
+    kinds = {int(model.jnt_type[j]) for j in joint_ids(model)}
+    if kinds == {int(mujoco.mjtJoint.mjJNT_HINGE)}:
+        return hinge
+    return slide if kinds == {int(mujoco.mjtJoint.mjJNT_SLIDE)} else f"{hinge} or {slide}"
+
+
+def _tip_sites(model: mujoco.MjModel) -> list[str]:
+    names = [str(model.site(i).name) for i in range(model.nsite)]
+    return [name for name in names if name == TIP_SITE or name.startswith(TIP_SITE + "_")]
+
+
+def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
+    """Forward kinematics from the robot's base frame to a site, as the compiled model has them.
+
+    The base frame is that of the body directly below the world when it is welded there or moves freely; when it
+    hangs on a joint itself, the base frame is the world. Chapter "Kinematics" of MuJoCo's computation docs: a hinge
+    through point p turns its body by T(p)·R(axis, q - q0)·T(-p).
+
+    Raises:
+        ModelError: no such site, or a slide or ball joint on the way.
+    """
+    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, site_name)
+    if site < 0:
+        raise ModelError(f"the model has no site named {site_name!r}; mark the tip frame with one")
+    segments: list[ChainSegment] = []
+    position, quat = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])
+    for body in _bodies_from_base(model, int(model.site_bodyid[site])):
+        position, quat = _compose(position, quat, model.body_pos[body], model.body_quat[body])
+        first = int(model.body_jntadr[body])
+        for joint in range(first, first + int(model.body_jntnum[body])):
+            anchor, axis = np.array(model.jnt_pos[joint]), np.array(model.jnt_axis[joint])
+            if int(model.jnt_type[joint]) != mujoco.mjtJoint.mjJNT_HINGE:
+                raise ModelError(
+                    f"chain {site_name!r} passes joint {model.joint(joint).name}, which is not a hinge; "
+                    f"rename the site to load the robot without this chain"
+                )
+            reference = float(model.qpos0[model.jnt_qposadr[joint]])
+            zero = np.array([math.cos(reference / 2), *(-math.sin(reference / 2) * axis)])
+            position, quat = _compose(position, quat, anchor, zero)
+            segments.append(_segment(position, quat, model.joint(joint).name, axis))
+            position, quat = -anchor, np.array([1.0, 0.0, 0.0, 0.0])
+    position, quat = _compose(position, quat, model.site_pos[site], model.site_quat[site])
+    return KinematicChain(name=site_name, segments=(*segments, _segment(position, quat)))
+
+
+def _bodies_from_base(model: mujoco.MjModel, tip: int) -> list[int]:
+    """Bodies from the base (left out) to the tip's, in order."""
+    path: list[int] = []
+    body = tip
+    while body != 0:
+        path.append(body)
+        body = int(model.body_parentid[body])
+    path.reverse()
+    root = path[0] if path else 0
+    joint = int(model.body_jntadr[root])
+    moves = joint >= 0 and int(model.jnt_type[joint]) != mujoco.mjtJoint.mjJNT_FREE
+    return path if moves else path[1:]
+
+
+def _compose(position: Array, quat: Array, child_position: Any, child_quat: Any) -> tuple[Array, Array]:
+    """Pose of a child given in a frame that is itself given by position and quat."""
+    moved, turned = np.zeros(3), np.zeros(4)
+    mujoco.mju_rotVecQuat(moved, np.asarray(child_position, dtype=np.float64), quat)
+    mujoco.mju_mulQuat(turned, quat, np.asarray(child_quat, dtype=np.float64))
+    return position + moved, turned
+
+
+def _segment(position: Array, quat: Array, joint: str | None = None, axis: Array | None = None) -> ChainSegment:
+    x, y, z = (float(v) for v in position)
+    unit = quat / np.linalg.norm(quat)
+    qw, qx, qy, qz = (float(v) for v in unit)
+    ax, ay, az = (0.0, 0.0, 1.0) if axis is None else (float(v) for v in axis / np.linalg.norm(axis))
+    return ChainSegment(translation=(x, y, z), quat=(qw, qx, qy, qz), joint=joint, axis=(ax, ay, az))

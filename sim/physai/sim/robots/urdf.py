@@ -1,0 +1,193 @@
+"""From a URDF file to an MjSpec: what MuJoCo's importer leaves out is added, what it would trip over is taken out.
+
+MuJoCo reads links, joints, limits, friction, mimic joints and primitive shapes. Added here: a motor for every joint
+with an effort limit, the velocity limits, meshes found beside the file, plain rods for links whose meshes are not
+there, a site `ee` on the last link of an unbranched arm, and a floor. A URDF does not say whether its base moves: it is
+fixed to the world, unless a joint of type "floating" hangs it on its root link.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree.ElementTree import Element, tostring
+
+import mujoco
+import numpy as np
+
+from physai.sdk.errors import ModelError
+from physai.sim.robots.shapes import shape_corners
+from physai.sim.robots.spec import TIP_SITE, VELOCITY_LIMITS, has_floating_base, home_qpos
+from physai.sim.robots.urdf_rules import checked_joints
+from physai.sim.robots.xmlfile import MAX_FILE_BYTES, XmlFile
+
+MESH_SUFFIXES = (".stl", ".obj")
+"""Mesh formats that MuJoCo reads and a URDF may name."""
+
+ROD_LENGTH_MIN = 1e-3
+"""Shortest rod drawn for a link without shapes [m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UrdfModel:
+    """A URDF file as a model, with what had to be left out of it."""
+
+    spec: mujoco.MjSpec
+    note: str
+    """What was left out, empty if nothing was."""
+
+
+def read_urdf(parsed: XmlFile) -> UrdfModel:
+    """Turn a parsed URDF file into a model.
+
+    Raises:
+        ModelError: the file breaks a rule of `urdf_rules`, or MuJoCo cannot import or compile it.
+    """
+    joints = checked_joints(parsed)
+    assets, bare, missing = _resolve_meshes(parsed)
+    spec = _import(parsed, assets)
+    _add_rods(spec, bare)
+    _add_actuation(spec, joints)
+    _add_tip(spec)
+    try:
+        _dress(spec)
+    except ValueError as error:
+        raise ModelError(f"{parsed.path}: {_reason(error)}") from error
+    note = f"without {missing} mesh{'es' if missing > 1 else ''} that could not be read" if missing else ""
+    return UrdfModel(spec=spec, note=note)
+
+
+def _resolve_meshes(parsed: XmlFile) -> tuple[dict[str, bytes], set[str], int]:
+    """Point meshes at the assets read for them and remove those that are not there.
+
+    Returns:
+        Contents by asset name; names of the links left without any shape; number of meshes removed.
+    """
+    assets: dict[str, bytes] = {}
+    bare: set[str] = set()
+    missing = 0
+    for link in parsed.root.findall("link"):
+        lost = False
+        for shape in [*link.findall("visual"), *link.findall("collision")]:
+            mesh = shape.find("geometry/mesh")
+            if mesh is None:
+                continue
+            content = _mesh_content(parsed.path, mesh.get("filename", ""))
+            if content is None:
+                link.remove(shape)
+                lost, missing = True, missing + 1
+            else:
+                key = f"mesh{len(assets)}{Path(mesh.get('filename', '')).suffix.lower()}"
+                mesh.set("filename", key)
+                assets[key] = content
+        if lost and not (link.findall("visual") or link.findall("collision")):
+            bare.add(link.get("name", ""))
+    return assets, bare, missing
+
+
+def _mesh_content(urdf: Path, filename: str) -> bytes | None:
+    """Bytes of a mesh named relative to the URDF, by file:// or by package:// (a folder above the URDF, or in one)."""
+    package = filename.startswith("package://")
+    relative = filename.removeprefix("package://").removeprefix("file://")
+    if Path(relative).suffix.lower() not in MESH_SUFFIXES:
+        return None
+    folder = urdf.resolve().parent
+    candidates = [parent / relative for parent in folder.parents] if package else [folder / relative]
+    for candidate in candidates:
+        try:
+            if candidate.is_file() and candidate.stat().st_size <= MAX_FILE_BYTES:
+                return candidate.read_bytes()
+        except OSError:
+            continue
+    return None
+
+
+def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:
+    for texture in parsed.root.iterfind(".//material/texture/.."):
+        for element in texture.findall("texture"):
+            texture.remove(element)
+    try:
+        spec = mujoco.MjSpec.from_string(tostring(parsed.root, encoding="unicode"), assets=assets)
+    except ValueError as error:
+        raise ModelError(f"{parsed.path}: {_reason(error)}") from error
+    spec.compiler.discardvisual = False
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    has_visual = any(int(geom.contype) == 0 and int(geom.conaffinity) == 0 for geom in spec.geoms)
+    for geom in spec.geoms:
+        if geom.contype or geom.conaffinity:
+            # A URDF has no list of links that may touch, so a robot meets the floor but not itself.
+            geom.contype, geom.conaffinity = 1, 0
+            geom.group = 3 if has_visual else 2
+    return spec
+
+
+def _reason(error: ValueError) -> str:
+    # MuJoCo read the rewritten tree, all in one line, so its own line number says nothing.
+    return " ".join(re.sub(r"(XML )?Error:|, line -?\d+", "", str(error)).split())
+
+
+def _add_rods(spec: mujoco.MjSpec, bare: set[str]) -> None:
+    """Draw rods where the meshes are missing: from a link's origin to its children, of a last link to its mass."""
+    for body in [body for body in spec.bodies if body.name in bare]:
+        ends = [np.array(child.pos, dtype=np.float64) for child in body.bodies]
+        if not any(np.linalg.norm(end) > ROD_LENGTH_MIN for end in ends):
+            ends.append(np.nan_to_num(np.array(body.ipos, dtype=np.float64)))
+        for end in ends:
+            length = float(np.linalg.norm(end))
+            if length > ROD_LENGTH_MIN:
+                rod = body.add_geom(type=mujoco.mjtGeom.mjGEOM_CAPSULE, fromto=[0.0, 0.0, 0.0, *end.tolist()])
+                rod.size = [min(0.025, 0.08 * length), 0.0, 0.0]
+                rod.rgba = [0.55, 0.62, 0.72, 1.0]
+                rod.contype, rod.conaffinity, rod.mass = 0, 0, 0.0
+
+
+def _add_actuation(spec: mujoco.MjSpec, joints: dict[str, Element]) -> None:
+    """Add a motor to every joint with an effort limit, and the velocity limits in joint order."""
+    velocities: list[float] = []
+    for joint in spec.joints:
+        if joint.type == mujoco.mjtJoint.mjJNT_FREE:
+            continue
+        limit = joints[joint.name].find("limit")
+        effort = 0.0 if limit is None else float(limit.get("effort", "0"))
+        velocities.append(0.0 if limit is None else float(limit.get("velocity", "0")))
+        if effort > 0.0 and joints[joint.name].find("mimic") is None:
+            motor = spec.add_actuator(name=joint.name, target=joint.name)
+            motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
+            motor.set_to_motor()
+            motor.forcerange, motor.forcelimited = [-effort, effort], 1
+            motor.ctrlrange, motor.ctrllimited = [-effort, effort], 1
+    if any(velocities):
+        spec.add_numeric(name=VELOCITY_LIMITS, data=velocities)
+
+
+def _add_tip(spec: mujoco.MjSpec) -> None:
+    """Mark the last link of an unbranched chain as the tip frame."""
+    body = spec.worldbody
+    while True:
+        children = list(body.bodies)
+        if len(children) != 1:
+            break
+        body = children[0]
+    hinges_only = all(joint.type == mujoco.mjtJoint.mjJNT_HINGE for joint in spec.joints)
+    if not list(body.bodies) and body.name != "world" and hinges_only:
+        body.add_site(name=TIP_SITE, size=[0.01, 0.01, 0.01], group=3)
+
+
+def _dress(spec: mujoco.MjSpec) -> None:
+    """Give the scene a sky, a light and a floor just below the robot; a floating base can stand on it."""
+    sky = spec.add_texture(name="physai_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=64, height=384)
+    sky.builtin = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
+    sky.rgb1, sky.rgb2 = [0.93, 0.95, 0.97], [0.62, 0.70, 0.80]
+    grid = spec.add_texture(name="physai_grid", type=mujoco.mjtTexture.mjTEXTURE_2D, width=256, height=256)
+    grid.builtin, grid.mark = mujoco.mjtBuiltin.mjBUILTIN_CHECKER, mujoco.mjtMark.mjMARK_EDGE
+    grid.rgb1, grid.rgb2, grid.markrgb = [0.83, 0.85, 0.87], [0.78, 0.80, 0.83], [0.70, 0.72, 0.75]
+    material = spec.add_material(name="physai_floor", texrepeat=[4.0, 4.0], texuniform=True)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "physai_grid"
+    model = spec.compile()
+    lowest = float(shape_corners(model, [home_qpos(model)])[:, 2].min())
+    floor = spec.worldbody.add_geom(name="physai_floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 0.1])
+    floor.pos, floor.material = [0.0, 0.0, lowest], "physai_floor"
+    floor.contype, floor.conaffinity = 0, 1 if has_floating_base(model) else 0
+    light = spec.worldbody.add_light(name="physai_light", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+    light.pos, light.dir, light.diffuse = [-1.0, -2.0, 4.0], [0.25, 0.5, -1.0], [0.6, 0.6, 0.6]
+    spec.visual.headlight.ambient = [0.38, 0.38, 0.38]
+    spec.visual.map.shadowclip = 2.5

@@ -1,0 +1,209 @@
+"""What a URDF file must fulfil before it is imported: a parsed file in, its joints or an error out.
+
+- Links and joints have names, each its own, and the joints make one tree of the links.
+- Every joint is of a type that can be simulated; a revolute or prismatic one has limits of position, effort and
+  velocity, and they make sense.
+- Whatever a joint moves has mass, and every inertia could be that of a body about its centre of mass.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sdk.errors import ModelError
+from physai.sim.robots.xmlfile import XmlFile
+
+JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating")
+"""Types of joint that MuJoCo's importer knows; it lacks "planar"."""
+
+MESH_SUFFIXES = (".stl", ".obj")
+"""Mesh formats that MuJoCo reads and a URDF may name."""
+
+WORLD = "world"
+"""Name of the link that stands for the world."""
+
+MASS_MIN = 1e-12
+"""Smallest mass MuJoCo moves [kg]."""
+
+
+def checked_joints(parsed: XmlFile) -> dict[str, Element]:
+    """Joints of the file, by name; adds the link `world` where the file uses it without defining it.
+
+    Raises:
+        ModelError: a rule of this module is broken; names the line, the link or joint, and the numbers.
+    """
+    _define_world(parsed)
+    links = _named(parsed, "link")
+    joints = _named(parsed, "joint")
+    _check_tree(parsed, links, joints)
+    for link in links.values():
+        _check_inertia(parsed, link)
+    for joint in joints.values():
+        _check_limit(parsed, joint)
+    _check_moving_mass(parsed, links, joints)
+    return joints
+
+
+def _define_world(parsed: XmlFile) -> None:
+    """Define the link `world` where a file uses it without, as published ones do."""
+    parents = {parent.get("link") for parent in parsed.root.iterfind("joint/parent")}
+    if WORLD in parents and all(link.get("name") != WORLD for link in parsed.root.findall("link")):
+        parsed.root.append(Element("link", name=WORLD))
+
+
+def _named(parsed: XmlFile, tag: str) -> dict[str, Element]:
+    found: dict[str, Element] = {}
+    for element in parsed.root.findall(tag):
+        name = element.get("name", "")
+        if not name:
+            raise ModelError(f"{parsed.where(element)}: <{tag}> without a name")
+        if name in found:
+            first = parsed.lines.get(found[name], 0)
+            raise ModelError(f"{parsed.where(element)}: {tag} {name!r} is already defined in line {first}")
+        found[name] = element
+    return found
+
+
+def _parent_child(parsed: XmlFile, joint: Element) -> tuple[str, str]:
+    ends: list[str] = []
+    for tag in ("parent", "child"):
+        end = joint.find(tag)
+        name = "" if end is None else end.get("link", "")
+        if not name:
+            raise ModelError(f"{parsed.where(joint)}: joint {joint.get('name')!r} has no <{tag} link=…>")
+        ends.append(name)
+    return ends[0], ends[1]
+
+
+def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, Element]) -> None:
+    children: Counter[str] = Counter()
+    for name, joint in joints.items():
+        kind = joint.get("type", "")
+        if kind not in JOINT_TYPES:
+            raise ModelError(
+                f"{parsed.where(joint)}: joint {name!r} has type {kind!r}; known: {', '.join(JOINT_TYPES)}"
+            )
+        ends = _parent_child(parsed, joint)
+        for link in ends:
+            if link not in links:
+                raise ModelError(f"{parsed.where(joint)}: joint {name!r} refers to link {link!r}, which does not exist")
+        children[ends[1]] += 1
+        if children[ends[1]] > 1:
+            raise ModelError(f"{parsed.where(joint)}: link {ends[1]!r} has two parents; a URDF is a tree")
+    roots = [name for name in links if name not in children]
+    if len(roots) > 1:
+        raise ModelError(f"{parsed.path}: {len(roots)} links without a parent, {', '.join(roots)}; a URDF has one root")
+    below = _children(parsed, joints.values())
+    reached = {link for root in roots for link in _descendants(root, below)}
+    loose = [name for name in links if name not in reached]
+    if loose:
+        raise ModelError(
+            f"{parsed.where(links[loose[0]])}: the joints of {', '.join(loose)} form a loop; a URDF is a tree"
+        )
+
+
+def _children(parsed: XmlFile, joints: Iterable[Element]) -> dict[str, list[str]]:
+    """Child links of each link, by the given joints."""
+    below: dict[str, list[str]] = {}
+    for joint in joints:
+        parent, child = _parent_child(parsed, joint)
+        below.setdefault(parent, []).append(child)
+    return below
+
+
+def _descendants(link: str, below: dict[str, list[str]]) -> list[str]:
+    """A link and all below it, where no link has two parents and the first one has none among them."""
+    found: list[str] = []
+    pending = [link]
+    while pending:
+        found.append(pending.pop())
+        pending.extend(below.get(found[-1], []))
+    return found
+
+
+def _number(parsed: XmlFile, owner: Element, tag: str, key: str, default: float | None = None) -> float:
+    """Attribute of the element at path `tag` below a link or joint.
+
+    Raises:
+        ModelError: it is missing and has no default, or is not a number.
+    """
+    element = owner.find(tag)
+    value = None if element is None else element.get(key)
+    label = f"{owner.tag} {owner.get('name')!r}: <{tag.split('/')[-1]} {key}=…>"
+    if value is None:
+        if default is None:
+            raise ModelError(f"{parsed.where(owner)}: {label} is missing")
+        return default
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ModelError(f"{parsed.where(owner)}: {label} is {value!r}, not a number") from error
+
+
+def _mass(parsed: XmlFile, link: Element) -> float:
+    return 0.0 if link.find("inertial") is None else _number(parsed, link, "inertial/mass", "value")
+
+
+def _check_inertia(parsed: XmlFile, link: Element) -> None:
+    """Check that a link's inertia tensor could be that of a body of its mass, about its centre of mass."""
+    mass = _mass(parsed, link)
+    if mass < 0.0:
+        raise ModelError(
+            f"{parsed.where(link)}: link {link.get('name')!r} has mass {mass:g} kg; it must not be negative"
+        )
+    if mass == 0.0:
+        return
+    xx, yy, zz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixx", "iyy", "izz"))
+    xy, xz, yz = (_number(parsed, link, "inertial/inertia", key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    moments: NDArray[np.float64] = np.linalg.eigvalsh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
+    a, b, c = (float(x) for x in moments)
+    principal = f"{parsed.where(link)}: link {link.get('name')!r}: principal moments {a:.6g}, {b:.6g}, {c:.6g} kg·m²"
+    if not a > 0.0:
+        raise ModelError(f"{principal}: all three must be positive")
+    # Rounding of the eigenvalues alone may break an equality, a flat body's, by this much.
+    if not a + b >= c * (1.0 - 1e-12):
+        raise ModelError(
+            f"{principal}: no body has these, {a:.6g} + {b:.6g} is less than {c:.6g} (A + B >= C holds for every mass "
+            "distribution); a URDF wants the inertia about the centre of mass, in the frame of <inertial><origin>"
+        )
+
+
+def _check_moving_mass(parsed: XmlFile, links: dict[str, Element], joints: dict[str, Element]) -> None:
+    """Check that whatever a joint moves has mass: its link and all that is fixed to it."""
+    fixed = _children(parsed, (joint for joint in joints.values() if joint.get("type") == "fixed"))
+    for name, joint in joints.items():
+        if joint.get("type") == "fixed":
+            continue
+        _, moved = _parent_child(parsed, joint)
+        total = sum(_mass(parsed, links[link]) for link in _descendants(moved, fixed))
+        if not total > MASS_MIN:
+            raise ModelError(
+                f"{parsed.where(links[moved])}: link {moved!r} has mass {total:g} kg, but joint {name!r} moves it; "
+                "give it an <inertial> with its mass and its inertia about the centre of mass"
+            )
+
+
+def _check_limit(parsed: XmlFile, joint: Element) -> None:
+    kind, name = joint.get("type"), joint.get("name")
+    limit = joint.find("limit")
+    if kind not in ("revolute", "prismatic", "continuous") or (kind == "continuous" and limit is None):
+        return
+    if limit is None:
+        raise ModelError(
+            f"{parsed.where(joint)}: {kind} joint {name!r} has no <limit lower=… upper=… effort=… velocity=…>"
+        )
+    for key in ("effort", "velocity"):
+        value = _number(parsed, joint, "limit", key)
+        if not value >= 0.0:
+            raise ModelError(
+                f"{parsed.where(limit)}: joint {name!r} has {key} limit {value:g}; it must not be negative"
+            )
+    if kind != "continuous":
+        lower, upper = (_number(parsed, joint, "limit", key, 0.0) for key in ("lower", "upper"))
+        if not lower < upper:
+            raise ModelError(
+                f"{parsed.where(limit)}: joint {name!r}: lower limit {lower:g} is not below upper {upper:g}"
+            )

@@ -1,0 +1,110 @@
+"""Reading a model file that somebody else wrote: bounded, without entities, with the line of every element."""
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+from physai.sdk.errors import ModelError
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Largest model file that is read."""
+
+MAX_DEPTH = 256
+"""Deepest nesting of elements; MuJoCo's own parser stops at 500."""
+
+_NOT_NUMBERS = {"name", "class", "childclass", "file", "filename", "link", "joint", "body", "site", "geom", "data"}
+"""Attributes that hold names or text; `data` of a <text> is one too, and MuJoCo checks that of a <numeric>."""
+
+_SUSPECT = re.compile(r"nan|inf|e\+?\d{3}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class XmlFile:
+    """A parsed model file."""
+
+    path: Path
+    root: Element
+    """Root of the tree, without comments."""
+    lines: dict[Element, int]
+    """Line of each element's start tag, counted from 1."""
+
+    def where(self, element: Element) -> str:
+        """Place of an element, as compilers write it: `path:line`."""
+        return f"{self.path}:{self.lines.get(element, 0)}"
+
+
+def read_xml(path: Path) -> XmlFile:
+    """Read and parse a file.
+
+    Raises:
+        ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, declares a document type (and
+            so could declare entities), is nested too deeply, or holds a number that is not finite.
+    """
+    parsed = _Parser(path).parse(_read(path))
+    for element in parsed.root.iter():
+        _require_finite(parsed, element)
+    return parsed
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise ModelError(f"{path}: {size} bytes; a model file may have at most {MAX_FILE_BYTES}")
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ModelError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ModelError(f"{path}: more than {MAX_FILE_BYTES} bytes, the largest model file that is read")
+    return content
+
+
+class _Parser:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._builder = TreeBuilder()
+        self._lines: dict[Element, int] = {}
+        self._depth = 0
+        self._expat = expat.ParserCreate()
+        self._expat.StartElementHandler = self._start
+        self._expat.EndElementHandler = self._end
+        self._expat.StartDoctypeDeclHandler = self._doctype
+
+    def parse(self, content: bytes) -> XmlFile:
+        try:
+            self._expat.Parse(content, True)
+        except expat.ExpatError as error:
+            reason = expat.ErrorString(error.code)
+            raise ModelError(f"{self._path}:{error.lineno}: not well-formed XML: {reason}") from error
+        return XmlFile(path=self._path, root=self._builder.close(), lines=self._lines)
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ModelError(f"{self._path}:{self._expat.CurrentLineNumber}: elements nest deeper than {MAX_DEPTH}")
+        self._lines[self._builder.start(tag, attributes)] = self._expat.CurrentLineNumber
+
+    def _end(self, tag: str) -> None:
+        self._depth -= 1
+        self._builder.end(tag)
+
+    def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
+        line = self._expat.CurrentLineNumber
+        raise ModelError(f"{self._path}:{line}: a model file may not have a <!DOCTYPE>; remove the declaration")
+
+
+def _require_finite(parsed: XmlFile, element: Element) -> None:
+    for key, value in element.attrib.items():
+        if key in _NOT_NUMBERS or not _SUSPECT.search(value):
+            continue
+        for token in value.split():
+            try:
+                number = float(token)
+            except ValueError:
+                break
+            if not math.isfinite(number):
+                raise ModelError(f"{parsed.where(element)}: <{element.tag}> {key}={value!r} is not a finite number")

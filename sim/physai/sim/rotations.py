@@ -1,0 +1,61 @@
+"""Unit quaternions, wxyz, as arrays of shape (n, 4); numpy or torch through `xp`."""
+
+from typing import Any
+
+from physai.sim.engines.protocol import Array
+
+
+def multiply(p: Array, q: Array, xp: Any) -> Array:
+    """Hamilton product p ⊗ q, shape (n, 4)."""
+    a, b, c, d = p[:, 0], p[:, 1], p[:, 2], p[:, 3]
+    w, x, y, z = q[:, 0], q[:, 1], q[:, 2], q[:, 3]
+    return xp.stack(
+        [
+            a * w - b * x - c * y - d * z,
+            a * x + b * w + c * z - d * y,
+            a * y - b * z + c * w + d * x,
+            a * z + b * y - c * x + d * w,
+        ],
+        axis=1,
+    )
+
+
+def error_vector(target: Array, actual: Array, xp: Any) -> Array:
+    """Rotation from actual to target as axis · 2 sin(angle / 2), the short way, shape (n, 3)."""
+    conjugate = actual * xp.asarray([1.0, -1.0, -1.0, -1.0])
+    error = multiply(target, conjugate, xp)
+    return xp.where(error[:, :1] < 0.0, -2.0, 2.0) * error[:, 1:]
+
+
+def from_euler_xyz(angles: Array, xp: Any) -> Array:
+    """Quaternion of rotations about the fixed x, then y, then z axis [rad], shape (n, 3) to (n, 4)."""
+    half = 0.5 * angles
+    cx, cy, cz = (xp.cos(half[:, i]) for i in range(3))
+    sx, sy, sz = (xp.sin(half[:, i]) for i in range(3))
+    return xp.stack(
+        [
+            cx * cy * cz + sx * sy * sz,
+            sx * cy * cz - cx * sy * sz,
+            cx * sy * cz + sx * cy * sz,
+            cx * cy * sz - sx * sy * cz,
+        ],
+        axis=1,
+    )
+
+
+def rotate_inverse(quat: Array, vector: Array, xp: Any) -> Array:
+    """R(quat)ᵀ · vector: a world vector in the body's frame, shape (n, 3)."""
+    w, axis = quat[:, :1], -quat[:, 1:]
+    cross = _cross(axis, vector, xp)
+    return vector + 2.0 * (w * cross + _cross(axis, cross, xp))
+
+
+def _cross(a: Array, b: Array, xp: Any) -> Array:
+    return xp.stack(
+        [
+            a[:, 1] * b[:, 2] - a[:, 2] * b[:, 1],
+            a[:, 2] * b[:, 0] - a[:, 0] * b[:, 2],
+            a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0],
+        ],
+        axis=1,
+    )

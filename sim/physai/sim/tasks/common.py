@@ -1,0 +1,66 @@
+"""What several tasks share: building the parts of a contract, and terms that fit any robot."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope
+from physai.sdk.robot import RobotSpec
+from physai.sim.engines.protocol import Array
+from physai.sim.robots import Robot
+from physai.sim.tasks.task import WorldView
+
+
+def compiled(robot: Robot, *, physics_dt: float) -> Any:
+    """The robot's model with another time step [s]."""
+    spec = robot.model_spec.copy()
+    spec.option.timestep = physics_dt
+    return spec.compile()
+
+
+def envelope(robot: RobotSpec, *, parity_tolerance: float) -> SafetyEnvelope:
+    """A safety envelope as wide as the robot's own limits."""
+    joints = tuple(
+        JointEnvelope(
+            joint=joint.name,
+            position_lower=joint.position_lower,
+            position_upper=joint.position_upper,
+            velocity_limit=joint.velocity_limit,
+            effort_limit=joint.effort_limit,
+        )
+        for joint in robot.joints
+    )
+    return SafetyEnvelope(joints=joints, parity_tolerance=parity_tolerance)
+
+
+def position_action(
+    robot: RobotSpec,
+    *,
+    scale: float | Sequence[float],
+    kind: Literal["joint_pos", "joint_pos_incremental"],
+) -> ActionTerm:
+    """Position commands to every joint around its default, bounded by its limits."""
+    joints = robot.joints
+    scales = tuple(float(s) for s in scale) if isinstance(scale, Sequence) else (float(scale),) * len(joints)
+    return ActionTerm(
+        kind=kind,
+        joints=robot.joint_names,
+        scale=scales,
+        offset=tuple(joint.default_pos for joint in joints),
+        lower=tuple(-1e3 if joint.position_lower is None else joint.position_lower for joint in joints),
+        upper=tuple(1e3 if joint.position_upper is None else joint.position_upper for joint in joints),
+    )
+
+
+def target_rate_squared(view: WorldView) -> Array:
+    """Σ ((u - u_previous) / Δt)² over the commanded joints, in (joint unit / s)²."""
+    return (((view.target - view.previous_target) / view.control_dt) ** 2).sum(axis=1)
+
+
+def joint_vel_squared(view: WorldView) -> Array:
+    """Σ q'² over all joints [rad²/s²]."""
+    return (view.joint_vel**2).sum(axis=1)
+
+
+def target_squared(view: WorldView) -> Array:
+    """Σ u² over the commanded joints, in squared joint units."""
+    return (view.target**2).sum(axis=1)

@@ -1,0 +1,249 @@
+"""Reaching an end-effector pose with a position-controlled arm."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from physai.sdk.contract import (
+    ActionSpec,
+    CommandField,
+    CommandSpec,
+    ObservationSpec,
+    ObservationTerm,
+    PolicyContract,
+    TimingSpec,
+)
+from physai.sdk.errors import TaskError
+from physai.sim import rotations
+from physai.sim.engines.protocol import Array, Stage
+from physai.sim.robots import Robot, load_robot
+from physai.sim.tasks.common import compiled, envelope, joint_vel_squared, position_action, target_rate_squared
+from physai.sim.tasks.task import (
+    CommandFunction,
+    Delay,
+    Randomise,
+    ResetFunction,
+    RewardTerm,
+    SensorModel,
+    Success,
+    Task,
+    Uniforms,
+    WorldView,
+)
+
+COMMAND = "ee_pose_target"
+TIP = "ee"
+TOLERANCE_M = 0.02
+TOLERANCE_RAD = 0.1
+TARGET_INTERVAL_S = 4.0
+"""Time after which the old target is judged and a new one drawn [s]."""
+
+
+class PoseError:
+    """Difference between target and end effector, from the engine's own kinematics."""
+
+    def __init__(self, model: Any, site_name: str) -> None:
+        """Resolves the end effector's site.
+
+        Raises:
+            TaskError: the model has no such site.
+        """
+        self._site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, site_name)
+        if self._site < 0:
+            raise TaskError(f"the model has no site named {site_name!r}; a reach task needs one at the end effector")
+        self._body = int(model.site_bodyid[self._site])
+        self._quat = np.array(model.site_quat[self._site])[None]
+
+    def position(self, view: WorldView) -> Array:
+        """Target minus actual position [m], shape (num_worlds, 3)."""
+        return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
+
+    def rotation(self, view: WorldView) -> Array:
+        """Rotation from actual to target as axis · 2 sin(angle / 2), shape (num_worlds, 3)."""
+        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat, view.xp)
+        return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
+
+    def distance(self, view: WorldView) -> Array:
+        """Distance to the target [m]."""
+        error = self.position(view)
+        return view.xp.sqrt((error * error).sum(axis=1))
+
+    def angle(self, view: WorldView) -> Array:
+        """Angle to the target orientation [rad], from 0 to π."""
+        error = self.rotation(view)
+        half_sine = 0.5 * view.xp.sqrt((error * error).sum(axis=1))
+        return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
+
+
+def pose_command(
+    centre: Sequence[float], half_size: Sequence[float], facing: Sequence[float], tilt: Sequence[float]
+) -> CommandFunction:
+    """Target poses uniform in a box.
+
+    Args:
+        centre: middle of the box in the base frame [m].
+        half_size: half edges of the box [m].
+        facing: orientation in the middle as rotations about fixed x, y, z [rad].
+        tilt: greatest deviation from it about each axis [rad].
+    """
+
+    def draw_pose(draw: Uniforms) -> dict[str, Array]:
+        position = np.asarray(centre) + (2.0 * draw[:, :3] - 1.0) * np.asarray(half_size)
+        angles = np.asarray(facing) + (2.0 * draw[:, 3:6] - 1.0) * np.asarray(tilt)
+        return {COMMAND: np.concatenate([position, rotations.from_euler_xyz(angles, np)], axis=1)}
+
+    return draw_pose
+
+
+def near(home: Sequence[float], spread: float) -> ResetFunction:
+    """Joint positions within `spread` [rad] of home, at rest."""
+
+    def reset(draw: Uniforms) -> tuple[Array, Array]:
+        qpos = np.asarray(home) + spread * (2.0 * draw - 1.0)
+        return qpos, np.zeros_like(qpos)
+
+    return reset
+
+
+def _contract(name: str, robot: Robot, physics_dt: float, decimation: int, command: CommandField) -> PolicyContract:
+    spec = robot.spec
+    terms = (
+        ObservationTerm(name="joint_pos", kind="joint_pos_rel"),
+        ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", scale=0.5),
+        ObservationTerm(name="pose_error", kind="pose_error", source=COMMAND, chain=TIP),
+        ObservationTerm(name="target_lag", kind="last_target", scale=4.0),
+    )
+    return PolicyContract(
+        task=name,
+        robot=spec,
+        observation=ObservationSpec(terms=terms),
+        action=ActionSpec(terms=(position_action(spec, scale=0.0625, kind="joint_pos_incremental"),)),
+        command=CommandSpec(fields=(command,)),
+        timing=TimingSpec(
+            control_dt=physics_dt * decimation,
+            physics_dt=physics_dt,
+            decimation=decimation,
+            deadline_s=0.5 * physics_dt * decimation,
+            max_observation_age_s=2.0 * physics_dt * decimation,
+        ),
+        safety=envelope(spec, parity_tolerance=0.005),
+    )
+
+
+def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
+    def critic(view: WorldView) -> Array:
+        """Joint positions from home, velocities, lag of the targets, pose error and its norms."""
+        position, rotation = error.position(view), error.rotation(view)
+        return view.xp.concatenate(
+            [
+                view.joint_pos - np.asarray(home),
+                0.5 * view.joint_vel,
+                4.0 * (view.target - view.joint_pos),
+                position,
+                rotation,
+                view.xp.sqrt((position**2).sum(axis=1, keepdims=True)),
+                view.xp.sqrt((rotation**2).sum(axis=1, keepdims=True)),
+            ],
+            axis=1,
+        )
+
+    return critic
+
+
+def reach_task(
+    name: str,
+    robot: Robot,
+    *,
+    centre: tuple[float, float, float],
+    half_size: tuple[float, float, float],
+    facing: tuple[float, float, float],
+    tilt: tuple[float, float, float],
+    physics_dt: float = 0.008,
+    decimation: int = 4,
+) -> Task:
+    """A reach task for any fixed-base arm with position servos and a site `ee`; arguments as for `pose_command`."""
+    model = compiled(robot, physics_dt=physics_dt)
+    error = PoseError(model, TIP)
+    home = [joint.default_pos for joint in robot.spec.joints]
+    lower = tuple(c - h for c, h in zip(centre, half_size, strict=True))
+    upper = tuple(c + h for c, h in zip(centre, half_size, strict=True))
+    command = CommandField(
+        name=COMMAND,
+        size=7,
+        unit="m, 1",
+        frame="b",
+        lower=(*lower, -1.0, -1.0, -1.0, -1.0),
+        upper=(*upper, 1.0, 1.0, 1.0, 1.0),
+    )
+
+    def reached(view: WorldView) -> Array:
+        return (error.distance(view) < TOLERANCE_M) & (error.angle(view) < TOLERANCE_RAD)
+
+    def fine_position(view: WorldView) -> Array:
+        return view.xp.exp(-error.distance(view) / 0.05)
+
+    def fine_rotation(view: WorldView) -> Array:
+        return view.xp.exp(-error.angle(view) / 0.2) * view.xp.exp(-error.distance(view) / 0.1)
+
+    joints = len(home)
+    return Task(
+        name=name,
+        summary="bring the end effector to a commanded pose within 2 cm and 0.1 rad",
+        robot=robot,
+        model=model,
+        contract=_contract(name, robot, physics_dt, decimation, command),
+        episode_length_s=3 * TARGET_INTERVAL_S,
+        reset=near(home, 0.3),
+        reset_draws=joints,
+        rewards={
+            "distance": RewardTerm(term=error.distance, weight=-1.0),
+            "angle": RewardTerm(term=error.angle, weight=-0.3),
+            "fine_position": RewardTerm(term=fine_position, weight=1.0),
+            "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
+            "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
+            "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
+        },
+        success=Success(condition=reached, text="within 2 cm and 0.1 rad when 4 s are over"),
+        critic=_critic(error, home, joints),
+        critic_size=3 * joints + 8,
+        command=pose_command(centre, half_size, facing, tilt),
+        command_draws=6,
+        command_interval_s=TARGET_INTERVAL_S,
+        stage=Stage.POSITION,
+        derived=("site_xpos", "xquat"),
+        sensors={
+            "joint_pos": SensorModel(noise_std=2e-4, bias=1e-3),
+            "joint_vel": SensorModel(noise_std=5e-3),
+        },
+        action_delay=Delay(lower_s=0.0, upper_s=2 * physics_dt),
+        randomisation=_randomisation(model, error),
+        metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
+    )
+
+
+def _randomisation(model: Any, error: PoseError) -> tuple[Randomise, ...]:
+    tip = int(model.nbody - 1)
+    return (
+        Randomise(field="body_mass", operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)),
+        Randomise(field="body_mass", rows=(tip,), operation="add", lower=0.0, upper=1.0),
+        Randomise(field="dof_armature", operation="scale", lower=0.8, upper=1.2),
+        Randomise(field="dof_damping", operation="add", lower=0.0, upper=2.0),
+    )
+
+
+def ur10e_reach(robot: Robot | None = None) -> Task:
+    """UR10e: box of NVIDIA's Deploy-Reach-UR10e task, (0.8875, -0.225, 0.2) ± (0.25, 0.125, 0.1) m in the base frame,
+
+    tool pointing down within 0.5 rad, turned about the vertical by up to 1 rad.
+    """
+    return reach_task(
+        "ur10e-reach",
+        robot or load_robot("ur10e"),
+        centre=(0.8875, -0.225, 0.2),
+        half_size=(0.25, 0.125, 0.1),
+        facing=(math.pi, 0.0, -math.pi / 2),
+        tilt=(math.pi / 6, math.pi / 6, 2 * math.pi / 3),
+    )
