@@ -1,0 +1,241 @@
+"""Run folders: what a run was told, how it went, and a checkpoint it can continue from bit for bit.
+
+A checkpoint replaces the one before in a single rename, so a kill -9 or a full disk at any instant leaves a whole one.
+It holds tensors, numbers and text only and is read without unpickling code (`weights_only`).
+"""
+
+import dataclasses
+import io
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_diff import require_same
+from physai.sdk.contract_io import CONTRACT_FILE, load_contract, parse_contract, save_contract
+from physai.sdk.canonical import canonical_json
+from physai.sdk.errors import CheckpointError
+from physai.sdk.files import write_atomic
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import Task
+from physai.train.config import TrainConfig
+from physai.train.graph import PolicyGraph
+from physai.train.runner import Trainer, build_graph
+
+CHECKPOINT_FILE = "checkpoint.pt"
+CONFIG_FILE = "config.json"
+FORMAT_VERSION = 1
+MAX_CHECKPOINT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSource:
+    """How a run's task is found again."""
+
+    task: str
+    """Built-in name or path of a task file."""
+    robot: str | None = None
+    preset: str | None = None
+
+    def load(self) -> Task:
+        """Makes the task."""
+        return load_task(self.task, robot=self.robot, preset=self.preset)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A trained policy and where it came from."""
+
+    folder: Path
+    task: Task
+    config: TrainConfig
+    graph: PolicyGraph
+    provenance: dict[str, str]
+
+
+def save_config(folder: Path, source: TaskSource, config: TrainConfig, contract: PolicyContract) -> None:
+    """Writes what the run was told: resolved configuration, versions, commit and contract."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "source": dataclasses.asdict(source),
+        "config": dataclasses.asdict(config),
+        "provenance": provenance(config),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
+    save_contract(contract, folder / CONTRACT_FILE)
+
+
+def load_config(folder: Path) -> tuple[TaskSource, TrainConfig, dict[str, str]]:
+    """Reads `save_config` back.
+
+    Raises:
+        CheckpointError: the folder is no run folder or its configuration is damaged.
+    """
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
+    try:
+        document = json.loads(path.read_text())
+        values = document["config"]
+        values["hidden"] = tuple(values["hidden"])
+        return TaskSource(**document["source"]), TrainConfig(**values), document["provenance"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: damaged or from another version: {error}") from error
+
+
+def provenance(config: TrainConfig) -> dict[str, str]:
+    """Seed, commit and versions that made a run."""
+    versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
+    return {
+        "seed": str(config.seed),
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": " ".join(["physai", *sys.argv[1:]])[:4096],
+        **{f"version.{name}": version for name, version in versions.items()},
+    }
+
+
+def git_commit() -> str:
+    """Commit of the repository this package lies in, with `+changes` if it differs; empty for an installed one."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def save_checkpoint(trainer: Trainer, folder: Path) -> None:
+    """Replaces the folder's checkpoint by the trainer's present state.
+
+    Raises:
+        CheckpointError: it cannot be written; the old one is untouched.
+    """
+    data = io.BytesIO()
+    torch.save(_state(trainer), data)
+    try:
+        write_atomic(folder / CHECKPOINT_FILE, data.getvalue())
+    except OSError as error:
+        kept = "the one before is kept" if (folder / CHECKPOINT_FILE).exists() else "there is none before it"
+        raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
+
+
+def _state(trainer: Trainer) -> dict[str, Any]:
+    now = trainer.now
+    return {
+        "format_version": FORMAT_VERSION,
+        "contract": canonical_json(trainer.task.contract).decode(),
+        "iteration": trainer.iteration,
+        "seconds": trainer.seconds,
+        "graph": trainer.graph.state_dict(),
+        "ppo": trainer.ppo.state_dict(),
+        "critic_normaliser": trainer.critic_normaliser.state_dict(),
+        "optimizer": trainer.ppo.optimizer.state_dict(),
+        "learning_rate": trainer.ppo.learning_rate,
+        "generator": trainer.generator.get_state(),
+        "judged": trainer.judged,
+        "memory": trainer.state,
+        "environment": {name: torch.from_numpy(array) for name, array in trainer.env.snapshot().items()},
+        "sensors": {name: torch.from_numpy(array) for name, array in now.sensors.items()},
+        "commands": {name: torch.from_numpy(array) for name, array in now.commands.items()},
+        "critic": torch.from_numpy(now.critic),
+    }
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """The raw content of a run's checkpoint.
+
+    Raises:
+        CheckpointError: it is missing, damaged, too large or of another format.
+    """
+    path = folder / CHECKPOINT_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no {CHECKPOINT_FILE}; the run ended before its first one was saved")
+    if path.stat().st_size > MAX_CHECKPOINT_BYTES:
+        raise CheckpointError(f"{path}: {path.stat().st_size} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
+    try:
+        state = cast(dict[str, Any], torch.load(path, weights_only=True))
+        version = state["format_version"]
+    except Exception as error:  # torch raises half a dozen unrelated types for a damaged file
+        raise CheckpointError(f"{path}: damaged: {error}") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
+    return state
+
+
+def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
+    """Puts a fresh trainer of the same task and configuration where the checkpoint left off.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read or does not fit the trainer.
+        ContractMismatchError: it was trained under another contract.
+    """
+    state = read_checkpoint(folder)
+    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
+    require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
+    try:
+        _load_learner(trainer, state)
+        trainer.env.restore({name: tensor.numpy() for name, tensor in state["environment"].items()})
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
+    trainer.state = {name: tensor.clone() for name, tensor in state["memory"].items()}
+    trainer.judged = state["judged"]
+    trainer.iteration, trainer.seconds = state["iteration"], state["seconds"]
+    trainer.now = dataclasses.replace(
+        trainer.now,
+        sensors=_arrays(state["sensors"]),
+        commands=_arrays(state["commands"]),
+        critic=state["critic"].numpy(),
+    )
+
+
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    trainer.graph.load_state_dict(state["graph"])
+    trainer.ppo.load_state_dict(state["ppo"])
+    trainer.critic_normaliser.load_state_dict(state["critic_normaliser"])
+    trainer.ppo.optimizer.load_state_dict(state["optimizer"])
+    trainer.ppo.set_learning_rate(state["learning_rate"])
+    trainer.generator.set_state(state["generator"])
+    trainer.graph.normaliser.refresh()
+    trainer.critic_normaliser.refresh()
+
+
+def load_run(folder: Path) -> LoadedRun:
+    """The policy of a run folder.
+
+    Raises:
+        CheckpointError: the folder is no run folder or has no readable checkpoint.
+        ContractMismatchError: the task has changed since the run.
+    """
+    source, config, made_by = load_config(folder)
+    state = read_checkpoint(folder)
+    task = source.load()
+    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
+    require_same(saved, task.contract, left=f"the run's contract ({folder})", right="the task's contract now")
+    graph = build_graph(task, config)
+    try:
+        graph.load_state_dict(state["graph"])
+    except RuntimeError as error:
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
+    graph.normaliser.refresh()
+    made_by = {**made_by, "iteration": str(state["iteration"]), "run": folder.resolve().name}
+    return LoadedRun(folder=folder, task=task, config=config, graph=graph, provenance=made_by)
+
+
+def run_contract(folder: Path) -> PolicyContract:
+    """The contract a run was started with."""
+    return load_contract(folder / CONTRACT_FILE)

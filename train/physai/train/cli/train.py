@@ -1,0 +1,137 @@
+"""`physai train`: learn a policy."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.errors import CheckpointError, DeviceError, PhysaiError
+
+if TYPE_CHECKING:
+    from physai.train.checkpoint import TaskSource
+    from physai.train.config import TrainConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai train`."""
+    parser.add_argument("task", nargs="?", help="task name or Python file (see `physai tasks`); not needed with --resume")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
+    parser.add_argument("--engine", choices=("mujoco",), default="mujoco", help="physics engine (default: mujoco)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (default: auto)")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated together")
+    parser.add_argument("--seed", type=int, help="seed of every random number (default: 0)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="updates after which to end")
+    parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to end [s]")
+    parser.add_argument("--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot")
+    parser.add_argument("--preset", help="variant of the task, where it offers some")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="options", help="any other setting, for instance learning_rate=3e-4; `--set help` lists them")
+    parser.add_argument("--wandb", metavar="PROJECT", help="also log to this Weights & Biases project")
+    parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains; returns 0, or 130 when a signal ended the run (its checkpoint is saved)."""
+    if arguments.options == ["help"]:
+        return _print_settings()
+    _check_device(arguments.device)
+    if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
+        raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
+
+    from physai.train import checkpoint, session
+    from physai.train.runner import Trainer, use_threads
+
+    folder, source, config = _resume(arguments) if arguments.resume else _new(arguments)
+    use_threads(config.num_threads)
+    task = source.load()
+    if not arguments.resume:
+        checkpoint.save_config(folder, source, config, task.contract)
+    trainer = Trainer(task, config)
+    _say(f"training {task.name} with {config.num_envs} worlds, seed {config.seed}, into {folder}")
+    outcome = session.run(
+        trainer,
+        folder,
+        time_budget_s=arguments.time_budget_s,
+        resume=arguments.resume is not None,
+        wandb_project=arguments.wandb,
+    )
+    if arguments.json:
+        summary = {"run": str(folder), "contract": task.contract.fingerprint, **vars(outcome)}
+        print(json.dumps(summary))
+    _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
+    if trainer.env.broken_episodes:
+        _say(f"{len(trainer.env.broken_episodes)} episodes ended because the physics diverged; see {folder}")
+    _say(f"next: physai export {folder}")
+    return 130 if "signal" in outcome.reason else 0
+
+
+def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
+    from physai.train.checkpoint import CHECKPOINT_FILE, TaskSource
+    from physai.train.config import with_options
+    from physai.train.presets import preset_for
+
+    if not arguments.task:
+        raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
+    source = TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset)
+    options = dict(_option(text) for text in arguments.options)
+    for name in ("num_envs", "seed", "iterations"):
+        if getattr(arguments, name) is not None:
+            options[name] = str(getattr(arguments, name))
+    config = with_options(preset_for(arguments.task, arguments.preset), options)
+    name = Path(arguments.task).stem if arguments.task.endswith(".py") else arguments.task
+    folder = arguments.out or Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")
+    if (folder / CHECKPOINT_FILE).exists():
+        raise CheckpointError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
+    return folder, source, config
+
+
+def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
+    from dataclasses import replace
+
+    from physai.train.checkpoint import TaskSource, load_config
+
+    source, config, _ = load_config(arguments.resume)
+    if arguments.task and arguments.task != source.task:
+        # The contract check that follows prints what differs between the two tasks.
+        source = TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset)
+    fixed = [n for n in ("num_envs", "seed") if getattr(arguments, n) is not None] + arguments.options
+    if fixed:
+        raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
+    if arguments.iterations is not None:
+        config = replace(config, iterations=arguments.iterations)
+    return arguments.resume, source, config
+
+
+def _option(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise PhysaiError(f"--set {text}: expected key=value")
+    return key.strip().replace("-", "_"), value.strip()
+
+
+def _check_device(device: str) -> None:
+    """Learning runs on the CPU in this release; says so where a GPU was asked for."""
+    if device != "cuda":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
+    raise DeviceError("--device cuda: training on a GPU comes with the warp engine; use --device cpu for now")
+
+
+def _print_settings() -> int:
+    from physai.train.config import describe_settings
+
+    print(describe_settings())
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+command = Command(summary="train a policy for a task", add_arguments=add_arguments, run=run)

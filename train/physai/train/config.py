@@ -1,0 +1,119 @@
+"""Every knob of a training run, in one frozen record that is saved with the run."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from physai.sdk.errors import PhysaiError, unknown_name
+
+
+class ConfigError(PhysaiError):
+    """A training option has a value it cannot have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Settings of PPO and its run. Times in s; counts in environment steps unless said otherwise."""
+
+    num_envs: int = 1024
+    """Worlds simulated together."""
+    horizon: int = 24
+    """Steps per world between updates."""
+    epochs: int = 5
+    """Passes over the collected steps per update."""
+    minibatches: int = 4
+    """Parts each pass is split into."""
+    learning_rate: float = 1e-3
+    """Step size of Adam at the start."""
+    schedule: Literal["adaptive", "fixed"] = "adaptive"
+    """`adaptive` follows the measured KL divergence, `fixed` leaves the learning rate alone."""
+    desired_kl: float = 0.01
+    """KL divergence per update the adaptive schedule aims at."""
+    min_learning_rate: float = 1e-5
+    max_learning_rate: float = 1e-2
+    discount_s: float = 1.0
+    """Time after which a reward counts 1/e: gamma = exp(-control_dt / discount_s)."""
+    gae_lambda: float = 0.95
+    """Trace decay of generalised advantage estimation."""
+    clip: float = 0.2
+    """Bound on the change of the probability ratio."""
+    entropy_weight: float = 0.005
+    value_weight: float = 1.0
+    max_grad_norm: float = 1.0
+    initial_std: float = 1.0
+    """Standard deviation of exploration at the start, in network output units."""
+    actor: Literal["mlp", "gru"] = "mlp"
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic."""
+    gru_size: int = 64
+    """Recurrent state of a GRU actor."""
+    activation: Literal["elu", "tanh", "relu"] = "elu"
+    control_repeat: int = 1
+    """Control periods a training action is held for; the exported policy acts in every one."""
+    iterations: int = 1000
+    """Updates after which the run ends."""
+    stop_at_success: float | None = None
+    """Share of successes, confirmed by an evaluation without exploration, at which the run ends."""
+    checkpoint_every_s: float = 30.0
+    seed: int = 0
+    num_threads: int = 0
+    """Threads of engine and learner; 0 for one per processor."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for values no run can have."""
+        for name in ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size"):
+            if not 1 <= getattr(self, name) <= 10**9:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "desired_kl", "discount_s", "clip", "initial_std", "max_grad_norm"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ConfigError(f"{name} must be a positive number, got {value}")
+        if not 0.0 <= self.gae_lambda <= 1.0:
+            raise ConfigError(f"gae_lambda must lie in [0, 1], got {self.gae_lambda}")
+        units = self.num_envs if self.actor == "gru" else self.num_envs * self.horizon
+        if self.minibatches > units:
+            raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
+        if not self.hidden or not all(1 <= width <= 8192 for width in self.hidden):
+            raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {self.hidden}")
+
+    def gamma(self, control_dt: float) -> float:
+        """Discount per step of `control_repeat` periods of `control_dt` [s]."""
+        return math.exp(-control_dt * self.control_repeat / self.discount_s)
+
+
+def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
+    """The configuration with `--set key=value` options applied, each parsed by its field's type.
+
+    Raises:
+        UnknownNameError: no such field.
+        ConfigError: the text is not a value of the field's type.
+    """
+    fields = {f.name: f for f in dataclasses.fields(TrainConfig)}
+    changes: dict[str, Any] = {}
+    for key, text in options.items():
+        if key not in fields:
+            raise unknown_name("training option", key, fields)
+        changes[key] = _parse(key, text, getattr(config, key), str(fields[key].type))
+    return dataclasses.replace(config, **changes)
+
+
+def _parse(key: str, text: str, current: Any, annotation: str) -> Any:
+    try:
+        if isinstance(current, tuple):
+            return tuple(int(part) for part in text.split(","))
+        if "Literal" in annotation:
+            choices = [part.strip(" \"'") for part in annotation.split("[")[1].rstrip("]").split(",")]
+            if text not in choices:
+                raise ValueError(f"one of {', '.join(choices)}")
+            return text
+        if isinstance(current, int):
+            return int(text)
+        return float(text)
+    except ValueError as error:
+        raise ConfigError(f"option {key}={text}: expected {annotation}: {error}") from error
+
+
+def describe_settings() -> str:
+    """Every setting with its default, one line each."""
+    return "\n".join(f"  {f.name:<20} {f.default!s:<12} {f.type}" for f in dataclasses.fields(TrainConfig))

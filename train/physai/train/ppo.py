@@ -1,0 +1,206 @@
+"""Proximal policy optimisation (Schulman et al. 2017), the whole algorithm in this file.
+
+With generalised advantage estimation (Schulman et al. 2016), a learning rate that follows the measured KL divergence,
+and a critic that may see more than the actor. Shapes: T steps, N worlds, O observations, A actions.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from physai.sdk.errors import PhysaiError
+from physai.train.config import TrainConfig
+from physai.train.graph import mlp
+
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class LearningDivergedError(PhysaiError):
+    """A loss or gradient became non-finite; the last checkpoint is from before."""
+
+
+class Rollout:
+    """T steps of N worlds, filled in order and reused; all float32."""
+
+    def __init__(self, config: TrainConfig, observations: int, critic: int, actions: int, hidden: int) -> None:
+        """Allocates for `config.horizon` steps of `config.num_envs` worlds."""
+        steps, worlds = config.horizon, config.num_envs
+        self.observation = torch.zeros(steps, worlds, observations)
+        """Normalised observations the actor saw, (T, N, O)."""
+        self.critic = torch.zeros(steps, worlds, critic)
+        """Normalised critic inputs, (T, N, C)."""
+        self.action = torch.zeros(steps, worlds, actions)
+        """Sampled network outputs before clipping, (T, N, A)."""
+        self.mean = torch.zeros(steps, worlds, actions)
+        self.log_prob = torch.zeros(steps, worlds)
+        self.value = torch.zeros(steps, worlds)
+        self.reward = torch.zeros(steps, worlds)
+        self.bootstrap = torch.zeros(steps, worlds)
+        """Value of the state a time-out cut off, 0 elsewhere, (T, N)."""
+        self.done = torch.zeros(steps, worlds)
+        """1 where the episode ended with this step, (T, N)."""
+        self.hidden = torch.zeros(worlds, hidden)
+        """Recurrent state before the first step, (N, H)."""
+
+
+def advantages(rollout: Rollout, last_value: Tensor, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimates and value targets, both (T, N).
+
+    A_t = δ_t + γ λ (1 - done_t) A_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t). Where an episode ended, V(s_{t+1}) is
+    0 after a failure and the value of the cut-off state after a time-out.
+    """
+    steps = rollout.reward.shape[0]
+    alive = 1.0 - rollout.done
+    following = torch.cat([rollout.value[1:], last_value[None]]) * alive + rollout.bootstrap
+    delta = rollout.reward + gamma * following - rollout.value
+    decay = gamma * gae_lambda * alive
+    result = torch.empty_like(delta)
+    running = torch.zeros_like(last_value)
+    for t in range(steps - 1, -1, -1):
+        running = delta[t] + decay[t] * running
+        result[t] = running
+    return result, result + rollout.value
+
+
+@dataclass
+class UpdateStats:
+    """Means over the minibatches of one update."""
+
+    policy_loss: float = 0.0
+    value_loss: float = 0.0
+    entropy: float = 0.0
+    kl: float = 0.0
+    clipped: float = 0.0
+    """Share of samples whose probability ratio was clipped."""
+    count: int = field(default=0, repr=False)
+
+    def add(self, values: list[float]) -> None:
+        """Adds one minibatch's policy loss, value loss, entropy, KL and clipped share."""
+        self.count += 1
+        for name, value in zip(("policy_loss", "value_loss", "entropy", "kl", "clipped"), values, strict=True):
+            setattr(self, name, getattr(self, name) + (value - getattr(self, name)) / self.count)
+
+
+class PPO(nn.Module):
+    """Actor, critic, exploration noise and their optimiser."""
+
+    def __init__(self, actor: nn.Module, critic_size: int, actions: int, config: TrainConfig) -> None:
+        """Takes over an actor (see `physai.train.graph.Actor`) and builds a critic of the same widths."""
+        super().__init__()
+        self.config = config
+        self.actor = actor
+        self.critic = mlp([critic_size, *config.hidden, 1], config.activation, 1.0)
+        self.log_std = nn.Parameter(torch.full((actions,), math.log(config.initial_std)))
+        self.learning_rate = config.learning_rate
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+
+    def act(self, observation: Tensor, hidden: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Samples actions.
+
+        Args:
+            observation: normalised, (N, O).
+            hidden: recurrent state, (N, H).
+            noise: standard normal numbers, (N, A).
+
+        Returns:
+            Sampled action (N, A), its mean (N, A), its log-probability (N,), next recurrent state (N, H).
+        """
+        mean, hidden = self.actor(observation, hidden)
+        action = mean + noise * self.log_std.exp()
+        log_prob = (-0.5 * noise * noise - self.log_std - LOG_SQRT_2PI).sum(-1)
+        return action, mean, log_prob, hidden
+
+    def value(self, critic_input: Tensor) -> Tensor:
+        """State values, shape of the input without its last axis."""
+        return self.critic(critic_input).squeeze(-1)
+
+    def update(self, rollout: Rollout, last_value: Tensor, gamma: float, generator: torch.Generator) -> UpdateStats:
+        """Improves actor and critic on one rollout.
+
+        Args:
+            rollout: the collected steps.
+            last_value: values of the states after the last step, (N,).
+            gamma: discount per step.
+            generator: source of the minibatches' order.
+
+        Raises:
+            LearningDivergedError: a gradient is not finite.
+        """
+        config = self.config
+        advantage, target = advantages(rollout, last_value, gamma, config.gae_lambda)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        old_log_std = self.log_std.detach().clone()
+        recurrent = rollout.hidden.shape[1] > 0
+        parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
+        parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
+        widths = [part.shape[-1] for part in parts]
+        data = torch.cat(parts, dim=-1)
+        # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
+        data = data.transpose(0, 1) if recurrent else data.flatten(0, 1)
+        stats = UpdateStats()
+        for _ in range(config.epochs):
+            order = torch.randperm(data.shape[0], generator=generator)
+            for index in order.chunk(config.minibatches):
+                batch = data[index].split(widths, dim=-1)
+                hidden = rollout.hidden[index] if recurrent else rollout.hidden[:0]
+                self._step(batch, hidden, old_log_std, stats)
+        return stats
+
+    def _step(self, batch: tuple[Tensor, ...], hidden: Tensor, old_log_std: Tensor, stats: UpdateStats) -> None:
+        """One gradient step on one minibatch."""
+        config = self.config
+        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done = batch
+        mean = self._mean(observation, hidden, done)
+        deviation = (action - mean) * torch.exp(-self.log_std)
+        log_prob = (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1, keepdim=True)
+        ratio = torch.exp(log_prob - old_log_prob)
+        clipped_ratio = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+        value = self.critic(critic_input)
+        near = old_value + (value - old_value).clamp(-config.clip, config.clip)
+        value_loss = torch.maximum((value - target) ** 2, (near - target) ** 2).mean()
+        entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
+        loss = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.parameters(), config.max_grad_norm)
+        if not math.isfinite(norm):
+            raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
+        self.optimizer.step()
+        with torch.no_grad():
+            spread = torch.exp(2.0 * (old_log_std - self.log_std))
+            shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
+            kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
+            clipped = (ratio != clipped_ratio).float().mean()
+            summary = torch.stack([policy_loss, value_loss, entropy, kl, clipped]).tolist()
+        stats.add(summary)
+        if config.schedule == "adaptive":
+            self._adapt(summary[3])
+
+    def _mean(self, observation: Tensor, hidden: Tensor, done: Tensor) -> Tensor:
+        """Action means of a minibatch; sequences (n, T, O) run through the GRU from `hidden`, steps do not."""
+        if observation.dim() == 2:
+            return self.actor(observation, hidden)[0]
+        means: list[Tensor] = []
+        for t in range(observation.shape[1]):
+            mean, hidden = self.actor(observation[:, t], hidden)
+            means.append(mean)
+            hidden = hidden * (1.0 - done[:, t])
+        return torch.stack(means, dim=1)
+
+    def _adapt(self, kl: float) -> None:
+        """Keeps the KL divergence per update near the desired one (rsl_rl's rule)."""
+        config = self.config
+        if kl > 2.0 * config.desired_kl:
+            self.learning_rate = max(config.min_learning_rate, self.learning_rate / 1.5)
+        elif kl < 0.5 * config.desired_kl:
+            self.learning_rate = min(config.max_learning_rate, self.learning_rate * 1.5)
+        self.set_learning_rate(self.learning_rate)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Sets the optimiser's step size."""
+        self.learning_rate = value
+        for group in self.optimizer.param_groups:
+            group["lr"] = value

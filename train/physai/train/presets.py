@@ -1,0 +1,31 @@
+"""Training settings that suit each built-in task on a laptop."""
+
+from physai.train.config import TrainConfig
+
+PRESETS: dict[str, TrainConfig] = {
+    "cartpole-swingup": TrainConfig(
+        num_envs=256, horizon=32, epochs=4, minibatches=4, discount_s=1.5, stop_at_success=0.99
+    ),
+    "pendubot-swingup": TrainConfig(
+        num_envs=512,
+        horizon=48,
+        epochs=4,
+        minibatches=8,
+        hidden=(128, 128),
+        activation="tanh",
+        control_repeat=5,
+        discount_s=2.0,
+        initial_std=0.8,
+        stop_at_success=0.99,
+    ),
+    "ur10e-reach": TrainConfig(num_envs=1024, horizon=24, epochs=4, minibatches=4, discount_s=2.5, stop_at_success=0.97),
+    "go2-velocity": TrainConfig(
+        num_envs=1024, horizon=24, epochs=5, minibatches=4, hidden=(128, 128), discount_s=2.0, iterations=1500
+    ),
+}
+PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
+
+
+def preset_for(task: str, variant: str | None = None) -> TrainConfig:
+    """Settings for a built-in task or a variant of it (`TASK:VARIANT`); defaults for a user's own."""
+    return PRESETS.get(f"{task}:{variant}", PRESETS.get(task, TrainConfig()))
