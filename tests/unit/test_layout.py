@@ -1,5 +1,6 @@
 """The house: five packages under one namespace, one distribution, and what its wheel holds."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -61,6 +62,16 @@ def test_the_base_needs_no_learner_and_no_simulator() -> None:
     assert names == {"numpy", "pydantic", "cryptography", "rfc8785"}
     robot = {requirement.split(">")[0] for requirement in project["optional-dependencies"]["robot"]}
     assert not robot & {"torch", "mujoco", "warp-lang", "fastapi"}
+
+
+def test_every_requirement_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = {re.split(r"[\[<>=;! ]", requirement)[0] for group in groups for requirement in group}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", pin) for pin in pins), "public versions only"
+    assert needed - {pin.split("==")[0] for pin in pins} == {"physai-sdk"}, "run `make setup constraints`"
 
 
 def test_a_wheel_holds_every_source_and_nothing_else(tmp_path: Path) -> None:

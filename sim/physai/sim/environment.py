@@ -3,67 +3,21 @@
 Observation and action terms are not here: they belong to the policy graph, which runs on the robot too.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.errors import TaskError
+from physai.sim.broken import BrokenEpisode, FlightRecorder
 from physai.sim.engines.mujoco_engine import MujocoEngine
-from physai.sim.engines.protocol import Array, Engine, Snapshot
+from physai.sim.engines.protocol import Array, Engine, Snapshot, put
 from physai.sim.latency import ActionDelay, SensorPipeline
 from physai.sim.randomisation import ParameterDraws
 from physai.sim.randomness import Seeds, Stream, episode_seeds, uniform
+from physai.sim.step_result import Bools, StepResult
 from physai.sim.tasks.task import Task, WorldView
-
-Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class BrokenEpisode:
-    """A world whose state became non-finite, with what it takes to see it again."""
-
-    world: int
-    episode_seed: int
-    """Seed to reset an environment of one world with."""
-    step: int
-    """Control period in which it broke."""
-    target: tuple[float, ...]
-    """Joint commands of that period [rad, m, N·m or N]."""
-
-
-@dataclass
-class StepResult:
-    """What one control period brought; arrays are owned by the caller, first axis the world."""
-
-    sensors: dict[str, Array]
-    """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""
-    commands: dict[str, Array]
-    """Command fields, float32, shape (num_worlds, size)."""
-    critic: Array
-    """Critic's input, float32, shape (num_worlds, critic_size); of the new episode where done."""
-    final_critic: Array
-    """Critic's input before a reset, float32, same shape; what a time-out bootstraps from."""
-    reward: Array
-    """Reward of the step, float32, shape (num_worlds,)."""
-    terminated: Bools
-    """Episodes that ended by failure."""
-    truncated: Bools
-    """Episodes that ended by time."""
-    judged: Bools
-    """Worlds whose command or episode ended in this step."""
-    succeeded: Bools
-    """Judged worlds that met the success criterion."""
-    metrics: dict[str, Array]
-    """The task's metrics of the judged worlds, shape (judged.sum(),)."""
-    reward_terms: dict[str, float]
-    """Mean of each weighted reward term over the worlds, per second."""
-
-    @property
-    def done(self) -> Bools:
-        """Episodes that ended; the arrays above already belong to the next one."""
-        return self.terminated | self.truncated
 
 
 class Environment:
@@ -80,6 +34,8 @@ class Environment:
         control_repeat: int = 1,
         num_threads: int = 0,
         engine: Engine | None = None,
+        keep_final: bool = False,
+        dump_folder: Path | None = None,
     ) -> None:
         """Builds the worlds; call `reset` before `step`.
 
@@ -92,6 +48,12 @@ class Environment:
             control_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
             num_threads: threads of the engine, 0 for one per processor.
             engine: the engine to use; a `MujocoEngine` if None.
+            keep_final: also measure what the policy would have seen after the last step of an episode.
+            dump_folder: where to write what `physai.sim.replay` needs of worlds that break; costs a copy of the state
+                per step.
+
+        Raises:
+            TaskError: the task asks for what its model does not have.
         """
         self.task = task
         self.num_worlds = num_worlds
@@ -108,16 +70,31 @@ class Environment:
             derived=task.derived,
         )
         self._control_repeat = control_repeat
+        self._keep_final = keep_final
         self.step_dt = task.contract.timing.control_dt * control_repeat
         self._episode_steps = self._steps(task.episode_length_s)
-        self._command_steps = self._steps(task.command_interval_s or 0.0)
+        self._command_steps = min(self._steps(task.command_interval_s or 0.0), self._episode_steps)
         self._push_steps = self._steps(task.push.interval_s) if task.push and randomise else 0
+        if task.push and len(task.push.velocity) != self.engine.model.nv:
+            given, needed = len(task.push.velocity), self.engine.model.nv
+            raise TaskError(f"task {task.name}: push.velocity has {given} values, the model {needed} velocities")
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
         self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
-        self._delay = ActionDelay(task, self.engine, active=randomise)
+        self._delay = ActionDelay(task, self.engine, active=randomise, periods=control_repeat)
         self._worlds = np.arange(num_worlds)
         self._allocate()
+        self._recorder = FlightRecorder(dump_folder, self._about()) if dump_folder else None
+
+    def _about(self) -> dict[str, str | int | bool]:
+        return {
+            "task": self.task.name,
+            "fingerprint": self.task.contract.fingerprint,
+            "seed": self.seed,
+            "training": self.training,
+            "randomise": self.randomise,
+            "control_repeat": self._control_repeat,
+        }
 
     def _steps(self, duration_s: float) -> int:
         return round(duration_s / self.step_dt)
@@ -132,7 +109,8 @@ class Environment:
         joints = [joint for term in contract.action.terms for joint in term.joints]
         self._target: Array = np.zeros((n, len(joints)))
         self._previous_target: Array = np.zeros_like(self._target)
-        self._rest_columns = list(contract.robot.joint_index(tuple(joints)))
+        first = self.engine.model.jnt_qposadr[1 if contract.robot.base == "floating" else 0]
+        self._rest_columns = [int(first) + column for column in contract.robot.joint_index(tuple(joints))]
         self._holds_position = np.array(
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
         )
@@ -168,17 +146,33 @@ class Environment:
         """Seed of each world's running episode, shape (num_worlds,)."""
         return self._seeds.copy()
 
+    @property
+    def steps_in_episode(self) -> npt.NDArray[np.int64]:
+        """Steps taken in each world's running episode, shape (num_worlds,); live, for a learner that staggers ends."""
+        return self._step_in_episode
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode that nothing ends early."""
+        return self._episode_steps
+
     def reset(self, seeds: Seeds | None = None) -> StepResult:
         """Starts a new episode everywhere.
 
         Args:
             seeds: episode seeds, uint64, shape (num_worlds,); drawn from the environment's seed if None.
+
+        Raises:
+            TaskError: not one seed per world.
         """
+        if seeds is not None and seeds.shape != (self.num_worlds,):
+            raise TaskError(f"{self.num_worlds} worlds need one seed each, got seeds of shape {seeds.shape}")
         self._reset_worlds(np.ones(self.num_worlds, bool), seeds)
         if self.training:
             # Else all first episodes would end in the same step and the learner see nothing but their ends.
             stagger = uniform(self._seeds, Stream.STAGGER, 1)[:, 0]
-            self._step_in_episode = (stagger * self._episode_steps).astype(np.int64)
+            self._step_in_episode[...] = (stagger * self._episode_steps).astype(np.int64)
+            self._tell_time()
         nothing = np.zeros(self.num_worlds, bool)
         critic = self._critic()
         return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
@@ -198,33 +192,41 @@ class Environment:
         """
         if len(targets) != self._control_repeat:
             raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
+        terms = self.task.contract.action.terms
+        periods = [np.concatenate([target[t.target_name] for t in terms], axis=1) for target in targets]
+        if self._recorder is not None:
+            self._recorder.note(self.snapshot(parameters=False), periods)
+        view = self._view
+        sound = view.qpos.copy(), view.qvel.copy()
         self._previous_target[...] = self._target
         self._step_in_episode += 1
         self._command_age += 1
         self._push()
-        for target in targets:
-            self._target[...] = np.concatenate([target[t.target_name] for t in self.task.contract.action.terms], axis=1)
-            self._delay.advance(self._target)
-        broken = self._find_broken()
-        view = self._view
-        view.episode_time = self._step_in_episode * view.control_dt
-        reward, reward_terms = self._reward()
+        self._target[...] = periods[-1]
+        self._delay.advance(periods)
+        view.shared.clear()
+        self._tell_time()
+        broken = self._find_broken(periods, sound)
+        reward, reward_terms = self._reward(broken)
         terminated = self._terminated() | broken
         truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
         judged, succeeded = self._judge(terminated, truncated)
         metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
         final_critic = critic = self._critic()
-        if broken.any():
-            reward[broken] = 0.0
-            final_critic[broken] = 0.0
         done = terminated | truncated
+        finals = self._finals(done) if self._keep_final and done.any() else (None, None)
         if judged.any() or done.any():
             self._draw_commands(judged & ~done)
             self._reset_worlds(done, None)
             critic = self._critic()
         result = self._result(critic, final_critic, reward, terminated, truncated, judged, succeeded)
         result.metrics, result.reward_terms = metrics, reward_terms
+        result.final_sensors, result.final_commands = finals
         return result
+
+    def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
+        sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
+        return sensors, {name: value[done] for name, value in self._commands.items()}
 
     def _result(
         self,
@@ -250,14 +252,14 @@ class Environment:
             reward_terms={},
         )
 
-    def _reward(self) -> tuple[Array, dict[str, float]]:
-        total: Array = np.zeros(self.num_worlds)
-        means: dict[str, float] = {}
-        for name, entry in self.task.rewards.items():
-            value = entry.weight * entry.term(self._view)
-            means[name] = float(value.mean())
-            total += value
-        return (total * self._view.control_dt).astype(np.float32), means
+    def _reward(self, broken: Bools) -> tuple[Array, dict[str, float]]:
+        entries = self.task.rewards
+        values = np.empty((len(entries), self.num_worlds))
+        for row, entry in zip(values, entries.values(), strict=True):
+            np.multiply(entry.term(self._view), entry.weight, out=row)
+        values[:, broken] = 0.0
+        means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
+        return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means
 
     def _terminated(self) -> Bools:
         ended = np.zeros(self.num_worlds, bool)
@@ -269,31 +271,40 @@ class Environment:
         """Worlds whose command or episode ends now, and those of them that met the criterion."""
         held = self.task.success.condition(self._view)
         self._held = np.where(held, self._held + 1, 0)
-        judged = terminated | truncated
-        if self._command_steps:
-            judged = judged | (self._command_age >= self._command_steps)
+        # A command that the episode's end cuts short is not judged: nobody could have met it.
+        due = self._command_age >= self._command_steps if self._command_steps else truncated
+        judged = terminated | due
         return judged, judged & ~terminated & (self._held >= self._hold_steps)
 
     def _critic(self) -> Array:
         return self.task.critic(self._view).astype(np.float32)
 
-    def _find_broken(self) -> Bools:
+    def _find_broken(self, periods: Sequence[Array], sound: tuple[Array, Array]) -> Bools:
         """Worlds that diverged in this step: recorded with their seed, ended, never quietly continued."""
-        broken = self.engine.broken()
+        broken = self.engine.broken() | ~np.isfinite(periods).all(axis=(0, 2))
+        if not broken.any():
+            return broken
         for world in np.flatnonzero(broken):
-            self.broken_episodes.append(
-                BrokenEpisode(
-                    world=int(world),
-                    episode_seed=int(self._seeds[world]),
-                    step=int(self._step_in_episode[world]),
-                    target=tuple(float(x) for x in self._target[world]),
-                )
+            episode = BrokenEpisode(
+                world=int(world),
+                episode_seed=int(self._seeds[world]),
+                step=int(self._step_in_episode[world]),
+                target=tuple(float(x) for x in self._target[world]),
             )
-        if broken.any():
-            # Terms must not see NaN; the worlds are reset below, in the same step.
-            self._view.qpos[broken] = self.engine.model.qpos0
-            self._view.qvel[broken] = 0.0
+            if self._recorder is not None:
+                parameters = {f"engine/{name}": array for name, array in self.engine.snapshot().items()}
+                episode = self._recorder.dump(episode, parameters)
+            self.broken_episodes.append(episode)
+        # The terms must not see NaN: until their reset, later in this step, these worlds show the state before it.
+        qpos, qvel = sound[0][broken], sound[1][broken]
+        unsound = ~np.isfinite(np.concatenate([qpos, qvel], axis=1)).all(axis=1)
+        qpos[unsound], qvel[unsound] = self.engine.model.qpos0, 0.0
+        self._target[broken] = self._previous_target[broken]
+        self.engine.reset(broken, qpos, qvel)
         return broken
+
+    def _tell_time(self) -> None:
+        self._view.episode_time = self._step_in_episode * self._view.control_dt
 
     def _push(self) -> None:
         if not self._push_steps or self.task.push is None:
@@ -313,6 +324,7 @@ class Environment:
         draw = uniform(self._seeds[mask], Stream.COMMAND, self.task.command_draws, steps=steps)
         for name, values in self.task.command(draw).items():
             self._commands[name][mask] = values
+        self._view.shared.clear()
         self._command_age[mask] = 0
         self._held[mask] = 0
 
@@ -330,21 +342,28 @@ class Environment:
         if self._parameters is not None:
             self._parameters.draw(mask, fresh)
         start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
-        self.engine.reset(mask, *start(uniform(fresh, Stream.STATE, self.task.reset_draws)))
-        self._command_age[mask] = 0
-        self._draw_commands(mask)
-        rest = np.where(self._holds_position, self._view.joint_pos[mask][:, self._rest_columns], 0.0)
+        qpos, qvel = start(uniform(fresh, Stream.STATE, self.task.reset_draws))
+        rest = np.where(self._holds_position, qpos[:, self._rest_columns], 0.0)
         self._target[mask] = rest
         self._previous_target[mask] = rest
-        self._sensors.reset(mask, fresh)
         self._delay.reset(mask, fresh, rest)
+        self.engine.reset(mask, qpos, qvel)
+        self._command_age[mask] = 0
+        self._draw_commands(mask)
+        self._sensors.reset(mask, fresh)
+        self._view.shared.clear()
+        self._tell_time()
 
     _OWN_STATE = ("_seeds", "_episode", "_step_in_episode", "_command_age", "_held", "_target", "_previous_target")
 
-    def snapshot(self) -> Snapshot:
-        """Everything a restarted environment needs to continue bit for bit; flat, arrays only."""
+    def snapshot(self, *, parameters: bool = True) -> Snapshot:
+        """Everything a restarted environment needs to continue bit for bit; arrays only, first axis the world.
+
+        Args:
+            parameters: include the model fields that differ between worlds.
+        """
         parts: dict[str, Snapshot] = {
-            "engine": self.engine.snapshot(),
+            "engine": self.engine.snapshot(parameters=parameters),
             "sensors": self._sensors.snapshot(),
             "delay": self._delay.snapshot(),
             "own": {name: getattr(self, name).copy() for name in self._OWN_STATE},
@@ -353,15 +372,21 @@ class Environment:
         return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Returns to a snapshot of an environment of the same task and size."""
-        parts: dict[str, dict[str, Array]] = {}
+        """Returns to a snapshot of an environment of the same task, options and size.
+
+        Raises:
+            TaskError: it is of another one.
+        """
+        parts: dict[str, Snapshot] = {part: {} for part in ("engine", "sensors", "delay", "own", "commands")}
         for key, array in snapshot.items():
-            part, name = key.split("/", 1)
+            part, _, name = key.partition("/")
             parts.setdefault(part, {})[name] = array
         self.engine.restore(parts["engine"])
         self._sensors.restore(parts["sensors"])
         self._delay.restore(parts["delay"])
         for name in self._OWN_STATE:
-            getattr(self, name)[...] = parts["own"][name]
-        for name, values in parts.get("commands", {}).items():
-            self._commands[name][...] = values
+            put(getattr(self, name), parts["own"], name)
+        for name, values in self._commands.items():
+            put(values, parts["commands"], name)
+        self._view.shared.clear()
+        self._tell_time()

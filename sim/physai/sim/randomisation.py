@@ -1,5 +1,6 @@
 """Model parameters drawn per world and episode, so that a policy does not learn one twin by heart."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +18,10 @@ NEEDS_CONSTANTS = frozenset({"body_mass", "body_inertia", "body_ipos", "dof_arma
 @dataclass(frozen=True)
 class _Entry:
     rule: Randomise
-    fields: tuple[Array, ...]
-    """Live per-world values of each field, shape (num_worlds, …)."""
-    nominal: tuple[Array, ...]
     index: tuple[object, ...]
-    """Index of the selected elements behind the world axis."""
-    draws: int
+    """Index of the selected elements, the world axis included."""
+    grid: tuple[int, int]
+    """Draws per world: rows and, where columns are named, columns."""
 
 
 class ParameterDraws:
@@ -31,8 +30,10 @@ class ParameterDraws:
     def __init__(self, task: Task, engine: Engine) -> None:
         """Resolves the task's rules against the engine's model."""
         self._engine = engine
-        self._entries = tuple(_entry(rule, engine, task) for rule in task.randomisation)
-        self._count = sum(entry.draws for entry in self._entries)
+        self._values = {name: engine.parameter(name) for name in self.fields(task)}
+        self._nominal = {name: np.array(getattr(engine.model, name)) for name in self._values}
+        self._entries = tuple(_entry(rule, self._nominal[rule.field], task) for rule in task.randomisation)
+        self._count = sum(math.prod(entry.grid) for entry in self._entries)
         self._needs_constants = any(f in NEEDS_CONSTANTS for f in self.fields(task))
 
     @staticmethod
@@ -45,49 +46,42 @@ class ParameterDraws:
         if not self._entries:
             return
         numbers = uniform(seeds, Stream.PARAMETERS, self._count)
-        worlds = np.flatnonzero(mask)
-        restored: set[int] = set()
-        for entry in self._entries:
-            for values, nominal in zip(entry.fields, entry.nominal, strict=True):
-                if id(values) not in restored:  # several rules may change one field: start from its nominal once
-                    values[worlds] = nominal
-                    restored.add(id(values))
+        # Several rules may change one field: all start from its nominal values.
+        fresh = {name: np.repeat(nominal[None], len(seeds), axis=0) for name, nominal in self._nominal.items()}
         start = 0
         for entry in self._entries:
-            draw = numbers[:, start : start + entry.draws]
-            start += entry.draws
-            _apply(entry, worlds, entry.rule.lower + (entry.rule.upper - entry.rule.lower) * draw)
+            rule, end = entry.rule, start + math.prod(entry.grid)
+            change = rule.lower + (rule.upper - rule.lower) * numbers[:, start:end]
+            start = end
+            for name in (rule.field, *rule.together):
+                _apply(entry, fresh[name], change)
+        worlds = np.flatnonzero(mask)
+        for name, values in self._values.items():
+            values[worlds] = fresh[name]
         if self._needs_constants:
             self._engine.parameters_changed(mask)
 
 
-def _apply(entry: _Entry, worlds: npt.NDArray[np.intp], draw: Array) -> None:
-    for values in entry.fields:
-        rows = values[worlds]
-        selected = rows[(slice(None), *entry.index)]
-        per_row = 1 if entry.rule.shared else selected.shape[1]
-        per_column = selected.shape[2] if entry.rule.columns is not None and not entry.rule.shared else 1
-        change = draw.reshape(len(worlds), *([per_row, per_column] + [1] * selected.ndim)[: selected.ndim - 1])
-        if entry.rule.operation == "scale":
-            selected = selected * change
-        elif entry.rule.operation == "add":
-            selected = selected + change
-        else:
-            selected = np.broadcast_to(change, selected.shape)
-        rows[(slice(None), *entry.index)] = selected
-        values[worlds] = rows
+def _apply(entry: _Entry, rows: Array, change: Array) -> None:
+    """Changes the selected elements; rows has shape (n, …), change (n, draws)."""
+    change = change.reshape(len(rows), *(*entry.grid, *[1] * rows.ndim)[: rows.ndim - 1])
+    if entry.rule.operation == "scale":
+        rows[entry.index] *= change
+    elif entry.rule.operation == "add":
+        rows[entry.index] += change
+    else:
+        rows[entry.index] = change
 
 
-def _entry(rule: Randomise, engine: Engine, task: Task) -> _Entry:
+def _entry(rule: Randomise, nominal: Array, task: Task) -> _Entry:
     if not rule.lower <= rule.upper:
         raise TaskError(f"task {task.name}: range of {rule.field} is [{rule.lower}, {rule.upper}]")
-    fields = tuple(engine.parameter(name) for name in (rule.field, *rule.together))
-    nominal = tuple(np.array(getattr(engine.model, name)) for name in (rule.field, *rule.together))
-    rows = list(rule.rows) if rule.rows is not None else list(range(nominal[0].shape[0]))
-    index: tuple[object, ...] = (rows,)
+    index: tuple[object, ...] = (slice(None), slice(None) if rule.rows is None else list(rule.rows))
     if rule.columns is not None:
-        index = (np.array(rows)[:, None], np.array(rule.columns)[None, :])
-    selected = nominal[0][index]
+        rows = np.array(range(nominal.shape[0]) if rule.rows is None else rule.rows)
+        index = (slice(None), rows[:, None], np.array(rule.columns)[None, :])
+    selected = nominal[index[1:]]
     # One number per row, or per element where columns are named: inertia and gains scale as a whole otherwise.
-    draws = 1 if rule.shared else int(selected.size if rule.columns is not None else selected.shape[0])
-    return _Entry(rule=rule, fields=fields, nominal=nominal, index=index, draws=draws)
+    per_row = 1 if rule.shared else selected.shape[0]
+    per_column = 1 if rule.shared or rule.columns is None else selected.shape[1]
+    return _Entry(rule=rule, index=index, grid=(per_row, per_column))

@@ -185,7 +185,7 @@ def test_a_second_free_body_is_refused() -> None:
 def test_chain_ends_where_the_site_is(name: str, seed: int) -> None:
     robot = load_robot(name)
     (chain,) = robot.spec.chains
-    qpos = np.random.default_rng(seed).uniform(-3, 3, robot.model.nq)
+    qpos = np.random.default_rng(seed).uniform(-3.0, 3.0, size=int(robot.model.nq))
     check_chain(robot.model, chain, qpos)
 
 
@@ -227,7 +227,7 @@ def test_chain_of_any_arm_ends_where_the_site_is(seed: int, floating: bool) -> N
               <site name="ee" pos="{vector()}" quat="{quat()}"/></body></body></body></body>
       </worldbody></mujoco>"""
     model = compiled(xml)
-    qpos = rng.uniform(-3, 3, model.nq)
+    qpos = rng.uniform(-3.0, 3.0, size=int(model.nq))
     if floating:
         qpos[3:7] /= np.linalg.norm(qpos[3:7])
     check_chain(model, kinematic_chain(model, "ee"), qpos)

@@ -131,24 +131,19 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
 
 
 def _state(trainer: Trainer) -> dict[str, Any]:
-    now = trainer.now
     return {
         "format_version": FORMAT_VERSION,
         "contract": canonical_json(trainer.task.contract).decode(),
         "iteration": trainer.iteration,
         "seconds": trainer.seconds,
         "graph": trainer.graph.state_dict(),
-        "ppo": trainer.ppo.state_dict(),
-        "critic_normaliser": trainer.critic_normaliser.state_dict(),
-        "optimizer": trainer.ppo.optimizer.state_dict(),
-        "learning_rate": trainer.ppo.learning_rate,
+        "ppo": trainer.learner.ppo.state_dict(),
+        "critic_normaliser": trainer.learner.critic_normaliser.state_dict(),
+        "optimizer": trainer.learner.ppo.optimizer.state_dict(),
+        "learning_rate": trainer.learner.ppo.learning_rate,
         "generator": trainer.generator.get_state(),
-        "judged": trainer.judged,
-        "memory": trainer.state,
-        "environment": {name: torch.from_numpy(array) for name, array in trainer.env.snapshot().items()},
-        "sensors": {name: torch.from_numpy(array) for name, array in now.sensors.items()},
-        "commands": {name: torch.from_numpy(array) for name, array in now.commands.items()},
-        "critic": torch.from_numpy(now.critic),
+        "collector": trainer.collector.state_dict(),
+        "pending": trainer.pending.state_dict() if trainer.pending else None,
     }
 
 
@@ -185,33 +180,25 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
     require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
     try:
         _load_learner(trainer, state)
-        trainer.env.restore({name: tensor.numpy() for name, tensor in state["environment"].items()})
+        trainer.collector.load_state_dict(state["collector"])
+        if state["pending"] is not None:
+            trainer.pending = trainer.new_rollout()
+            trainer.pending.load_state_dict(state["pending"])
     except (KeyError, RuntimeError, ValueError) as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
-    trainer.state = {name: tensor.clone() for name, tensor in state["memory"].items()}
-    trainer.judged = state["judged"]
     trainer.iteration, trainer.seconds = state["iteration"], state["seconds"]
-    trainer.now = dataclasses.replace(
-        trainer.now,
-        sensors=_arrays(state["sensors"]),
-        commands=_arrays(state["commands"]),
-        critic=state["critic"].numpy(),
-    )
-
-
-def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    trainer.graph.load_state_dict(state["graph"])
-    trainer.ppo.load_state_dict(state["ppo"])
-    trainer.critic_normaliser.load_state_dict(state["critic_normaliser"])
-    trainer.ppo.optimizer.load_state_dict(state["optimizer"])
-    trainer.ppo.set_learning_rate(state["learning_rate"])
+    learner = trainer.learner
+    learner.graph.load_state_dict(state["graph"])
+    learner.ppo.load_state_dict(state["ppo"])
+    learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
+    learner.ppo.optimizer.load_state_dict(state["optimizer"])
+    learner.ppo.set_learning_rate(state["learning_rate"])
     trainer.generator.set_state(state["generator"])
-    trainer.graph.normaliser.refresh()
-    trainer.critic_normaliser.refresh()
+    learner.graph.normaliser.refresh()
+    learner.critic_normaliser.refresh()
 
 
 def load_run(folder: Path) -> LoadedRun:
@@ -232,7 +219,8 @@ def load_run(folder: Path) -> LoadedRun:
     except RuntimeError as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
     graph.normaliser.refresh()
-    made_by = {**made_by, "iteration": str(state["iteration"]), "run": folder.resolve().name}
+    origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
+    made_by = {**made_by, **origin, "iteration": str(state["iteration"]), "run": folder.resolve().name}
     return LoadedRun(folder=folder, task=task, config=config, graph=graph, provenance=made_by)
 
 

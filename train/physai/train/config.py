@@ -51,6 +51,8 @@ class TrainConfig:
     activation: Literal["elu", "tanh", "relu"] = "elu"
     control_repeat: int = 1
     """Control periods a training action is held for; the exported policy acts in every one."""
+    overlap: bool = True
+    """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
     iterations: int = 1000
     """Updates after which the run ends."""
     stop_at_success: float | None = None
@@ -107,10 +109,12 @@ def _parse(key: str, text: str, current: Any, annotation: str) -> Any:
             if text not in choices:
                 raise ValueError(f"one of {', '.join(choices)}")
             return text
+        if isinstance(current, bool):
+            return {"true": True, "false": False}[text.lower()]
         if isinstance(current, int):
             return int(text)
         return float(text)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise ConfigError(f"option {key}={text}: expected {annotation}: {error}") from error
 
 

@@ -6,6 +6,7 @@ calls the same stages that the exported ONNX graph holds.
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from physai.sdk.contract import ActionTerm, ObservationTerm, PolicyContract
 from physai.sdk.interface import remembers_target
-from physai.train.kinematics import ForwardKinematics, pose_error
+from physai.sdk.robot import JOINT_SENSORS
+from physai.train.kinematics import ForwardKinematics, pick, pose_error
 
 State = dict[str, Tensor]
 """Explicit memory of the graph, first axis the world; `started` is 0 before the first call."""
@@ -75,6 +77,8 @@ class Normaliser(nn.Module):
 class ObservationTerms(nn.Module):
     """The contract's observation terms."""
 
+    _default_pos: Tensor
+
     def __init__(self, contract: PolicyContract) -> None:
         """Resolves names to columns once."""
         super().__init__()
@@ -86,13 +90,10 @@ class ObservationTerms(nn.Module):
         self._sizes = {t.name: contract.term_width(t) for t in self._terms}
         self._targets = [(t.target_name, list(robot.joint_index(t.joints))) for t in contract.action.terms]
         chains = {chain.name: chain for chain in robot.chains}
-        self._kinematics = nn.ModuleDict(
-            {
-                t.chain: ForwardKinematics(chains[t.chain], robot.joint_names)
-                for t in self._terms
-                if t.kind == "pose_error" and t.chain is not None
-            }
-        )
+        # By number: torch forbids a module's name a dot, which a chain's may have.
+        used = dict.fromkeys(t.chain for t in self._terms if t.kind == "pose_error" and t.chain is not None)
+        self._chains = {name: index for index, name in enumerate(used)}
+        self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
         self.size = contract.observation_size
 
     def history_sizes(self) -> dict[str, int]:
@@ -130,18 +131,18 @@ class ObservationTerms(nn.Module):
         columns = self._columns[term.name]
         source = term.source or ""
         if term.kind == "sensor":
-            return sensors[source][:, columns] if source.startswith("joint_") else sensors[source]
+            return pick(sensors[source], columns) if source in JOINT_SENSORS else sensors[source]
         if term.kind == "joint_pos_rel":
-            return (sensors["joint_pos"] - self._default_pos)[:, columns]
+            return pick(sensors["joint_pos"] - self._default_pos, columns)
         if term.kind == "sin_cos":
-            angle = sensors["joint_pos"][:, columns]
+            angle = pick(sensors["joint_pos"], columns)
             return torch.cat([torch.sin(angle), torch.cos(angle)], dim=1)
         if term.kind == "projected_gravity":
             return projected_gravity(sensors["imu_quat"])
         if term.kind == "command":
             return commands[source]
         if term.kind == "pose_error":
-            position, quat = self._kinematics[term.chain or ""](sensors["joint_pos"])
+            position, quat = self._kinematics[self._chains[term.chain or ""]](sensors["joint_pos"])
             return pose_error(commands[source], position, quat)
         if term.kind == "last_target":
             return torch.cat([self._last_target(name, columns, sensors, state) for name, columns in self._targets], 1)
@@ -154,7 +155,7 @@ class ObservationTerms(nn.Module):
         """Last command of one action term; positions less the measured position, 0 before the first command."""
         last = state[f"last_{name}"]
         if name == "joint_pos_target":
-            last = torch.where(state["started"] > 0.5, last - sensors["joint_pos"][:, columns], 0.0 * last)
+            last = torch.where(state["started"] > 0.5, last - pick(sensors["joint_pos"], columns), 0.0 * last)
         return last
 
 
@@ -176,7 +177,9 @@ class ActionTerms(nn.Module):
         self._remembered = [t for t in self._terms if observed or t.kind.endswith("incremental")]
         for term in self._terms:
             for label in ("scale", "offset", "lower", "upper"):
-                self.register_buffer(f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False)
+                self.register_buffer(
+                    f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False
+                )
 
     def memory_sizes(self) -> dict[str, int]:
         """State inputs that hold the last command of incremental or observed terms, and their widths."""
@@ -196,7 +199,7 @@ class ActionTerms(nn.Module):
             if term.kind.endswith("incremental"):
                 last = state[f"last_{term.target_name}"]
                 if term.kind == "joint_pos_incremental":
-                    measured = sensors["joint_pos"][:, self._columns[term.target_name]]
+                    measured = pick(sensors["joint_pos"], self._columns[term.target_name])
                     last = torch.where(state["started"] > 0.5, last, measured)
                 target = (last + scale * part).clamp(lower, upper)
             else:
@@ -284,7 +287,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "elu": nn.ELU, "relu
 def mlp(sizes: list[int], activation: str, output_gain: float) -> nn.Sequential:
     """A multilayer perceptron of the given widths, orthogonal weights, linear output."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-2], sizes[1:-1], strict=True):
+    for inputs, outputs in pairwise(sizes[:-1]):
         layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2.0)), ACTIVATIONS[activation]()]
     layers.append(orthogonal(nn.Linear(sizes[-2], sizes[-1]), output_gain))
     return nn.Sequential(*layers)

@@ -16,20 +16,25 @@ from physai.sdk.robot import ChainSegment, KinematicChain
 def _right_product(quat: Sequence[float]) -> Tensor:
     """Matrix M with p ⊗ quat = p @ M for row vectors p, shape (4, 4)."""
     w, x, y, z = quat
-    return torch.tensor(
-        [[w, x, y, z], [-x, w, -z, y], [-y, z, w, -x], [-z, -y, x, w]], dtype=torch.float64
-    )
+    return torch.tensor([[w, x, y, z], [-x, w, -z, y], [-y, z, w, -x], [-z, -y, x, w]], dtype=torch.float64)
 
 
-def _rotation_form(vector: Sequence[float]) -> Tensor:
+def _rotation_form(vector: Sequence[float] | Tensor) -> Tensor:
     """Matrix C with R(q) · vector = flatten(q qᵀ) @ C for unit q, shape (16, 3)."""
-    x, y, z = vector
+    x, y, z = (float(element) for element in vector)
     form = torch.zeros(4, 4, 3, dtype=torch.float64)
     # R(q) v written out: (w² + x² - y² - z²) v_x + 2 (xy - wz) v_y + 2 (xz + wy) v_z, and its cyclic siblings.
     form[:, :, 0] = torch.tensor([[x, 0, 2 * z, -2 * y], [0, x, 2 * y, 2 * z], [0, 0, -x, 0], [0, 0, 0, -x]])
     form[:, :, 1] = torch.tensor([[y, -2 * z, 0, 2 * x], [0, -y, 2 * x, 0], [0, 0, y, 2 * z], [0, 0, 0, -y]])
     form[:, :, 2] = torch.tensor([[z, 2 * y, -2 * x, 0], [0, -z, 0, 2 * x], [0, 0, -z, 2 * y], [0, 0, 0, z]])
     return form.reshape(16, 3)
+
+
+def pick(vector: Tensor, columns: list[int]) -> Tensor:
+    """The given columns of a vector, shape (n, len(columns)): one Gather in ONNX, nothing where all stand in order."""
+    if columns == list(range(vector.shape[1])):
+        return vector
+    return vector.index_select(1, torch.tensor(columns, dtype=torch.int64, device=vector.device))
 
 
 class ForwardKinematics(nn.Module):
@@ -60,9 +65,10 @@ class ForwardKinematics(nn.Module):
         Args:
             joint_pos: joint positions [rad], shape (n, joints).
         """
-        half = 0.5 * joint_pos[:, self._columns]
+        half = 0.5 * pick(joint_pos, self._columns)
         cosine, sine = torch.cos(half), torch.sin(half)
-        quat = torch.cat([torch.ones_like(cosine[:, :1]), torch.zeros_like(cosine[:, :1]).expand(-1, 3)], dim=1)
+        one = torch.ones_like(joint_pos[:, :1])
+        quat = torch.cat([one, 0.0 * one, 0.0 * one, 0.0 * one], dim=1)
         along = [quat]
         for i in range(len(self._columns)):
             quat = cosine[:, i : i + 1] * (quat @ self.keep[i]) + sine[:, i : i + 1] * (quat @ self.turn[i])
@@ -79,7 +85,9 @@ def _compile(segments: Sequence[ChainSegment]) -> tuple[Tensor, Tensor, Tensor]:
     is the last entry of `keep`. Translations are rotated by the running quaternion of the frame they are given in.
     """
     identity = (1.0, 0.0, 0.0, 0.0)
-    fixed, keep, turn = _right_product(identity), [], []
+    keep: list[Tensor] = []
+    turn: list[Tensor] = []
+    fixed = _right_product(identity)
     position = torch.zeros(3, dtype=torch.float64)
     offsets: list[Tensor] = []
     for segment in segments:
@@ -87,11 +95,11 @@ def _compile(segments: Sequence[ChainSegment]) -> tuple[Tensor, Tensor, Tensor]:
         position = position + _rotate(fixed[0], segment.translation)
         fixed = fixed @ _right_product(segment.quat)
         if segment.joint is not None:
-            offsets.append(_rotation_form(position.tolist()))
+            offsets.append(_rotation_form(position))
             keep.append(fixed)
             turn.append(fixed @ _right_product((0.0, *segment.axis)))
             fixed, position = _right_product(identity), torch.zeros(3, dtype=torch.float64)
-    offsets.append(_rotation_form(position.tolist()))
+    offsets.append(_rotation_form(position))
     keep.append(fixed)
     turn.append(fixed)
     return torch.stack(keep), torch.stack(turn), torch.cat(offsets)

@@ -31,6 +31,10 @@ class Rollout:
         """Normalised observations the actor saw, (T, N, O)."""
         self.critic = torch.zeros(steps, worlds, critic)
         """Normalised critic inputs, (T, N, C)."""
+        self.raw_observation = torch.zeros_like(self.observation)
+        """Observations before normalisation, (T, N, O)."""
+        self.raw_critic = torch.zeros_like(self.critic)
+        """Critic inputs before normalisation, (T, N, C)."""
         self.action = torch.zeros(steps, worlds, actions)
         """Sampled network outputs before clipping, (T, N, A)."""
         self.mean = torch.zeros(steps, worlds, actions)
@@ -43,9 +47,24 @@ class Rollout:
         """1 where the episode ended with this step, (T, N)."""
         self.hidden = torch.zeros(worlds, hidden)
         """Recurrent state before the first step, (N, H)."""
+        self.last_value = torch.zeros(worlds)
+        """Values of the states after the last step, (N,)."""
+        self.reward_terms: dict[str, float] = {}
+        """Mean of each weighted reward term, per second."""
+        self.metrics: dict[str, float] = {}
+        """Mean of the task's metrics over what was judged in these steps."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes over the tensors of another rollout of the same shape."""
+        for name, value in self.state_dict().items():
+            value.copy_(state[name])
 
 
-def advantages(rollout: Rollout, last_value: Tensor, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
+def advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimates and value targets, both (T, N).
 
     A_t = δ_t + γ λ (1 - done_t) A_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t). Where an episode ended, V(s_{t+1}) is
@@ -53,11 +72,11 @@ def advantages(rollout: Rollout, last_value: Tensor, gamma: float, gae_lambda: f
     """
     steps = rollout.reward.shape[0]
     alive = 1.0 - rollout.done
-    following = torch.cat([rollout.value[1:], last_value[None]]) * alive + rollout.bootstrap
+    following = torch.cat([rollout.value[1:], rollout.last_value[None]]) * alive + rollout.bootstrap
     delta = rollout.reward + gamma * following - rollout.value
     decay = gamma * gae_lambda * alive
     result = torch.empty_like(delta)
-    running = torch.zeros_like(last_value)
+    running = torch.zeros_like(rollout.last_value)
     for t in range(steps - 1, -1, -1):
         running = delta[t] + decay[t] * running
         result[t] = running
@@ -116,12 +135,11 @@ class PPO(nn.Module):
         """State values, shape of the input without its last axis."""
         return self.critic(critic_input).squeeze(-1)
 
-    def update(self, rollout: Rollout, last_value: Tensor, gamma: float, generator: torch.Generator) -> UpdateStats:
+    def update(self, rollout: Rollout, gamma: float, generator: torch.Generator) -> UpdateStats:
         """Improves actor and critic on one rollout.
 
         Args:
             rollout: the collected steps.
-            last_value: values of the states after the last step, (N,).
             gamma: discount per step.
             generator: source of the minibatches' order.
 
@@ -129,7 +147,7 @@ class PPO(nn.Module):
             LearningDivergedError: a gradient is not finite.
         """
         config = self.config
-        advantage, target = advantages(rollout, last_value, gamma, config.gae_lambda)
+        advantage, target = advantages(rollout, gamma, config.gae_lambda)
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         old_log_std = self.log_std.detach().clone()
         recurrent = rollout.hidden.shape[1] > 0

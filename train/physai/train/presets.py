@@ -1,29 +1,46 @@
 """Training settings that suit each built-in task on a laptop."""
 
+from dataclasses import replace
+
 from physai.train.config import TrainConfig
 
 PRESETS: dict[str, TrainConfig] = {
     "cartpole-swingup": TrainConfig(
-        num_envs=256, horizon=32, epochs=4, minibatches=4, discount_s=1.5, stop_at_success=0.99
+        num_envs=512,
+        horizon=48,
+        epochs=4,
+        minibatches=4,
+        activation="tanh",
+        discount_s=1.5,
+        max_learning_rate=3e-3,
+        stop_at_success=0.97,
     ),
     "pendubot-swingup": TrainConfig(
         num_envs=512,
         horizon=48,
         epochs=4,
         minibatches=8,
-        hidden=(128, 128),
+        hidden=(64, 64),
         activation="tanh",
         control_repeat=5,
         discount_s=2.0,
-        initial_std=0.8,
-        stop_at_success=0.99,
+        initial_std=0.4,
+        entropy_weight=0.003,
+        max_learning_rate=4e-3,
+        stop_at_success=0.97,
     ),
-    "ur10e-reach": TrainConfig(num_envs=1024, horizon=24, epochs=4, minibatches=4, discount_s=2.5, stop_at_success=0.97),
+    "ur10e-reach": TrainConfig(
+        num_envs=1024, horizon=24, epochs=4, minibatches=4, discount_s=2.5, stop_at_success=0.97
+    ),
     "go2-velocity": TrainConfig(
         num_envs=1024, horizon=24, epochs=5, minibatches=4, hidden=(128, 128), discount_s=2.0, iterations=1500
     ),
 }
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
+PRESETS["pendubot-swingup:realaigym-v2"] = replace(
+    PRESETS["pendubot-swingup"], discount_s=4.0, control_repeat=10, stop_at_success=None, entropy_weight=0.002
+)
+PRESETS["acrobot-swingup:realaigym-v2"] = PRESETS["pendubot-swingup:realaigym-v2"]
 
 
 def preset_for(task: str, variant: str | None = None) -> TrainConfig:

@@ -5,6 +5,8 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
+from physai.sdk.errors import TaskError
+
 Array: TypeAlias = Any
 """A numpy array or a torch tensor, whichever the engine's `xp` makes; first axis is the world."""
 
@@ -51,7 +53,7 @@ class Engine(Protocol):
         ...
 
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
-        """Puts the masked worlds into a fresh state at time 0.
+        """Puts the masked worlds into a fresh state at time 0; their controls stay as they are.
 
         Args:
             mask: worlds to reset, bool, shape (num_worlds,).
@@ -64,14 +66,52 @@ class Engine(Protocol):
         """Advances every world by `num_steps` physics steps with the controls in `state("ctrl")`."""
         ...
 
-    def broken(self) -> Array:
-        """Worlds whose state is not finite, bool, shape (num_worlds,); they stay so until they are reset."""
+    def drive(self, controls: Array) -> None:
+        """Advances every world by one physics step per control vector, in one call.
+
+        Args:
+            controls: actuator inputs, shape (num_worlds, steps, nu); the last ones stay in `state("ctrl")`.
+        """
         ...
 
-    def snapshot(self) -> Snapshot:
-        """Everything `restore` needs to continue bit for bit."""
+    def broken(self) -> Array:
+        """Worlds that diverged, bool, shape (num_worlds,): state, acceleration or control is not finite or beyond 1e10.
+
+        They stay so until they are reset.
+
+        Raises:
+            ModelError: a world has more contacts or constraints than the engine has memory for.
+        """
+        ...
+
+    def snapshot(self, *, parameters: bool = True) -> Snapshot:
+        """Everything `restore` needs to continue bit for bit, first axis the world.
+
+        Args:
+            parameters: include the model fields that differ between worlds.
+        """
         ...
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Returns to a snapshot of an engine of the same model and number of worlds."""
+        """Returns to a snapshot of an engine of the same model and number of worlds.
+
+        Raises:
+            TaskError: it is of another one.
+        """
         ...
+
+
+def put(array: Array, snapshot: Mapping[str, Array], name: str) -> None:
+    """Writes one array of a snapshot back in place.
+
+    Raises:
+        TaskError: the snapshot lacks it, or was taken with another task or number of worlds.
+    """
+    if name not in snapshot:
+        raise TaskError(f"the snapshot has no {name!r}, only {', '.join(snapshot)}; it is of another task or version")
+    if snapshot[name].shape != array.shape:
+        raise TaskError(
+            f"{name!r} has shape {tuple(snapshot[name].shape)} in the snapshot and {tuple(array.shape)} here; "
+            "restore it with the same task, options and number of worlds"
+        )
+    array[...] = snapshot[name]

@@ -50,7 +50,8 @@ def robot_spec(model: mujoco.MjModel, *, name: str) -> RobotSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ModelError(f"robot {name}: {where + ': ' if where else ''}{first['msg']}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ModelError(f"robot {name}: {where + ': ' if where else ''}{reason}") from error
 
 
 def joint_ids(model: mujoco.MjModel) -> list[int]:

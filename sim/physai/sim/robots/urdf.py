@@ -9,7 +9,7 @@ fixed to the world, unless a joint of type "floating" hangs it on its root link.
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 import mujoco
 import numpy as np
@@ -102,22 +102,35 @@ def _mesh_content(urdf: Path, filename: str) -> bytes | None:
 
 
 def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:
-    for texture in parsed.root.iterfind(".//material/texture/.."):
-        for element in texture.findall("texture"):
-            texture.remove(element)
+    for material in parsed.root.iter("material"):
+        for texture in material.findall("texture"):
+            material.remove(texture)
+    _keep_visuals(parsed.root)
     try:
         spec = mujoco.MjSpec.from_string(tostring(parsed.root, encoding="unicode"), assets=assets)
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_reason(error)}") from error
-    spec.compiler.discardvisual = False
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-    has_visual = any(int(geom.contype) == 0 and int(geom.conaffinity) == 0 for geom in spec.geoms)
-    for geom in spec.geoms:
-        if geom.contype or geom.conaffinity:
-            # A URDF has no list of links that may touch, so a robot meets the floor but not itself.
-            geom.contype, geom.conaffinity = 1, 0
-            geom.group = 3 if has_visual else 2
+    for body in spec.bodies:
+        shapes = list(body.geoms)
+        has_visual = any(not (shape.contype or shape.conaffinity) for shape in shapes)
+        for shape in shapes:
+            if shape.contype or shape.conaffinity:
+                # A URDF has no list of links that may touch, so a robot meets the floor but not itself.
+                shape.contype, shape.conaffinity = 1, 0
+                shape.group = 3 if has_visual else 2
     return spec
+
+
+def _keep_visuals(root: Element) -> None:
+    """Tell MuJoCo's importer, which drops shapes that do not collide, to keep them."""
+    extension = root.find("mujoco")
+    if extension is None:
+        extension = SubElement(root, "mujoco")
+    compiler = extension.find("compiler")
+    if compiler is None:
+        compiler = SubElement(extension, "compiler")
+    compiler.set("discardvisual", "false")
 
 
 def _reason(error: ValueError) -> str:

@@ -19,9 +19,6 @@ from physai.sim.robots.xmlfile import XmlFile
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating")
 """Types of joint that MuJoCo's importer knows; it lacks "planar"."""
 
-MESH_SUFFIXES = (".stl", ".obj")
-"""Mesh formats that MuJoCo reads and a URDF may name."""
-
 WORLD = "world"
 """Name of the link that stands for the world."""
 
@@ -157,7 +154,7 @@ def _check_inertia(parsed: XmlFile, link: Element) -> None:
     if mass == 0.0:
         return
     xx, yy, zz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixx", "iyy", "izz"))
-    xy, xz, yz = (_number(parsed, link, "inertial/inertia", key, 0.0) for key in ("ixy", "ixz", "iyz"))
+    xy, xz, yz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixy", "ixz", "iyz"))
     moments: NDArray[np.float64] = np.linalg.eigvalsh(np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]))
     a, b, c = (float(x) for x in moments)
     principal = f"{parsed.where(link)}: link {link.get('name')!r}: principal moments {a:.6g}, {b:.6g}, {c:.6g} kg·m²"

@@ -53,14 +53,15 @@ def position_action(
 
 def target_rate_squared(view: WorldView) -> Array:
     """Σ ((u - u_previous) / Δt)² over the commanded joints, in (joint unit / s)²."""
-    return (((view.target - view.previous_target) / view.control_dt) ** 2).sum(axis=1)
+    rate = (view.target - view.previous_target) / view.control_dt
+    return view.xp.vecdot(rate, rate)
 
 
 def joint_vel_squared(view: WorldView) -> Array:
     """Σ q'² over all joints [rad²/s²]."""
-    return (view.joint_vel**2).sum(axis=1)
+    return view.xp.vecdot(view.joint_vel, view.joint_vel)
 
 
 def target_squared(view: WorldView) -> Array:
     """Σ u² over the commanded joints, in squared joint units."""
-    return (view.target**2).sum(axis=1)
+    return view.xp.vecdot(view.target, view.target)

@@ -30,6 +30,7 @@ from physai.sim.tasks.task import (
     SensorModel,
     Success,
     Task,
+    Term,
     Uniforms,
     WorldView,
 )
@@ -59,23 +60,41 @@ class PoseError:
 
     def position(self, view: WorldView) -> Array:
         """Target minus actual position [m], shape (num_worlds, 3)."""
-        return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
+        return _once(view, "position", self._position)
 
     def rotation(self, view: WorldView) -> Array:
         """Rotation from actual to target as axis · 2 sin(angle / 2), shape (num_worlds, 3)."""
-        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat, view.xp)
-        return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
+        return _once(view, "rotation", self._rotation)
 
     def distance(self, view: WorldView) -> Array:
         """Distance to the target [m]."""
-        error = self.position(view)
-        return view.xp.sqrt((error * error).sum(axis=1))
+        return _once(view, "distance", lambda v: _norm(self.position(v), v.xp))
 
     def angle(self, view: WorldView) -> Array:
         """Angle to the target orientation [rad], from 0 to π."""
-        error = self.rotation(view)
-        half_sine = 0.5 * view.xp.sqrt((error * error).sum(axis=1))
+        return _once(view, "angle", self._angle)
+
+    def _position(self, view: WorldView) -> Array:
+        return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
+
+    def _rotation(self, view: WorldView) -> Array:
+        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat, view.xp)
+        return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
+
+    def _angle(self, view: WorldView) -> Array:
+        half_sine = 0.5 * _norm(self.rotation(view), view.xp)
         return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
+
+
+def _once(view: WorldView, name: str, compute: Term) -> Array:
+    """The value of a term that others use too, computed once per state."""
+    if name not in view.shared:
+        view.shared[name] = compute(view)
+    return view.shared[name]
+
+
+def _norm(vectors: Array, xp: Any) -> Array:
+    return xp.sqrt(xp.vecdot(vectors, vectors))
 
 
 def pose_command(
@@ -144,8 +163,8 @@ def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
                 4.0 * (view.target - view.joint_pos),
                 position,
                 rotation,
-                view.xp.sqrt((position**2).sum(axis=1, keepdims=True)),
-                view.xp.sqrt((rotation**2).sum(axis=1, keepdims=True)),
+                error.distance(view)[:, None],
+                _norm(rotation, view.xp)[:, None],
             ],
             axis=1,
         )

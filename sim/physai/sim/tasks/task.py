@@ -43,6 +43,8 @@ class WorldView:
     """MuJoCo's generalised velocities, shape (num_worlds, nv)."""
     derived: Mapping[str, Array]
     """Derived MuJoCo fields the task asked for, such as `site_xpos`, shape (num_worlds, …)."""
+    shared: dict[str, Array] = field(default_factory=dict[str, Array])
+    """What several terms need of one state, kept by the term that computed it first; emptied when the state changes."""
 
 
 Term = Callable[[WorldView], Array]

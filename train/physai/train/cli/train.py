@@ -41,11 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
 
+    import torch
+
     from physai.train import checkpoint, session
-    from physai.train.runner import Trainer, use_threads
+    from physai.train.runner import Trainer, learner_threads
 
     folder, source, config = _resume(arguments) if arguments.resume else _new(arguments)
-    use_threads(config.num_threads)
+    torch.set_num_threads(learner_threads(config))
     task = source.load()
     if not arguments.resume:
         checkpoint.save_config(folder, source, config, task.contract)
@@ -62,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
         summary = {"run": str(folder), "contract": task.contract.fingerprint, **vars(outcome)}
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
-    if trainer.env.broken_episodes:
-        _say(f"{len(trainer.env.broken_episodes)} episodes ended because the physics diverged; see {folder}")
+    if trainer.collector.env.broken_episodes:
+        _say(f"{len(trainer.collector.env.broken_episodes)} episodes ended because the physics diverged; see {folder}")
     _say(f"next: physai export {folder}")
     return 130 if "signal" in outcome.reason else 0
 

@@ -1,0 +1,118 @@
+"""`physai eval`: judge an exported policy in its twin."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.cli.command import Command
+from physai.sdk.errors import PhysaiError, unknown_name
+
+if TYPE_CHECKING:
+    from physai.sim.policy import OnnxPolicy
+
+MAX_EPISODES = 100_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai eval`."""
+    parser.add_argument("policy", type=Path, help="run folder or exported policy.onnx")
+    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--episodes", type=int, default=256, metavar="N", help="episodes to play (default: 256)")
+    parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
+    parser.add_argument("--preset", help="a published trial instead: realaigym-v2 (double pendulum)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judges the policy in onnxruntime; no torch is needed."""
+    from physai.sim.locate import find_policy
+    from physai.sim.policy import OnnxPolicy
+
+    path = find_policy(arguments.policy)
+    policy = OnnxPolicy.load(path)
+    if arguments.preset is not None:
+        result = _board(policy, arguments.preset)
+    else:
+        result = _episodes(policy, path, arguments)
+    if arguments.json:
+        print(json.dumps({"policy": str(path), "fingerprint": policy.fingerprint, **result}))
+    else:
+        print(_text(result))
+    return 0
+
+
+def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from physai.sim.evaluate import play_episodes
+    from physai.sim.locate import policy_task
+
+    if not 1 <= arguments.episodes <= MAX_EPISODES:
+        raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
+    task = policy_task(path, task=arguments.task)
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        line = bar.add_task(f"playing {arguments.episodes} episodes", total=1.0)
+        played = play_episodes(
+            policy,
+            task,
+            episodes=arguments.episodes,
+            randomise=not arguments.nominal,
+            progress=lambda share: bar.update(line, completed=share),
+        )
+    lower, upper = played.success_interval()
+    return {
+        "task": task.name,
+        "criterion": task.success.text,
+        "judged": sum(played.judged),
+        "succeeded": sum(played.succeeded),
+        "success": played.success,
+        "success_interval_95": [lower, upper],
+        "metrics": played.metrics,
+        "broken_episodes": len(played.broken),
+    }
+
+
+def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
+    import dataclasses
+
+    from physai.sim.board import PRESET, PUBLISHED, board_name, play_trial
+
+    if preset != PRESET:
+        raise unknown_name("evaluation preset", preset, [PRESET])
+    name = board_name(policy.contract)
+    verdict = play_trial(policy, policy.contract)
+    return {
+        "preset": preset,
+        "board": name,
+        "score": verdict.value,
+        "success": verdict.success,
+        "criteria": dataclasses.asdict(verdict.criteria),
+        "published": PUBLISHED[name],
+    }
+
+
+def _text(result: dict[str, Any]) -> str:
+    if "board" in result:
+        criteria = "\n".join(f"  {key:<18} {value:.4f}" for key, value in result["criteria"].items())
+        better = sum(result["score"] > score for score in result["published"].values())
+        lines = [f"  {key:<18} {value:.3f}" for key, value in result["published"].items()]
+        return "\n".join(
+            [
+                f"RealAIGym {result['board']}: score {result['score']:.4f}, above {better} of {len(lines)} published entries",
+                criteria,
+                "published:",
+                *lines,
+            ]
+        )
+    lower, upper = result["success_interval_95"]
+    metrics = "".join(f"\n  mean {key} {value:.4g}" for key, value in result["metrics"].items())
+    return (
+        f"{result['task']}: {result['succeeded']} of {result['judged']} succeeded, {result['success']:.1%} "
+        f"(95 % interval {lower:.1%} to {upper:.1%}; {result['criterion']}){metrics}"
+    )
+
+
+command = Command(summary="judge an exported policy in its twin", add_arguments=add_arguments, run=run)

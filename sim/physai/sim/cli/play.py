@@ -1,0 +1,268 @@
+"""`physai play`: watch a policy in its twin, film it or record it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import signal
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, table
+from physai.sdk.errors import PhysaiError, TaskError, unknown_name
+
+if TYPE_CHECKING:
+    from physai.sim.evaluate import Policy
+    from physai.sim.play import Moment, Outcome, Player
+    from physai.sim.tasks.task import Task
+
+MAX_EPISODES = 100_000
+MAX_DURATION_S = 86_400.0
+MAX_SEED = 2**63 - 1
+INTERRUPTED = 130
+"""Exit code of a command that was interrupted."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai play`."""
+    parser.add_argument(
+        "what", metavar="TASK|RUN|POLICY", help="task (name or Python file), run folder, or exported policy.onnx"
+    )
+    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
+    parser.add_argument("--agent", help="what plays a task that has no policy: zero (default), random or hold")
+    parser.add_argument("--video", type=Path, metavar="MP4", help="film it instead of opening a window")
+    parser.add_argument("--width", type=int, default=640, help="width of the film [pixels] (default: 640)")
+    parser.add_argument("--height", type=int, default=480, help="height of the film [pixels] (default: 480)")
+    parser.add_argument("--fps", type=float, default=25.0, help="frames per second of the film (default: 25)")
+    parser.add_argument("--record", type=Path, metavar="MCAP", help="record it instead of opening a window")
+    parser.add_argument(
+        "--episodes", type=int, metavar="N", help="episodes to play (default: 1; in a window, until it is closed)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="choice of episodes; 0 has those of `physai eval`")
+    parser.add_argument("--duration-s", type=float, metavar="S", help="simulated time to stop after [s]")
+    parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+@dataclass(frozen=True)
+class _Cast:
+    """Who plays what."""
+
+    policy: Policy
+    task: Task
+    played_by: str
+    """The policy's file, or the agent's name."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plays; no torch is needed."""
+    _check_numbers(arguments)
+    _check_outputs(arguments)
+    cast = _cast(arguments)
+    in_window = arguments.video is None and arguments.record is None
+    from physai.sim.play import Player
+
+    player = Player(
+        cast.policy,
+        cast.task,
+        episodes=arguments.episodes if arguments.episodes is not None or in_window else 1,
+        seed=arguments.seed,
+        duration_s=arguments.duration_s,
+        randomise=not arguments.nominal,
+    )
+    with _stops_at_interrupt(player) as interrupted:
+        if in_window:
+            _play_in_window(player, cast.task)
+        else:
+            _play_into_files(player, cast, arguments)
+    _report(player.outcomes, cast, arguments, interrupted=bool(interrupted))
+    return INTERRUPTED if interrupted else 0
+
+
+def _check_numbers(arguments: argparse.Namespace) -> None:
+    if arguments.episodes is not None and not 1 <= arguments.episodes <= MAX_EPISODES:
+        raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
+    if not 0 <= arguments.seed <= MAX_SEED:
+        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
+    duration = arguments.duration_s
+    if duration is not None and not (math.isfinite(duration) and 0.0 < duration <= MAX_DURATION_S):
+        raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration}")
+    if not (math.isfinite(arguments.fps) and 1.0 <= arguments.fps <= 120.0):
+        raise PhysaiError(f"--fps must lie in 1 … 120 frames per second, got {arguments.fps}")
+    for option in ("width", "height"):
+        pixels = getattr(arguments, option)
+        if not 16 <= pixels <= 4096:
+            raise PhysaiError(f"--{option} must lie in 16 … 4096 pixels, got {pixels}")
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Refuses files that cannot be written before anything slow starts; leaves them as they are."""
+    for option, ending in (("video", ".mp4"), ("record", ".mcap")):
+        path: Path | None = getattr(arguments, option)
+        if path is None:
+            continue
+        if path.suffix.lower() != ending:
+            raise PhysaiError(f"--{option} {path}: the file's name must end in {ending}")
+        existed = path.exists()
+        try:
+            path.open("ab").close()
+        except OSError as error:
+            raise PhysaiError(f"--{option} {path}: cannot be written: {error.strerror}") from None
+        if not existed:
+            path.unlink()
+
+
+def _cast(arguments: argparse.Namespace) -> _Cast:
+    from physai.sim.tasks.registry import BUILT_IN
+
+    what: str = arguments.what
+    if what in BUILT_IN or what.endswith(".py"):
+        return _cast_agent(arguments)
+    path = Path(what)
+    if not path.exists() and path.suffix != ".onnx" and len(path.parts) == 1:
+        raise unknown_name("task, run folder or policy", what, BUILT_IN)
+    return _cast_policy(path, arguments)
+
+
+def _cast_agent(arguments: argparse.Namespace) -> _Cast:
+    from physai.sim.agents import Agent
+    from physai.sim.tasks.registry import load_task
+
+    if arguments.task is not None:
+        raise TaskError(f"{arguments.what} is a task already; leave --task {arguments.task} out")
+    task = load_task(arguments.what, preset=arguments.preset)
+    name = arguments.agent or "zero"
+    return _Cast(Agent(task.contract, name, seed=arguments.seed), task, name)
+
+
+def _cast_policy(path: Path, arguments: argparse.Namespace) -> _Cast:
+    from physai.sim.locate import find_policy, policy_task
+    from physai.sim.policy import OnnxPolicy
+    from physai.sim.tasks.registry import load_task
+
+    if arguments.agent is not None:
+        raise PhysaiError(f"{path} is a policy; --agent {arguments.agent} plays a task: physai play TASK --agent …")
+    file = find_policy(path)
+    policy = OnnxPolicy.load(file)
+    # A policy of another origin says in its contract which task it is for.
+    name = arguments.task or (None if policy.header.provenance.get("task") else policy.contract.task)
+    if arguments.preset is not None:
+        task = load_task(name or policy.contract.task, preset=arguments.preset)
+    else:
+        task = policy_task(file, task=name)
+    return _Cast(policy, task, str(file))
+
+
+@contextlib.contextmanager
+def _stops_at_interrupt(player: Player) -> Generator[list[int]]:
+    """Ctrl-C ends playing at the next moment, so that every file is finished; the list tells whether it came."""
+    interrupts: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        interrupts.append(number)
+        player.stop()
+        # A second Ctrl-C is for someone who will not wait.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _play_in_window(player: Player, task: Task) -> None:
+    from physai.sim.viewer import Pacer, Window, watch
+
+    with Window(task) as window:
+        watch(player, window, Pacer())
+
+
+def _play_into_files(player: Player, cast: _Cast, arguments: argparse.Namespace) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from physai.sim.film import Film
+    from physai.sim.recording import RecordingWriter
+
+    with contextlib.ExitStack() as stack:
+        takers: list[Callable[[Moment], None]] = []
+        if arguments.video is not None:
+            size = {"width": arguments.width, "height": arguments.height, "fps": arguments.fps}
+            takers.append(stack.enter_context(Film(arguments.video, cast.task, **size)).add)
+        if arguments.record is not None:
+            origin = _origin(cast, arguments)
+            takers.append(stack.enter_context(RecordingWriter(arguments.record, cast.task, origin=origin)).add)
+        console = Console(stderr=True)
+        bar = stack.enter_context(Progress(console=console, disable=not sys.stderr.isatty(), transient=True))
+        whole_s = arguments.duration_s or math.inf
+        line = bar.add_task(f"playing {cast.task.name}", total=1.0)
+        for moment in player:
+            for take in takers:
+                take(moment)
+            episodes = (moment.episode + moment.time_s / cast.task.episode_length_s) / (arguments.episodes or 1)
+            bar.update(line, completed=max(episodes, (moment.start_s + moment.time_s) / whole_s))
+
+
+def _origin(cast: _Cast, arguments: argparse.Namespace) -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {
+        "played_by": cast.played_by,
+        "seed": str(arguments.seed),
+        "randomised": json.dumps(not arguments.nominal),
+        "physai": version("physai-sdk"),
+    }
+
+
+def _report(outcomes: list[Outcome], cast: _Cast, arguments: argparse.Namespace, *, interrupted: bool) -> None:
+    files = {option: getattr(arguments, option) for option in ("video", "record")}
+    judged, succeeded = sum(o.judged for o in outcomes), sum(o.succeeded for o in outcomes)
+    if arguments.json:
+        document = {
+            "task": cast.task.name,
+            "played_by": cast.played_by,
+            "fingerprint": cast.task.contract.fingerprint,
+            "seed": arguments.seed,
+            "randomised": not arguments.nominal,
+            "criterion": cast.task.success.text,
+            "judged": judged,
+            "succeeded": succeeded,
+            "interrupted": interrupted,
+            **{option: None if path is None else str(path) for option, path in files.items()},
+            "episodes": [outcome.as_json() for outcome in outcomes],
+        }
+        print(json.dumps(document))
+        return
+    print(printable(table(*_rows(outcomes), indent="")))
+    print(f"\n{cast.task.name}, {cast.played_by}: {succeeded} of {judged} succeeded ({cast.task.success.text})")
+    for option, path in files.items():
+        if path is not None:
+            print(printable(f"{option:<6}  {path}"))
+
+
+def _rows(outcomes: list[Outcome]) -> tuple[list[str], list[list[str]]]:
+    metrics = sorted({name for outcome in outcomes for name in outcome.metrics})
+    rows = [
+        [
+            str(outcome.episode),
+            "-" if outcome.success is None else f"{outcome.succeeded} of {outcome.judged}",
+            outcome.ended,
+            f"{outcome.length_s:.2f}",
+            f"{outcome.total_reward:.4g}",
+            *(f"{outcome.metrics[name]:.4g}" if name in outcome.metrics else "-" for name in metrics),
+        ]
+        for outcome in outcomes
+    ]
+    return ["episode", "succeeded", "ended", "length [s]", "return", *metrics], rows
+
+
+command = Command(summary="watch a policy in its twin, film it or record it", add_arguments=add_arguments, run=run)
+"""The verb `play`."""

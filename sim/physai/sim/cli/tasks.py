@@ -1,0 +1,240 @@
+"""`physai tasks`: list the tasks, show one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled, table
+
+if TYPE_CHECKING:
+    from physai.sdk.contract import CommandField, ObservationTerm, PolicyContract
+    from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai tasks`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="list the built-in tasks (default)", description="List the tasks.")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    show = actions.add_parser(
+        "show", help="print everything about a task", description="Print everything about a task."
+    )
+    show.add_argument("task", metavar="TASK", help="a task's name, or the path of a Python file that makes one")
+    show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
+    show.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Lists or shows."""
+    if arguments.action == "show":
+        return _show(arguments.task, preset=arguments.preset, as_json=arguments.json)
+    return _list(as_json=arguments.action == "list" and arguments.json)
+
+
+def _list(*, as_json: bool) -> int:
+    from physai.sim.tasks.registry import load_task, task_names
+
+    tasks = [load_task(name) for name in task_names()]
+    if as_json:
+        print(json.dumps([_summary(task) for task in tasks], indent=2, ensure_ascii=False))
+        return 0
+    rows = [
+        (
+            task.name,
+            task.contract.robot.name,
+            f"{1.0 / task.contract.timing.control_dt:.4g}",
+            f"{task.episode_length_s:g}",
+            task.summary,
+        )
+        for task in tasks
+    ]
+    print(table(("name", "robot", "rate [Hz]", "episode [s]", "what to do"), rows, indent=""))
+    print("\nsuccess:")
+    print(table(("name", "criterion"), [(task.name, task.success.text) for task in tasks]).partition("\n")[2])
+    print("\nyours: physai tasks show FILE.py")
+    return 0
+
+
+def _summary(task: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "summary": task.summary,
+        "robot": task.contract.robot.name,
+        "control_rate_hz": 1.0 / task.contract.timing.control_dt,
+        "episode_length_s": task.episode_length_s,
+        "success": {"criterion": task.success.text, "hold_s": task.success.hold_s},
+    }
+
+
+def _show(name: str, *, preset: str | None, as_json: bool) -> int:
+    from physai.sim.tasks.registry import load_task
+
+    task = load_task(name, preset=preset)
+    if as_json:
+        print(json.dumps(_details(task), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(_sections(task)))
+    return 0
+
+
+def _details(task: Task) -> dict[str, Any]:
+    import dataclasses
+
+    contract = task.contract
+    return {
+        **_summary(task),
+        "fingerprint": contract.fingerprint,
+        "command_interval_s": task.command_interval_s,
+        "observation_size": contract.observation_size,
+        "action_size": contract.action.size,
+        "critic_size": task.critic_size,
+        "observation": contract.observation.model_dump(mode="json")["terms"],
+        "action": contract.action.model_dump(mode="json")["terms"],
+        "commands": contract.command.model_dump(mode="json")["fields"],
+        "timing": contract.timing.model_dump(mode="json"),
+        "rewards": {name: reward.weight for name, reward in task.rewards.items()},
+        "terminations": list(task.terminations),
+        "metrics": list(task.metrics),
+        "randomisation": [dataclasses.asdict(entry) for entry in task.randomisation],
+        "sensors": {name: dataclasses.asdict(model) for name, model in task.sensors.items()},
+        "sensor_delay": dataclasses.asdict(task.sensor_delay),
+        "action_delay": dataclasses.asdict(task.action_delay),
+        "push": dataclasses.asdict(task.push) if task.push else None,
+    }
+
+
+def _sections(task: Task) -> list[str]:
+    contract, timing = task.contract, task.contract.timing
+    interval = f", a command every {task.command_interval_s:g} s" if task.command_interval_s else ""
+    ended_by = ", ".join(task.terminations) or "nothing"
+    return [
+        f"task         {task.name}: {printable(task.summary)}",
+        f"robot        {contract.robot.name}, {len(contract.robot.joints)} joints, {contract.robot.base} base",
+        f"success      {printable(task.success.text)}",
+        f"episode      {task.episode_length_s:g} s{interval}; ended early by {printable(ended_by)}",
+        f"control      {1.0 / timing.control_dt:.4g} Hz, {timing.decimation} physics steps of {timing.physics_dt:g} s, "
+        f"deadline {timing.deadline_s:g} s, samples up to {timing.max_observation_age_s:g} s old",
+        f"fingerprint  {contract.fingerprint}",
+        *_section(f"observation ({contract.observation_size} numbers)", _observation(contract)),
+        *_section(f"action ({contract.action.size} numbers)", _action(contract)),
+        *_section("commands", _commands(contract)),
+        *_section("rewards, per second", _rewards(task)),
+        *_section("randomised at each reset", _randomisation(task)),
+        *_section("between policy and robot", _disturbances(task)),
+        *_section("metrics", "\n".join(f"  {name}" for name in task.metrics)),
+    ]
+
+
+def _section(title: str, body: str) -> list[str]:
+    return ["", styled(title, "bold", sys.stdout), printable(body) or "  none"]
+
+
+def _observation(contract: PolicyContract) -> str:
+    rows = [
+        (
+            term.name,
+            f"{contract.term_width(term) * term.history}",
+            term.kind,
+            _reads(term),
+            f"{term.scale:.4g}",
+            "-" if term.clip is None else f"±{term.clip:.4g}",
+            f"{term.history}",
+        )
+        for term in contract.observation.terms
+    ]
+    return table(("term", "size", "kind", "of", "scale", "clip", "periods"), rows)
+
+
+def _reads(term: ObservationTerm) -> str:
+    parts = [part for part in (term.source, term.chain) if part]
+    if term.joints is not None:
+        parts.append(", ".join(term.joints))
+    return " ".join(parts) or "-"
+
+
+def _action(contract: PolicyContract) -> str:
+    rows = [
+        (joint, term.kind, f"{scale:.4g}", f"{offset:.4g}", f"[{lower:.6g}, {upper:.6g}]")
+        for term in contract.action.terms
+        for joint, scale, offset, lower, upper in zip(
+            term.joints, term.scale, term.offset, term.lower, term.upper, strict=True
+        )
+    ]
+    return table(("joint", "kind", "scale", "offset", "bounds"), rows)
+
+
+def _commands(contract: PolicyContract) -> str:
+    rows = [
+        (field.name, str(index), f"[{lower:.4g}, {upper:.4g}]", _unit(field, index), field.frame or "-")
+        for field in contract.command.fields
+        for index, (lower, upper) in enumerate(zip(field.lower, field.upper, strict=True))
+    ]
+    return table(("command", "#", "range", "unit", "frame"), rows)
+
+
+def _unit(field: CommandField, index: int) -> str:
+    """Unit of one element; of all, where the field does not name one each."""
+    units = field.unit.split(", ")
+    return (units[index] if len(units) == field.size else field.unit) or "-"
+
+
+def _rewards(task: Task) -> str:
+    return table(("term", "weight"), [(name, f"{reward.weight:+.4g}") for name, reward in task.rewards.items()])
+
+
+def _randomisation(task: Task) -> str:
+    rows = [
+        (
+            " ".join((entry.field, *entry.together)),
+            _elements(task, entry),
+            "all" if entry.columns is None else ", ".join(map(str, entry.columns)),
+            {"scale": "×", "add": "+", "set": "="}[entry.operation],
+            f"[{entry.lower:g}, {entry.upper:g}]",
+            "one" if entry.shared else "each",
+        )
+        for entry in task.randomisation
+    ]
+    return table(("field", "of", "columns", "", "range", "draw"), rows)
+
+
+def _elements(task: Task, entry: Randomise) -> str:
+    """Names of the rows a randomised field changes; their numbers where the model has no names for them."""
+    if entry.rows is None:
+        return "all"
+    kind = entry.field.partition("_")[0]
+    rows = [int(task.model.dof_jntid[row]) for row in entry.rows] if kind == "dof" else entry.rows
+    named = {
+        "body": "body",
+        "geom": "geom",
+        "actuator": "actuator",
+        "jnt": "joint",
+        "dof": "joint",
+        "site": "site",
+    }.get(kind)
+    return ", ".join((getattr(task.model, named)(row).name if named else "") or str(row) for row in rows)
+
+
+def _disturbances(task: Task) -> str:
+    rows = [(f"sensor {name}", _noise(model)) for name, model in task.sensors.items()]
+    rows += [(label, _lag(delay)) for label, delay in (("sensor age", task.sensor_delay), ("lag", task.action_delay))]
+    if task.push is not None:
+        greatest = max(map(abs, task.push.velocity), default=math.nan)
+        rows.append(("push", f"every {task.push.interval_s:g} s, up to {greatest:g} rad/s or m/s"))
+    return "\n".join(f"  {label:<20}  {text}" for label, text in rows)
+
+
+def _noise(model: SensorModel) -> str:
+    return f"noise σ {model.noise_std:g}" + (f", constant offset up to {model.bias:g}" if model.bias else "")
+
+
+def _lag(delay: Delay) -> str:
+    return f"{1e3 * delay.lower_s:g} to {1e3 * delay.upper_s:g} ms" if delay.upper_s > 0.0 else "none"
+
+
+command = Command(summary="list the tasks, show one", add_arguments=add_arguments, run=run)
+"""The verb `tasks`."""

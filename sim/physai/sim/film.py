@@ -1,0 +1,104 @@
+"""Films of what a player plays: simulated time becomes film time, one episode after the other."""
+
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import mujoco
+import numpy as np
+
+from physai.sdk.errors import DeviceError
+from physai.sim.engines.protocol import Array
+from physai.sim.markers import CommandMarkers
+from physai.sim.play import Moment, Vector
+from physai.sim.rendering import OffscreenRenderer, VideoWriter, reachable_poses
+from physai.sim.tasks.task import Task
+
+MAX_FPS = 120.0
+ROUNDING_S = 1e-9
+STARTS = 32
+
+
+class Film:
+    """Writes moments into an MP4 file in real time; use it as a context manager.
+
+    Between two moments the film shows poses between theirs, so that it moves evenly at any control rate.
+    """
+
+    def __init__(self, path: str | Path, task: Task, *, width: int = 640, height: int = 480, fps: float = 25.0) -> None:
+        """Opens renderer and file.
+
+        Args:
+            path: of the film.
+            task: what is played.
+            width: of the picture [pixels].
+            height: of the picture [pixels].
+            fps: frames per second.
+
+        Raises:
+            DeviceError: no OpenGL, a size or rate out of bounds, or a file that cannot be written.
+        """
+        if not (math.isfinite(fps) and 1.0 <= fps <= MAX_FPS):
+            raise DeviceError(f"a film has 1 to {MAX_FPS:g} frames per second, got {fps}")
+        self._model: Any = task.model
+        self._fps = fps
+        self._markers = CommandMarkers(task.contract, task.model)
+        poses, points = framing(task, self._markers)
+        self._renderer = OffscreenRenderer(
+            task.model, width=width, height=height, poses=poses, points=points, quality="smooth"
+        )
+        try:
+            self._writer = VideoWriter(path, fps=fps)
+        except DeviceError:
+            self._renderer.close()
+            raise
+        self._before: Moment | None = None
+        self._frames_of_episode = 0
+
+    def add(self, moment: Moment) -> None:
+        """Adds the frames up to a moment; an episode of T seconds gets ⌈T · fps⌉ of them, and at least one."""
+        before = self._before
+        if before is None or before.episode != moment.episode:
+            before, self._frames_of_episode = moment, 0
+        while (due := self._frames_of_episode / self._fps) < moment.time_s - ROUNDING_S or due == moment.time_s == 0.0:
+            span = moment.time_s - before.time_s
+            share = (due - before.time_s) / span if span > 0.0 else 0.0
+            qpos = self._between(before.qpos, moment.qpos, share)
+            self._writer.add(self._renderer.render(qpos, self._markers.at(qpos, before.commands)))
+            self._frames_of_episode += 1
+        self._before = moment
+
+    def _between(self, start: Array, end: Array, share: float) -> Array:
+        """The pose at a share in [0, 1] of the way from one to the other, orientations along the shortest arc."""
+        way, pose = np.zeros(self._model.nv), np.array(start)
+        mujoco.mj_differentiatePos(self._model, way, 1.0, start, end)
+        mujoco.mj_integratePos(self._model, pose, way, share)
+        return pose
+
+    def close(self) -> None:
+        """Finishes the file."""
+        try:
+            self._writer.close()
+        finally:
+            self._renderer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:
+    """Poses, each of shape (nq,), and points [m], shape (n, 3), that a picture of the task must hold.
+
+    An arm that is sent to targets stays between them and where its episodes start; other robots go wherever they can.
+    """
+    points = markers.reach()
+    if len(points) and task.contract.robot.base == "fixed":
+        starts, _ = task.reset(np.random.default_rng(0).random((STARTS, task.reset_draws)))
+        return list(starts), points
+    return reachable_poses(task.model), points

@@ -1,0 +1,155 @@
+"""An exported policy in the twin: onnxruntime on the same file the robot runs, without torch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.interface import graph_interface
+from physai.sdk.policy_file import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError, parse_header
+from physai.sim.engines.protocol import Array
+
+Floats = npt.NDArray[np.float32]
+
+
+class OnnxPolicy:
+    """A policy that was exported; keeps the graph's memory between calls, one row per world."""
+
+    def __init__(self, data: bytes, *, source: str, num_threads: int = 1) -> None:
+        """Opens a policy; call `reset` before the first command.
+
+        Args:
+            data: the ONNX file.
+            source: where it came from, for messages.
+            num_threads: threads of one call; more than one pays for large networks only.
+
+        Raises:
+            PolicyError: too large, not an ONNX model, not exported by physai, or its inputs and outputs are not those
+                its contract asks for.
+            ContractError: its contract is malformed.
+        """
+        if not len(data) <= MAX_POLICY_BYTES:
+            raise PolicyError(f"{source}: {len(data)} bytes, a policy has at most {MAX_POLICY_BYTES}")
+        self._session = _session(data, source, num_threads)
+        self.header = parse_header(self._session.get_modelmeta().custom_metadata_map, source=source)
+        self.source = source
+        _check_tensors("inputs", self._session.get_inputs(), self.header.inputs, source)
+        _check_tensors("outputs", self._session.get_outputs(), self.header.outputs, source)
+        self._targets = list(graph_interface(self.contract).targets)
+        self._num_worlds = 0
+        self._state: dict[str, Floats] = {}
+
+    @classmethod
+    def load(cls, path: Path | str, *, num_threads: int = 1) -> Self:
+        """Opens a policy file; see `__init__`.
+
+        Raises:
+            PolicyError: the file cannot be read, or is refused.
+            ContractError: its contract is malformed.
+        """
+        path = Path(path)
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_POLICY_BYTES + 1)
+        except OSError as error:
+            raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+        return cls(data, source=str(path), num_threads=num_threads)
+
+    @property
+    def contract(self) -> PolicyContract:
+        """The contract the policy was trained under."""
+        return self.header.contract
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the contract."""
+        return self.contract.fingerprint
+
+    @property
+    def state(self) -> dict[str, Floats]:
+        """Memory before the next command by name, shape (num_worlds, size); copies."""
+        return {name: value.copy() for name, value in self._state.items()}
+
+    def reset(self, num_worlds: int) -> None:
+        """Forgets everything, in that many worlds.
+
+        Raises:
+            PolicyError: fewer than one world.
+        """
+        if num_worlds < 1:
+            raise PolicyError(f"a policy needs at least one world, got {num_worlds}")
+        self._num_worlds = num_worlds
+        self._state = {name: np.zeros((num_worlds, size), np.float32) for name, size in self.header.state_sizes.items()}
+
+    def reset_worlds(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Forgets everything in the masked worlds, whose episode has ended; mask has shape (num_worlds,)."""
+        self._state = {name: np.where(mask[:, None], np.float32(0.0), value) for name, value in self._state.items()}
+
+    def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> dict[str, Floats]:
+        """Joint commands of one control period, and the memory moves on.
+
+        Args:
+            sensors: sensor fields by name in SI units, shape (num_worlds, size); further ones are ignored.
+            commands: command fields by name, shape (num_worlds, size).
+
+        Returns:
+            Joint commands by output name [rad, m, N·m or N], shape (num_worlds, joints of the term).
+
+        Raises:
+            PolicyError: `reset` was not called, or a field is missing or of another shape.
+        """
+        if not self._num_worlds:
+            raise PolicyError("call reset(num_worlds) before the first command")
+        memory = {STATE_PREFIX + name: value for name, value in self._state.items()}
+        outputs = self.evaluate({**sensors, **commands, **memory})
+        self._state = {name: outputs[NEXT_PREFIX + name] for name in self._state}
+        return {name: outputs[name] for name in self._targets}
+
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Floats]:
+        """All outputs of the graph for explicit inputs, state included; remembers nothing.
+
+        Raises:
+            PolicyError: an input is missing or of another shape.
+        """
+        feed: dict[str, Floats] = {}
+        num_worlds = -1
+        for name, size in self.header.inputs.items():
+            if name not in inputs:
+                raise PolicyError(f"the policy reads {name!r}, which is not among {', '.join(inputs)}")
+            value = np.ascontiguousarray(inputs[name], np.float32)
+            num_worlds = len(value) if num_worlds < 0 and value.ndim else num_worlds
+            if value.shape != (num_worlds, size):
+                raise PolicyError(f"input {name!r} has shape {value.shape}, expected ({max(num_worlds, 1)}, {size})")
+            feed[name] = value
+        return dict(zip(self.header.outputs, self._session.run(None, feed), strict=True))
+
+
+def _session(data: bytes, source: str, num_threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # Threads that wait by spinning would take the processor from the physics.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises a dozen types of its own for a damaged model
+        reason = (str(error).splitlines() or ["?"])[0]
+        raise PolicyError(f"{source}: onnxruntime cannot open it as an ONNX model: {reason}") from error
+
+
+def _check_tensors(label: str, found: Sequence[Any], expected: Mapping[str, int], source: str) -> None:
+    """Refuses inputs or outputs that differ from the expected in name, order, type or shape."""
+    tensors = {tensor.name: tensor for tensor in found}
+    if list(tensors) != list(expected):
+        raise PolicyError(f"{source}: {label} are {', '.join(tensors)}; its contract asks for {', '.join(expected)}")
+    for name, size in expected.items():
+        kind, shape = tensors[name].type, tensors[name].shape
+        if kind != "tensor(float)" or len(shape) != 2 or isinstance(shape[0], int) or shape[1] != size:
+            raise PolicyError(
+                f"{source}: {label}: {name!r} is {kind} of shape {shape}, expected tensor(float) of shape [n, {size}]"
+            )

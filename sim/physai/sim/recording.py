@@ -1,0 +1,180 @@
+"""Writes what a player plays into an MCAP file, exactly enough to play it again."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from physai.sdk.canonical import canonical_json
+from physai.sim import recording_format as form
+from physai.sim.engines.protocol import Array
+from physai.sim.markers import pose_fields
+from physai.sim.play import Moment, finite_or_none
+from physai.sim.recording_format import RecordingError
+from physai.sim.robots.spec import has_floating_base
+from physai.sim.tasks.task import Task
+
+
+def numbers(values: Array) -> list[float | None]:
+    """A vector for JSON, which knows no NaN or infinity: null stands for them."""
+    return [finite_or_none(value) for value in values.tolist()]
+
+
+class RecordingWriter:
+    """Appends moments to a recording; use it as a context manager.
+
+    A process that is killed leaves a file that its readers refuse as cut off.
+    """
+
+    def __init__(self, path: str | Path, task: Task, *, origin: dict[str, str] | None = None) -> None:
+        """Opens the file and writes its head.
+
+        Args:
+            path: of the recording.
+            task: what is played.
+            origin: what else the file shall say of where it came from: policy, seed, versions.
+
+        Raises:
+            RecordingError: the file cannot be written.
+        """
+        from mcap.writer import Writer
+
+        try:
+            self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
+        except OSError as error:
+            raise RecordingError(f"{path}: cannot write the recording: {error.strerror}") from error
+        self._contract = task.contract
+        self._poses = {field.name for field in pose_fields(task.contract)}
+        self._period_ns = round(task.contract.timing.control_dt * form.NANOSECONDS)
+        model = task.model
+        floating = int(has_floating_base(model))
+        self._first_joint = int(model.jnt_qposadr[floating]), int(model.jnt_dofadr[floating])
+        self._writer = Writer(self._file, enable_data_crcs=True)
+        self._writer.start(profile="", library="physai")
+        self._writer.add_metadata(
+            form.METADATA,
+            {
+                **(origin or {}),
+                "format": form.FORMAT_VERSION,
+                "task": task.name,
+                "contract": canonical_json(task.contract).decode(),
+                "fingerprint": task.contract.fingerprint,
+            },
+        )
+        self._schemas: dict[str, int] = {}
+        self._channels: dict[str, int] = {}
+        self._sequence = 0
+
+    def add(self, moment: Moment) -> None:
+        """Appends the messages of one moment.
+
+        Raises:
+            RecordingError: the disk is full.
+        """
+        try:
+            self._add(moment)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _add(self, moment: Moment) -> None:
+        now = round((moment.start_s + moment.time_s) * form.NANOSECONDS) + moment.episode * self._period_ns
+        when = form.stamp(now)
+        event = {"timestamp": when, "episode": moment.episode, "seed": str(moment.seed)}
+        if moment.reward is None:
+            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "start"})
+        else:
+            reward = {"timestamp": when, "reward": finite_or_none(moment.reward)}
+            self._write(form.REWARD_TOPIC, form.REWARD, now, reward)
+        state = {"timestamp": when, "qpos": numbers(moment.qpos), "qvel": numbers(moment.qvel)}
+        self._write(form.STATE_TOPIC, form.STATE, now, state)
+        self._write_joints(moment, now)
+        if moment.verdict is not None:
+            metrics = {name: finite_or_none(value) for name, value in moment.verdict.metrics.items()}
+            verdict = {"succeeded": moment.verdict.succeeded, "metrics": metrics}
+            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "judged", **verdict})
+        if moment.outcome is not None:
+            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "end", **moment.outcome.as_json()})
+        else:
+            self._write_decision(moment, now)
+
+    def _write_joints(self, moment: Moment, now: int) -> None:
+        """The true joint state."""
+        position, velocity = self._first_joint
+        joints = self._contract.robot.joint_names
+        message = _joint_state(now, joints, position=moment.qpos[position:], velocity=moment.qvel[velocity:])
+        self._write(form.JOINTS_TOPIC, form.JOINT_STATE, now, message)
+
+    def _write_decision(self, moment: Moment, now: int) -> None:
+        """What the policy got, and what it answered."""
+        fields = {sensor.name: sensor for sensor in self._contract.robot.sensors}
+        for name, values in moment.sensors.items():
+            message = _vector(now, fields[name].unit, fields[name].frame, values)
+            self._write(form.SENSOR_TOPIC + name, form.VECTOR, now, message)
+        for field in self._contract.command.fields:
+            values = moment.commands[field.name]
+            message = _vector(now, field.unit, field.frame, values)
+            self._write(form.COMMAND_TOPIC + field.name, form.VECTOR, now, message)
+            if field.name in self._poses:
+                self._write(form.POSE_TOPIC + field.name, form.POSE, now, _pose(now, field.frame, values))
+        for term in self._contract.action.terms:
+            kind = "position" if term.target_name == "joint_pos_target" else "effort"
+            message = _joint_state(now, term.joints, **{kind: moment.targets[term.target_name]})
+            self._write(form.TARGET_TOPIC + term.target_name, form.JOINT_STATE, now, message)
+
+    def _write(self, topic: str, schema: tuple[str, dict[str, Any]], now: int, message: dict[str, Any]) -> None:
+        if topic not in self._channels:
+            name, definition = schema
+            if name not in self._schemas:
+                data = json.dumps({"title": name, **definition}).encode()
+                self._schemas[name] = self._writer.register_schema(name, "jsonschema", data)
+            self._channels[topic] = self._writer.register_channel(topic, "json", self._schemas[name])
+        self._sequence += 1
+        data = json.dumps(message, allow_nan=False).encode()
+        self._writer.add_message(self._channels[topic], now, data, publish_time=now, sequence=self._sequence)
+
+    def close(self) -> None:
+        """Writes the index and closes the file; further calls do nothing.
+
+        Raises:
+            RecordingError: the disk is full.
+        """
+        if self._file.closed:
+            return
+        try:
+            self._writer.finish()
+            self._file.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> RecordingError:
+        return RecordingError(f"{self._file.name}: cannot write the recording: {error.strerror}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _joint_state(now: int, joints: tuple[str, ...], **values: Array) -> dict[str, Any]:
+    return {
+        "header": {"stamp": form.stamp(now, "nanosec"), "frame_id": ""},
+        "name": joints,
+        **{kind: numbers(values[kind]) if kind in values else [] for kind in ("position", "velocity", "effort")},
+    }
+
+
+def _vector(now: int, unit: str, frame: str, values: Array) -> dict[str, Any]:
+    return {"timestamp": form.stamp(now), "unit": unit, "frame_id": frame, "value": numbers(values)}
+
+
+def _pose(now: int, frame: str, values: Array) -> dict[str, Any]:
+    x, y, z, qw, qx, qy, qz = numbers(values)
+    position, orientation = {"x": x, "y": y, "z": z}, {"x": qx, "y": qy, "z": qz, "w": qw}
+    return {
+        "timestamp": form.stamp(now),
+        "frame_id": frame,
+        "pose": {"position": position, "orientation": orientation},
+    }

@@ -1,0 +1,349 @@
+"""Walking at a commanded velocity with a quadruped, from its joint sensors and IMU alone.
+
+Rewards and their proportions follow the field's practice (unitree_rl_gym `legged_gym/envs/go2/go2_config.py`,
+MuJoCo Playground `locomotion/go1/joystick.py`, mjlab's velocity task), written anew as pure functions of the state.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from physai.sdk.contract import (
+    ActionSpec,
+    CommandField,
+    CommandSpec,
+    ObservationSpec,
+    ObservationTerm,
+    PolicyContract,
+    TimingSpec,
+)
+from physai.sim import rotations
+from physai.sim.engines.protocol import Array, Stage
+from physai.sim.robots import Robot, home_qpos, load_robot
+from physai.sim.tasks.common import envelope, position_action, target_rate_squared
+from physai.sim.tasks.task import (
+    Delay,
+    Push,
+    Randomise,
+    RewardTerm,
+    SensorModel,
+    Success,
+    Task,
+    Term,
+    Uniforms,
+    WorldView,
+)
+
+COMMAND = "velocity_command"
+FEET = ("FL_foot", "FR_foot", "RL_foot", "RR_foot")
+FOOT_RADIUS_M = 0.022
+PHYSICS_DT, DECIMATION = 0.005, 4
+
+GREATEST_COMMAND = (1.0, 0.5, 1.0)
+"""Forward [m/s], left [m/s], turning to the left [rad/s]; commands reach from minus this to this."""
+STANDING_SHARE = 0.1
+"""Share of the commands that ask to stand still."""
+COMMAND_INTERVAL_S = 4.0
+TOLERANCE_M_S, TOLERANCE_RAD_S = 0.3, 0.5
+"""Greatest error of planar velocity and turning rate that counts as following the command, gait included."""
+
+ACTION_SCALE_RAD = 0.5
+"""Legged gyms scale by 0.25 rad and let the network exceed 1; the graph bounds its output to [-1, 1]."""
+SWING_HEIGHT_M = 0.08
+"""Height of the foot's centre above the floor, midway through a step."""
+BASE_HEIGHT_M = 0.29
+"""Height of the base's origin above the floor when walking; the home pose stands at 0.32 m, its springs give way."""
+FALLEN_COS = 0.5
+"""Cosine of the tilt beyond which the robot has fallen: 60°."""
+FALLEN_HEIGHT_M = 0.16
+
+
+class Quadruped:
+    """What the terms ask of the state, in the base frame (x forward, z up); computed once per step."""
+
+    def __init__(self, robot: Robot, model: Any) -> None:
+        """Resolves names against the task's model."""
+        joints = robot.spec.joints
+        self.home = np.array([joint.default_pos for joint in joints])
+        self.stiffness = np.array([joint.stiffness for joint in joints])
+        self.damping = np.array([joint.damping for joint in joints])
+        self.effort_limit = np.array([joint.effort_limit for joint in joints])
+        self._foot_pos = [_sensor(model, f"{foot}_pos") for foot in FEET]
+        self._foot_vel = [_sensor(model, f"{foot}_vel") for foot in FEET]
+
+    def lin_vel(self, view: WorldView) -> Array:
+        """Velocity of the base [m/s], shape (num_worlds, 3)."""
+        return _once(view, "lin_vel", lambda v: rotations.rotate_inverse(v.qpos[:, 3:7], v.qvel[:, :3], v.xp))
+
+    def gravity(self, view: WorldView) -> Array:
+        """Unit vector of gravity, shape (num_worlds, 3)."""
+        return _once(view, "gravity", _gravity)
+
+    def foot_heights(self, view: WorldView) -> Array:
+        """Heights of the feet's lowest points above the floor [m], shape (num_worlds, 4)."""
+        return _once(view, "foot_heights", lambda v: v.derived["sensordata"][:, self._foot_z] - FOOT_RADIUS_M)
+
+    def foot_speeds(self, view: WorldView) -> Array:
+        """Horizontal speeds of the feet over the floor [m/s], shape (num_worlds, 4)."""
+        return _once(view, "foot_speeds", self._foot_speeds)
+
+    def foot_contacts(self, view: WorldView) -> Array:
+        """1 where a foot is within 2 mm of the floor, else 0, shape (num_worlds, 4)."""
+        return (self.foot_heights(view) < 0.002).astype(float)
+
+    def efforts(self, view: WorldView) -> Array:
+        """Torques of the position servos, clip(kp (u - q) - kd q', ±limit) [N·m], shape (num_worlds, 12)."""
+        return _once(view, "efforts", self._efforts)
+
+    @property
+    def _foot_z(self) -> list[int]:
+        return [start + 2 for start in self._foot_pos]
+
+    def _foot_speeds(self, view: WorldView) -> Array:
+        data = view.derived["sensordata"]
+        x, y = data[:, self._foot_vel], data[:, [start + 1 for start in self._foot_vel]]
+        return view.xp.sqrt(x * x + y * y)
+
+    def _efforts(self, view: WorldView) -> Array:
+        wanted = self.stiffness * (view.target - view.joint_pos) - self.damping * view.joint_vel
+        return view.xp.clip(wanted, -self.effort_limit, self.effort_limit)
+
+
+def _once(view: WorldView, name: str, compute: Term) -> Array:
+    if name not in view.shared:
+        view.shared[name] = compute(view)
+    return view.shared[name]
+
+
+def _gravity(view: WorldView) -> Array:
+    w, x, y, z = (view.qpos[:, i] for i in range(3, 7))
+    return view.xp.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), 2.0 * (x * x + y * y) - 1.0], axis=1)
+
+
+def _sensor(model: Any, name: str) -> int:
+    return int(model.sensor_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)])
+
+
+def velocity_error(body: Quadruped) -> Term:
+    """Distance between commanded and actual planar velocity [m/s]."""
+
+    def error(view: WorldView) -> Array:
+        gap = body.lin_vel(view)[:, :2] - view.commands[COMMAND][:, :2]
+        return view.xp.sqrt(view.xp.vecdot(gap, gap))
+
+    return error
+
+
+def yaw_rate_error(view: WorldView) -> Array:
+    """Magnitude of the turning rate's error [rad/s]."""
+    return view.xp.abs(view.qvel[:, 5] - view.commands[COMMAND][:, 2])
+
+
+def has_fallen(body: Quadruped) -> Term:
+    """True where the base is tilted by more than 60° or lower than 0.16 m."""
+    return lambda view: (body.gravity(view)[:, 2] > -FALLEN_COS) | (view.qpos[:, 2] < FALLEN_HEIGHT_M)
+
+
+def rewards(body: Quadruped) -> dict[str, RewardTerm]:
+    """Weighted terms; the two tracking terms are worth 3 per second, a good gait loses some 10 % of it."""
+    error = velocity_error(body)
+
+    def tilt(view: WorldView) -> Array:
+        """Squared sine of the tilt [1]."""
+        sideways = body.gravity(view)[:, :2]
+        return view.xp.vecdot(sideways, sideways)
+
+    def swing(view: WorldView) -> Array:
+        """Σ over feet of horizontal speed times the distance from swing height [m²/s]: feet move up there only."""
+        gap = view.xp.abs(body.foot_heights(view) + FOOT_RADIUS_M - SWING_HEIGHT_M)
+        return (gap * body.foot_speeds(view)).sum(axis=1)
+
+    def slip(view: WorldView) -> Array:
+        """Σ over touching feet of squared horizontal speed [m²/s²]."""
+        return (body.foot_contacts(view) * body.foot_speeds(view) ** 2).sum(axis=1)
+
+    terms: dict[str, tuple[Term, float]] = {
+        "track_velocity": (lambda v: v.xp.exp(-(error(v) ** 2) / 0.25), 2.0),
+        "track_yaw_rate": (lambda v: v.xp.exp(-(yaw_rate_error(v) ** 2) / 0.25), 1.0),
+        "vertical_velocity": (lambda v: body.lin_vel(v)[:, 2] ** 2, -2.0),
+        "roll_pitch_rate": (lambda v: v.xp.vecdot(v.qvel[:, 3:5], v.qvel[:, 3:5]), -0.05),
+        "tilt": (tilt, -2.0),
+        "height": (lambda v: (v.qpos[:, 2] - BASE_HEIGHT_M) ** 2, -10.0),
+        "effort": (lambda v: v.xp.vecdot(body.efforts(v), body.efforts(v)), -1e-4),
+        "target_rate": (target_rate_squared, -5e-5),
+        "pose": (lambda v: ((v.joint_pos - body.home) ** 2).sum(axis=1), -0.1),
+        "swing": (swing, -0.5),
+        "slip": (slip, -0.1),
+    }
+    return {name: RewardTerm(term=term, weight=weight) for name, (term, weight) in terms.items()}
+
+
+def critic_of(body: Quadruped) -> Callable[[WorldView], Array]:
+    """Base velocities, height and gravity, command, joints and their commands, feet; shape (num_worlds, 57)."""
+
+    def critic(view: WorldView) -> Array:
+        return view.xp.concatenate(
+            [
+                2.0 * body.lin_vel(view),
+                0.5 * view.qvel[:, 3:6],
+                10.0 * (view.qpos[:, 2:3] - BASE_HEIGHT_M),
+                body.gravity(view),
+                view.commands[COMMAND],
+                view.joint_pos - body.home,
+                0.05 * view.joint_vel,
+                2.0 * (view.target - view.joint_pos),
+                10.0 * body.foot_heights(view),
+                body.foot_contacts(view),
+            ],
+            axis=1,
+        )
+
+    return critic
+
+
+CRITIC_SIZE = 3 + 3 + 1 + 3 + 3 + 3 * 12 + 2 * len(FEET)
+RESET_DRAWS = 1 + 12 + 6
+
+
+def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
+    """Home pose dropped from 3 cm, any heading, joints within 0.1 rad, base moving by up to 0.3 m/s and 0.3 rad/s."""
+
+    def reset(draw: Uniforms) -> tuple[Array, Array]:
+        centre = 2.0 * draw - 1.0
+        qpos = np.repeat(home[None], len(draw), axis=0)
+        qpos[:, 2] += 0.03
+        half_yaw = 0.5 * math.pi * centre[:, 0]
+        qpos[:, 3], qpos[:, 6] = np.cos(half_yaw), np.sin(half_yaw)
+        qpos[:, 7:] += 0.1 * centre[:, 1:13]
+        qvel = np.zeros((len(draw), len(home) - 1))
+        qvel[:, :6] = 0.3 * centre[:, 13:19]
+        return qpos, qvel
+
+    return reset
+
+
+def draw_command(draw: Uniforms) -> dict[str, Array]:
+    """Velocities uniform in their ranges, one in ten zero; four uniform numbers each."""
+    command = (2.0 * draw[:, :3] - 1.0) * np.array(GREATEST_COMMAND)
+    command[draw[:, 3] < STANDING_SHARE] = 0.0
+    return {COMMAND: command}
+
+
+def _model(robot: Robot) -> Any:
+    """The robot's model, set up for many short steps, with sensors for the terms.
+
+    Ten iterations of PGS with elliptic cones stand as Newton's method with a hundred does, at the cost of Newton's
+    with five, which lets feet bounce. The accelerometer is left out: no policy of this task reads it, and it costs 5 %.
+    """
+    spec = robot.model_spec.copy()
+    spec.option.timestep = PHYSICS_DT
+    spec.option.solver = mujoco.mjtSolver.mjSOL_PGS
+    spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+    spec.option.iterations = 10
+    spec.option.impratio = 10.0
+    spec.delete(spec.sensor("imu_lin_acc_b"))
+    body = mujoco.mjtObj.mjOBJ_XBODY
+    for foot in FEET:
+        spec.add_sensor(name=f"{foot}_pos", type=mujoco.mjtSensor.mjSENS_FRAMEPOS, objtype=body, objname=foot)
+        spec.add_sensor(name=f"{foot}_vel", type=mujoco.mjtSensor.mjSENS_FRAMELINVEL, objtype=body, objname=foot)
+    return spec.compile()
+
+
+def _contract(robot: Robot) -> PolicyContract:
+    spec = robot.spec
+    lower = tuple(-x for x in GREATEST_COMMAND)
+    command = CommandField(name=COMMAND, size=3, unit="m/s, m/s, rad/s", frame="b", lower=lower, upper=GREATEST_COMMAND)
+    terms = (
+        ObservationTerm(name="ang_vel", kind="sensor", source="imu_ang_vel_b", scale=0.25),
+        ObservationTerm(name="gravity", kind="projected_gravity"),
+        ObservationTerm(name="command", kind="command", source=COMMAND),
+        ObservationTerm(name="joint_pos", kind="joint_pos_rel"),
+        ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", scale=0.05),
+        ObservationTerm(name="previous_action", kind="previous_action"),
+    )
+    control_dt = PHYSICS_DT * DECIMATION
+    return PolicyContract(
+        task="go2-velocity",
+        robot=spec,
+        observation=ObservationSpec(terms=terms),
+        action=ActionSpec(terms=(position_action(spec, scale=ACTION_SCALE_RAD, kind="joint_pos"),)),
+        command=CommandSpec(fields=(command,)),
+        timing=TimingSpec(
+            control_dt=control_dt,
+            physics_dt=PHYSICS_DT,
+            decimation=DECIMATION,
+            deadline_s=0.5 * control_dt,
+            max_observation_age_s=3.0 * control_dt,
+        ),
+        safety=envelope(spec, parity_tolerance=0.01),
+    )
+
+
+def _randomisation(model: Any) -> tuple[Randomise, ...]:
+    base = (int(model.body("base").id),)
+    feet = tuple(int(model.geom(foot).id) for foot in FEET)
+    imu = (int(model.site("imu").id),)
+    return (
+        Randomise(field="body_mass", operation="scale", lower=0.95, upper=1.05, together=("body_inertia",)),
+        Randomise(field="body_mass", rows=base, operation="add", lower=-0.5, upper=2.0),
+        Randomise(field="body_ipos", rows=base, columns=(0, 1, 2), operation="add", lower=-0.02, upper=0.02),
+        Randomise(field="geom_friction", rows=feet, columns=(0,), operation="set", lower=0.4, upper=1.2, shared=True),
+        # Gain and bias of a position servo are (kp, 0, 0) and (0, -kp, -kd): one factor for kp and kd.
+        Randomise(field="actuator_gainprm", operation="scale", lower=0.9, upper=1.1, together=("actuator_biasprm",)),
+        Randomise(field="actuator_forcerange", operation="scale", lower=0.85, upper=1.0),
+        Randomise(field="dof_armature", operation="scale", lower=0.8, upper=1.2),
+        Randomise(field="dof_damping", operation="scale", lower=0.5, upper=2.0),
+        # Mounting of the IMU: up to 0.02 rad about each axis.
+        Randomise(field="site_quat", rows=imu, columns=(1, 2, 3), operation="add", lower=-0.01, upper=0.01),
+    )
+
+
+def go2_velocity() -> Task:
+    """Follow a commanded planar velocity on flat ground; 50 Hz, position servos, three commands in 12 s."""
+    robot = load_robot("go2")
+    model = _model(robot)
+    body = Quadruped(robot, model)
+    error = velocity_error(body)
+    fallen = has_fallen(body)
+
+    def follows(view: WorldView) -> Array:
+        return (error(view) < TOLERANCE_M_S) & (yaw_rate_error(view) < TOLERANCE_RAD_S) & ~fallen(view)
+
+    return Task(
+        name="go2-velocity",
+        summary="walk at a commanded velocity with a Go2",
+        robot=robot,
+        model=model,
+        contract=_contract(robot),
+        episode_length_s=3 * COMMAND_INTERVAL_S,
+        reset=standing(home_qpos(model)),
+        reset_draws=RESET_DRAWS,
+        rewards=rewards(body),
+        terminations={"fallen": fallen},
+        success=Success(
+            condition=follows,
+            hold_s=1.0,
+            text="within 0.3 m/s and 0.5 rad/s of the command throughout the last of 4 s, on its feet",
+        ),
+        critic=critic_of(body),
+        critic_size=CRITIC_SIZE,
+        command=draw_command,
+        command_draws=4,
+        command_interval_s=COMMAND_INTERVAL_S,
+        stage=Stage.VELOCITY,
+        derived=("sensordata",),
+        sensors={
+            "joint_pos": SensorModel(noise_std=0.005, bias=0.02),
+            "joint_vel": SensorModel(noise_std=0.3),
+            "imu_quat": SensorModel(noise_std=0.005),
+            "imu_ang_vel_b": SensorModel(noise_std=0.1, bias=0.02),
+        },
+        action_delay=Delay(lower_s=0.0, upper_s=0.015),
+        randomisation=_randomisation(model),
+        # At 5 and 10 s: 1 and 2 s into a command, so that the last second of none of them is hit.
+        push=Push(interval_s=5.0, velocity=(0.5, 0.5, 0.2, 0.3, 0.3, 0.3, *[0.0] * 12)),
+        metrics={"velocity_error_m_s": error, "yaw_rate_error_rad_s": yaw_rate_error},
+    )

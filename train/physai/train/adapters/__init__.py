@@ -1,0 +1,1 @@
+"""Our tasks for other people's learners; what they train comes back as one of our policy graphs."""

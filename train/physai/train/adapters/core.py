@@ -1,0 +1,255 @@
+"""What every adapter shares: a task as a learner sees it, and a trained network as a policy graph.
+
+The graph's `observe` and `command` stages stay in the loop. A foreign network therefore gets the very observations our
+own learner's network gets, and answers in the same units: -1 to 1 spans each action term.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from physai.sdk.errors import ExportError, PhysaiError
+from physai.sim.environment import Bools, Environment, StepResult
+from physai.sim.tasks.task import Task
+from physai.train.graph import Normaliser, PolicyGraph, State
+from physai.train.policy import as_tensors
+
+Floats = npt.NDArray[np.float32]
+
+
+class ActionError(PhysaiError):
+    """A learner's action has the wrong shape or is not finite."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Episodes that ended in a step, one row each, in the order of their worlds."""
+
+    worlds: npt.NDArray[np.int64]
+    observation: Floats
+    """What the network would have seen next, shape (n, observations); what a time-out bootstraps from."""
+    critic: Floats
+    """What the critic would have seen next, shape (n, critic inputs)."""
+    timed_out: Bools
+    """Ended by time, not by failure."""
+    succeeded: Bools
+    """Met the task's criterion at the end."""
+    returns: npt.NDArray[np.float64]
+    """Sum of the rewards since `reset` or the last end."""
+    lengths: npt.NDArray[np.int64]
+    """Steps since `reset` or the last end."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step brought, first axis the world; where an episode ended, the next one's first observation."""
+
+    observation: Floats
+    """What the network sees, before any normalisation, shape (num_worlds, observations)."""
+    critic: Floats
+    """What a critic may see, shape (num_worlds, critic inputs)."""
+    reward: Floats
+    terminated: Bools
+    """Ended by failure."""
+    truncated: Bools
+    """Ended by time."""
+    judged: Bools
+    """Command or episode ended."""
+    succeeded: Bools
+    """Judged and met the task's criterion."""
+    metrics: dict[str, npt.NDArray[np.float64]]
+    """The task's metrics of the judged worlds, shape (judged.sum(),)."""
+    ended: Ended | None
+    """None where no episode ended."""
+
+
+class TaskWorlds:
+    """Many worlds of one task behind the graph's observation and command stages, reset one by one."""
+
+    def __init__(
+        self,
+        task: Task,
+        num_worlds: int,
+        *,
+        seed: int = 0,
+        training: bool = True,
+        randomise: bool = True,
+        control_repeat: int = 1,
+        num_threads: int = 0,
+    ) -> None:
+        """Builds the worlds; arguments as for `physai.sim.environment.Environment`. Call `reset` before `step`."""
+        self.task = task
+        self.num_worlds = num_worlds
+        self.seed = seed
+        self._control_repeat = control_repeat
+        self._build = partial(
+            Environment,
+            task,
+            num_worlds,
+            training=training,
+            randomise=randomise,
+            control_repeat=control_repeat,
+            num_threads=num_threads,
+            keep_final=True,
+        )
+        self.graph = PolicyGraph(task.contract, nn.Identity())
+        self.observations, self.actions = self.graph.observation.size, task.contract.action.size
+        self.environment = self._build(seed=seed)
+        self.steps_taken = 0
+        """Steps every world has taken since it was built."""
+        self.outcomes: deque[bool] = deque(maxlen=num_worlds)
+        """Whether the latest judged commands or episodes succeeded, oldest first."""
+        self._returns = np.zeros(num_worlds)
+        self._lengths = np.zeros(num_worlds, np.int64)
+        self._now: StepResult | None = None
+        self._memory: State = {}
+
+    def reset(self, seed: int | None = None) -> tuple[Floats, Floats]:
+        """Starts new episodes everywhere; with a seed, all that follows is a function of it and the actions.
+
+        Returns:
+            Observation, shape (num_worlds, observations), and critic input, shape (num_worlds, critic inputs).
+        """
+        if seed is not None:
+            self.seed = seed
+            self.environment = self._build(seed=seed)
+        self._returns[:] = 0.0
+        self._lengths[:] = 0
+        self._now = self.environment.reset()
+        with torch.inference_mode(False), torch.no_grad():
+            self._memory = self.graph.initial_state(self.num_worlds)
+            return self._observe(self._now), self._now.critic
+
+    def step(self, action: npt.ArrayLike | Tensor) -> Step:
+        """Plays one action, network output units, shape (num_worlds, actions), for `control_repeat` periods.
+
+        Raises:
+            ActionError: the action has another shape or is not finite.
+        """
+        if self._now is None:
+            raise ActionError("call reset before the first step")
+        # A learner may be in inference mode, whose tensors could not be updated outside of it later.
+        with torch.inference_mode(False), torch.no_grad():
+            targets = self._command(self._checked(action), self._now)
+            result = self.environment.step(*targets)
+            self.steps_taken += 1
+            self.outcomes.extend(result.succeeded[result.judged].tolist())
+            self._returns += result.reward
+            self._lengths += 1
+            done = result.done
+            ended = self._end(result, done) if done.any() else None
+            observation = self._observe(result)
+        self._now = result
+        return Step(
+            observation=observation,
+            critic=result.critic,
+            reward=result.reward,
+            terminated=result.terminated,
+            truncated=result.truncated,
+            judged=result.judged,
+            succeeded=result.succeeded,
+            metrics=result.metrics,
+            ended=ended,
+        )
+
+    def _checked(self, action: npt.ArrayLike | Tensor) -> Tensor:
+        tensor = torch.as_tensor(action, dtype=torch.float32).detach()
+        if tensor.shape != (self.num_worlds, self.actions):
+            raise ActionError(
+                f"actions have shape {tuple(tensor.shape)}, expected {(self.num_worlds, self.actions)}: worlds, actions"
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            world = int((~torch.isfinite(tensor)).any(dim=1).int().argmax())
+            raise ActionError(f"the action of world {world} is {tensor[world].numpy()}; the learner has diverged")
+        return tensor
+
+    def _command(self, action: Tensor, now: StepResult) -> list[dict[str, Floats]]:
+        """Joint commands of each control period; moves the graph's memory on."""
+        sensors = as_tensors(now.sensors)
+        periods: list[dict[str, Floats]] = []
+        for _ in range(self._control_repeat):
+            targets, memory = self.graph.command(action, sensors, self._memory)
+            periods.append({name: target.numpy() for name, target in targets.items()})
+            self._memory = {**self._memory, **memory}
+        return periods
+
+    def _observe(self, result: StepResult) -> Floats:
+        observation, histories = self.graph.observe(
+            as_tensors(result.sensors), as_tensors(result.commands), self._memory
+        )
+        self._memory = {**self._memory, **histories}
+        return observation.numpy()
+
+    def _end(self, result: StepResult, done: Bools) -> Ended:
+        """Closes the books on ended episodes and makes the graph forget them."""
+        worlds = np.flatnonzero(done)
+        rows = torch.as_tensor(worlds)
+        memory = {name: value[rows] for name, value in self._memory.items()}
+        sensors, commands = as_tensors(result.final_sensors or {}), as_tensors(result.final_commands or {})
+        ended = Ended(
+            worlds=worlds,
+            observation=self.graph.observe(sensors, commands, memory)[0].numpy(),
+            critic=result.final_critic[worlds],
+            timed_out=result.truncated[worlds],
+            succeeded=result.succeeded[worlds],
+            returns=self._returns[worlds],
+            lengths=self._lengths[worlds],
+        )
+        self._returns[worlds] = 0.0
+        self._lengths[worlds] = 0
+        self._memory = {name: value.index_fill(0, rows, 0.0) for name, value in self._memory.items()}
+        return ended
+
+
+class PassThrough(Normaliser):
+    """No normalisation: the network that comes behind brings its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The observations as they are, shape (n, size)."""
+        return x
+
+
+class NetworkActor(nn.Module):
+    """A feed-forward network as the actor of a policy graph (see `physai.train.graph.Actor`)."""
+
+    state_size = 0
+
+    def __init__(self, network: nn.Module) -> None:
+        """Wraps a network from raw observations (n, observations) to actions (n, actions)."""
+        super().__init__()
+        self.network = network
+
+    def forward(self, observation: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Action, shape (n, actions); the empty hidden state is passed through."""
+        return self.network(observation), hidden
+
+
+@torch.no_grad()
+def graph_from_network(network: nn.Module, task: Task) -> PolicyGraph:
+    """A policy graph around a trained network, ready for `physai.train.export.export_policy`.
+
+    Args:
+        network: from observations as `TaskWorlds` gives them (n, observations) to actions (n, actions), its own
+            normalisation included; what it answers beyond [-1, 1] is clipped.
+        task: the task it was trained on.
+
+    Raises:
+        ExportError: the network does not fit the task's observations and actions.
+    """
+    graph = PolicyGraph(task.contract, NetworkActor(network.eval()))
+    graph.normaliser = PassThrough(graph.observation.size)
+    expected = (2, task.contract.action.size)
+    try:
+        answer = network(torch.zeros(2, graph.observation.size))
+    except (RuntimeError, ValueError) as error:
+        raise ExportError(
+            f"the network cannot take the {graph.observation.size} observations of task {task.name}: {error}"
+        ) from error
+    if answer.shape != expected:
+        raise ExportError(f"the network answers shape {tuple(answer.shape)}, task {task.name} needs {expected}")
+    return graph.eval()

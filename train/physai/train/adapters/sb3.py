@@ -1,0 +1,173 @@
+"""Our tasks for Stable-Baselines3, and what it trained as a policy graph."""
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.td3.policies import TD3Policy
+from torch import Tensor, nn
+
+from physai.sdk.errors import ExportError
+from physai.sim.tasks.task import Task
+from physai.train.adapters.core import Bools, Floats, TaskWorlds, graph_from_network
+from physai.train.adapters.gymnasium import spaces
+from physai.train.graph import PolicyGraph
+
+
+class TaskVecEnv(VecEnv):
+    """Many worlds of one task; an episode that ends is followed by the next one in the same step.
+
+    Infos of an ended episode: `terminal_observation`, `TimeLimit.truncated`, `is_success`, and `episode` with its
+    return `r`, length `l` and time `t` [s]. All others share one empty dict.
+    """
+
+    def __init__(self, task: Task, num_envs: int, **options: Any) -> None:
+        """Builds the worlds; `options` as for `physai.train.adapters.core.TaskWorlds`."""
+        self.worlds = TaskWorlds(task, num_envs, **options)
+        self.render_mode: str | None = None
+        self.critic: Floats = np.zeros((num_envs, task.critic_size), np.float32)
+        """What a critic may see beside the observation, as of the last reset or step; SB3's own policies do not."""
+        self._action: Floats | None = None
+        self._start_s = time.monotonic()
+        cast("Any", super()).__init__(num_envs, *spaces(self.worlds))
+
+    def reset(self) -> Floats:
+        """Starts new episodes everywhere, from the seed given to `seed` if there is one."""
+        observation, self.critic = self.worlds.reset(self._seeds[0])
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        self._reset_seeds()
+        self._reset_options()
+        return observation
+
+    def step_async(self, actions: np.ndarray[Any, Any]) -> None:
+        """Takes the actions of the next step, shape (num_envs, actions)."""
+        self._action = actions
+
+    def step_wait(self) -> tuple[Floats, Floats, Bools, list[dict[str, Any]]]:
+        """Plays them: observation, reward, done and info of each world."""
+        step = self.worlds.step(np.zeros(0) if self._action is None else self._action)
+        self._action = None
+        self.critic = step.critic
+        nothing: dict[str, Any] = {}
+        infos = [nothing] * self.num_envs
+        if step.ended is not None:
+            elapsed = round(time.monotonic() - self._start_s, 6)
+            for row, world in enumerate(step.ended.worlds):
+                infos[world] = {
+                    "terminal_observation": step.ended.observation[row],
+                    "TimeLimit.truncated": bool(step.ended.timed_out[row]),
+                    "is_success": bool(step.ended.succeeded[row]),
+                    "episode": {
+                        "r": float(step.ended.returns[row]),
+                        "l": int(step.ended.lengths[row]),
+                        "t": elapsed,
+                    },
+                }
+        return step.observation, step.reward, step.terminated | step.truncated, infos
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """The attribute, once per world asked for; all worlds share it."""
+        return [getattr(self, attr_name)] * self._count(indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Sets an attribute of all worlds.
+
+        Raises:
+            ValueError: only some worlds are named; they share their attributes.
+        """
+        if self._count(indices) != self.num_envs:
+            raise ValueError(f"the worlds share {attr_name}: set it for all of them (indices=None)")
+        setattr(self, attr_name, value)
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Calls a method of this object once; its answer stands for every world asked for."""
+        return [getattr(self, method_name)(*method_args, **method_kwargs)] * self._count(indices)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Any = None
+    ) -> list[bool]:
+        """False for every world: none is a gymnasium environment that could be wrapped."""
+        return [False] * self._count(indices)
+
+    def _count(self, indices: Any) -> int:
+        return len(list(self._get_indices(indices)))
+
+
+class _ScaledNetwork(nn.Module):
+    """VecNormalize's scaling of observations, then the layers of the actor."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, statistics: VecNormalize | None, size: int, layers: list[nn.Module]) -> None:
+        super().__init__()
+        normalised = statistics is not None and statistics.norm_obs
+        rms: Any = statistics.obs_rms if statistics is not None and normalised else None
+        mean, variance = (rms.mean, rms.var) if rms is not None else (np.zeros(size), np.ones(size))
+        epsilon = statistics.epsilon if statistics is not None and normalised else 0.0
+        self.register_buffer("shift", torch.as_tensor(mean, dtype=torch.float32))
+        self.register_buffer("scale", torch.as_tensor(1.0 / np.sqrt(variance + epsilon), dtype=torch.float32))
+        self.clip = statistics.clip_obs if statistics is not None and normalised else None
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        if self.clip is not None:
+            observation = ((observation - self.shift) * self.scale).clamp(-self.clip, self.clip)
+        return self.layers(observation)
+
+
+def graph_from_sb3(model: BaseAlgorithm, task: Task) -> PolicyGraph:
+    """The deterministic policy a model of SB3 has learned, as a policy graph.
+
+    The statistics of a `VecNormalize` around the model's environment go with it. Feed-forward policies of PPO, A2C,
+    SAC, TD3 and DDPG on plain observations.
+
+    Raises:
+        ExportError: the policy is of another kind, or does not fit the task's observations and actions.
+    """
+    layers = next((read(model.policy) for kind, read in _ACTORS.items() if isinstance(model.policy, kind)), None)
+    if layers is None or type(model.policy).__name__.startswith("Recurrent"):
+        raise ExportError(
+            f"a {type(model.policy).__name__} cannot be turned into a graph; "
+            f"feed-forward policies of PPO, A2C, SAC, TD3 and DDPG can"
+        )
+    size = task.contract.observation_size
+    observed: Any = cast("Any", model).observation_space
+    if observed.shape != (size,):
+        raise ExportError(
+            f"the model observes {observed}, task {task.name} gives {size} numbers; "
+            "train it in TaskVecEnv of the same task"
+        )
+    statistics = model.get_vec_normalize_env()
+    return graph_from_network(_ScaledNetwork(statistics, size, layers), task)
+
+
+def _actor_critic(policy: Any) -> list[nn.Module]:
+    squash: list[nn.Module] = [nn.Tanh()] if policy.squash_output else []
+    return [policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net, *squash]
+
+
+def _sac(policy: Any) -> list[nn.Module]:
+    return [policy.actor.features_extractor, policy.actor.latent_pi, policy.actor.mu, nn.Tanh()]
+
+
+def _td3(policy: Any) -> list[nn.Module]:
+    return [policy.actor.features_extractor, policy.actor.mu]
+
+
+_ACTORS: dict[type[Any], Callable[[Any], list[nn.Module]]] = {
+    ActorCriticPolicy: _actor_critic,
+    SACPolicy: _sac,
+    TD3Policy: _td3,
+}
+"""Layers from observation to deterministic action, by kind of policy; -1 to 1 is what the action space spans."""

@@ -1,0 +1,17 @@
+"""Time until `physai --help` has answered, each time in a new process."""
+
+from collections.abc import Sequence
+
+from physai.train.bench.process import physai
+from physai.train.bench.report import Options, Result, Say, WorkloadError
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Five runs, or three."""
+    seconds: list[float] = []
+    for _ in range(3 if options.quick else 5):
+        finished = physai("--help")
+        if "usage: physai" not in finished.output:
+            raise WorkloadError(f"physai --help printed {finished.output[:80]!r}, no usage")
+        seconds.append(finished.seconds)
+    return [Result(name="help_seconds", unit="s", runs=tuple(seconds))]

@@ -1,0 +1,24 @@
+"""Greatest memory of a short training, in a process of its own."""
+
+import tempfile
+from collections.abc import Sequence
+
+from physai.train.bench.process import physai
+from physai.train.bench.report import Options, Result, Say, WorkloadError
+
+TASK = "ur10e-reach"
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Three trainings of a few iterations with the task's own preset; smaller ones when quick."""
+    iterations = 2 if options.quick else 5
+    small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2") if options.quick else ()
+    peaks: list[float] = []
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as folder:
+            trained = physai("train", TASK, "--out", f"{folder}/run", "--iterations", str(iterations), *small, "--json")
+        if trained.record["iterations"] != iterations:
+            raise WorkloadError(f"{TASK}: {trained.record['iterations']} iterations were done, expected {iterations}")
+        peaks.append(trained.peak_bytes / 2**20)
+        say(f"{TASK}: {peaks[-1]:.0f} MiB")
+    return [Result(name=f"peak_rss_mb.{TASK}", unit="MiB", runs=tuple(peaks))]

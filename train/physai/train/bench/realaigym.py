@@ -1,0 +1,45 @@
+"""Score of a freshly trained double pendulum in the trial of the RealAIGym board (simulation leaderboard v2)."""
+
+import tempfile
+from collections.abc import Sequence
+
+from physai.train.bench.process import physai
+from physai.train.bench.report import Options, Result, Say, WorkloadError
+
+PRESET = "realaigym-v2"
+BEST_PUBLISHED = {"pendubot-swingup": 0.682, "acrobot-swingup": 0.655}
+"""Highest score on the board: History SAC in both
+(dfki-ric-underactuated-lab.github.io/real_ai_gym_leaderboard, *_simulation_performance_leaderboard_v2)."""
+TIME_BUDGET_S = 1200.0
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Trains, exports and judges each task with each seed."""
+    results: list[Result] = []
+    for task in options.chosen(tuple(BEST_PUBLISHED)):
+        scores: list[float] = []
+        for seed in range(1 if options.quick else options.seeds):
+            scores.append(score(task, seed, quick=options.quick))
+            say(f"{task}, seed {seed}: score {scores[-1]:.4f}, best published {BEST_PUBLISHED[task]}")
+        results.append(Result(name=f"score.{task}", unit="1", runs=tuple(scores)))
+        over = tuple(value / BEST_PUBLISHED[task] for value in scores)
+        results.append(Result(name=f"score_over_board.{task}", unit="1", runs=over, peer="History SAC"))
+    return results
+
+
+def score(task: str, seed: int, *, quick: bool = False) -> float:
+    """Score of one training's policy.
+
+    Raises:
+        WorkloadError: a step failed, or the score is no number from 0 to 1.
+    """
+    small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2", "--iterations", "2")
+    budget = small if quick else ("--time-budget-s", f"{TIME_BUDGET_S:g}", "--iterations", "1000000")
+    with tempfile.TemporaryDirectory() as folder:
+        physai("train", task, "--preset", PRESET, "--out", f"{folder}/run", "--seed", str(seed), *budget)
+        physai("export", f"{folder}/run")
+        judged = physai("eval", f"{folder}/run", "--preset", PRESET, "--json").record
+    value = float(judged["score"])
+    if not 0.0 <= value <= 1.0:
+        raise WorkloadError(f"{task}, seed {seed}: the score is {value}, expected 0 to 1")
+    return value

@@ -1,0 +1,45 @@
+"""`physai bench`: measure speed and success beside other software."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import styled, table
+from physai.sdk.errors import PhysaiError
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="BENCHMARK", help="what to measure (default: list the benchmarks)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="try it out with tiny sizes; the numbers mean nothing")
+    parser.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task; may be repeated")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of what depends on chance (default: 3)")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from physai.train.bench.registry import BENCHMARKS, run_benchmark
+    from physai.train.bench.report import Options, as_text, document
+
+    if arguments.name is None:
+        rows = list(BENCHMARKS.items())
+        print(json.dumps(dict(rows), indent=2) if arguments.json else table(("benchmark", "measures"), rows, indent=""))
+        return 0
+    if not 1 <= arguments.seeds <= 100:
+        raise PhysaiError(f"--seeds must lie in 1 … 100, got {arguments.seeds}")
+    options = Options(quick=arguments.quick, tasks=tuple(arguments.task), seeds=arguments.seeds)
+    results = run_benchmark(arguments.name, options, _say)
+    if arguments.json:
+        print(json.dumps(document(arguments.name, results), indent=2))
+    else:
+        print(as_text(results))
+    return 0
+
+
+def _say(text: str) -> None:
+    print(styled(text, "dim", sys.stderr), file=sys.stderr)
+
+
+command = Command(summary="measure speed and success beside other software", add_arguments=_add_arguments, run=_run)

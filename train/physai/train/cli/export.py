@@ -1,0 +1,90 @@
+"""`physai export`: a trained policy as one ONNX file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, table
+
+if TYPE_CHECKING:
+    from physai.train.checkpoint import LoadedRun
+    from physai.train.export import ExportReport
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder of `physai train`")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: RUN/export)")
+    parser.add_argument(
+        "--states",
+        metavar="N",
+        type=int,
+        default=1000,
+        help="states visited in the twin in which trained and exported policy must agree (default: 1000)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from physai.sim.locate import EXPORT_FOLDER
+    from physai.train.checkpoint import load_run
+
+    run = load_run(arguments.run_folder)
+    report = _export(run, arguments.out or arguments.run_folder / EXPORT_FOLDER, arguments.states)
+    print(json.dumps(asdict(report), indent=2) if arguments.json else _text(report))
+    return 0
+
+
+def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from physai.train.export import export_policy
+
+    # On a terminal only, and apart from the report, which may be piped.
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        work = bar.add_task(f"exporting {run.task.name}", total=1.0)
+        return export_policy(
+            run.graph,
+            run.task,
+            folder,
+            provenance=run.provenance,
+            states=states,
+            progress=lambda share: bar.update(work, completed=share),
+        )
+
+
+def _text(report: ExportReport) -> str:
+    from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+    from physai.train.parity import SEQUENCE_TOLERANCE, TOLERANCE
+
+    facts = [
+        ("policy", f"{Path(report.folder) / POLICY_FILE} ({report.policy_bytes} bytes, {report.operators} operators)"),
+        ("golden", f"{Path(report.folder) / GOLDEN_FILE} ({report.golden_states} states)"),
+        ("fingerprint", report.fingerprint),
+        ("sha256", report.policy_sha256),
+        ("opset", str(report.opset)),
+    ]
+    rows = [
+        (name, f"{value:.1e}", f"{report.sequence_differences[name]:.1e}", f"{report.rounding[name]:.1e}")
+        for name, value in report.differences.items()
+    ]
+    header = ("output", f"{report.states} states", "own memory", "float32")
+    lines = [printable(f"{name:<12} {value}") for name, value in facts]
+    lines += ["", "greatest relative difference to the trained policy:", table(header, rows)]
+    lines += [
+        f"  allowed: {TOLERANCE:g} in a state, {SEQUENCE_TOLERANCE:g} with a memory of its own; float32: of itself"
+    ]
+    return "\n".join(lines)
+
+
+command = Command(
+    summary="write a trained policy as one ONNX file, checked against the trained one",
+    add_arguments=_add_arguments,
+    run=_run,
+)
