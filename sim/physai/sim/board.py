@@ -1,7 +1,8 @@
 """The simulated trial of the RealAIGym double-pendulum boards (v2), played with an exported policy.
 
-Design C.1, model 1.0 without friction, damping and rotor inertia, Runge-Kutta 4 at 2 ms with the torque held, 10 s from
-hanging at rest, torque limit 6 N·m (github.com/dfki-ric-underactuated-lab/double_pendulum, leaderboard/*/simulation_v2).
+Design C.1, model 1.0 without friction, damping and rotor inertia, Runge-Kutta 4 at 2 ms with the torque held, 10 s
+from hanging at rest, torque limit 6 N·m (github.com/dfki-ric-underactuated-lab/double_pendulum,
+leaderboard/*/simulation_v2).
 """
 
 from typing import Any
@@ -55,10 +56,12 @@ def board_name(contract: PolicyContract) -> str:
         TaskError: the contract is not one of a double pendulum with one driven joint.
     """
     driven = [joint for term in contract.action.terms for joint in term.joints]
-    names = {("joint1",): "pendubot", ("joint2",): "acrobot"}
-    name = names.get(tuple(driven))
+    names = {"joint1": "pendubot", "joint2": "acrobot"}
+    name = names.get(" ".join(driven))
     if contract.robot.name != "double_pendulum" or name is None:
-        raise TaskError(f"preset {PRESET} is for the double pendulum with one motor, got {contract.robot.name} driving {driven}")
+        raise TaskError(
+            f"preset {PRESET} is for the double pendulum with one motor, got {contract.robot.name} driving {driven}"
+        )
     return name
 
 

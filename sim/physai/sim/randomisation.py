@@ -11,7 +11,10 @@ from physai.sim.engines.protocol import Array, Engine
 from physai.sim.randomness import Seeds, Stream, uniform
 from physai.sim.tasks.task import Randomise, Task
 
-NEEDS_CONSTANTS = frozenset({"body_mass", "body_inertia", "body_ipos", "dof_armature", "qpos0"})
+NEEDS_CONSTANTS = frozenset(
+    ("body_mass", "body_inertia", "body_pos", "body_quat", "body_ipos", "body_iquat")
+    + ("jnt_pos", "jnt_axis", "dof_armature", "qpos0", "actuator_gear", "tendon_armature")
+)
 """Fields after whose change MuJoCo's derived constants (inverse weights) must be computed again."""
 
 

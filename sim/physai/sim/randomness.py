@@ -71,7 +71,7 @@ def uniform(
         size: numbers per world.
         steps: step within the episode, one for all or shape (n,).
     """
-    return (_words(seeds, stream, size, steps) >> np.uint64(11)) * 2.0**-53
+    return (_words(seeds, stream, size, steps) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def normal(seeds: Seeds, stream: Stream, size: int, *, steps: npt.NDArray[np.integer] | int = 0) -> Floats:

@@ -98,7 +98,9 @@ class Window:
         self._model: Any = task.model
         self._data = mujoco.MjData(task.model)
         self._markers = CommandMarkers(task.contract, task.model)
+        before = set(threading.enumerate())
         self._handle: Any = viewer.launch_passive(self._model, self._data, show_left_ui=False, show_right_ui=False)
+        self._threads = set(threading.enumerate()) - before
         self._aim(task)
 
     def _aim(self, task: Task) -> None:

@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract, parse_contract
 from physai.sdk.errors import ContractMismatchError, ExportError
 from physai.sdk.policy_file import PolicyError, PolicyHeader
@@ -24,14 +23,13 @@ from physai.sim.policy import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task, Uniforms, WorldView
-from physai.train.checkpoint import TaskSource, save_checkpoint, save_config
 from physai.train.config import TrainConfig
-from physai.train.export import ExportReport, export_policy, npz
+from physai.train.export import export_policy, npz
 from physai.train.graph import PolicyGraph
 from physai.train.onnx_graph import build_onnx
 from physai.train.parity import TOLERANCE, Visits, check_sequence, check_states, visit
 from physai.train.policy import GraphPolicy
-from physai.train.runner import Trainer, build_graph
+from physai.train.runner import build_graph
 
 STATES = 200
 PROVENANCE = {"git_commit": "0" * 40, "seed": "7"}
@@ -377,42 +375,3 @@ def test_npz_is_numpys(tmp_path: Path) -> None:
     with np.load(path, allow_pickle=False) as file:
         assert file["file"].tolist() == [0.0, 1.0, 2.0]
         assert str(file["allow_pickle"]) == "text"
-
-
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two short iterations."""
-    folder = tmp_path_factory.mktemp("run")
-    source = TaskSource(task="cartpole-swingup")
-    config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1)
-    trainer = Trainer(source.load(), config)
-    for _ in range(2):
-        trainer.train_iteration()
-    save_config(folder, source, config, trainer.task.contract)
-    save_checkpoint(trainer, folder)
-    return folder
-
-
-def test_the_command_exports_a_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(run_folder), "--states", "20"]) == 0
-    printed = capsys.readouterr()
-    fingerprint = load_contract(run_folder / "export" / "policy.onnx").fingerprint
-    assert fingerprint in printed.out
-    assert "joint_effort_target" in printed.out
-    assert printed.err == ""
-    policy = OnnxPolicy.load(run_folder / "export" / "policy.onnx")
-    assert policy.header.provenance["seed"] == "0"
-
-
-def test_the_command_prints_json(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    assert main(["export", str(run_folder), "--out", str(out), "--states", "20", "--json"]) == 0
-    report = ExportReport(**json.loads(capsys.readouterr().out))
-    assert report.folder == str(out)
-    assert report.states == 20
-    assert report.policy_bytes == (out / "policy.onnx").stat().st_size
-
-
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(tmp_path)]) == 2
-    assert "is not a run folder" in capsys.readouterr().err

@@ -18,10 +18,10 @@ from typing import Any, cast
 
 import torch
 
+from physai.sdk.canonical import canonical_json
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import require_same
 from physai.sdk.contract_io import CONTRACT_FILE, load_contract, parse_contract, save_contract
-from physai.sdk.canonical import canonical_json
 from physai.sdk.errors import CheckpointError
 from physai.sdk.files import write_atomic
 from physai.sim.tasks.registry import load_task

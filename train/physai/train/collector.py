@@ -10,7 +10,7 @@ from physai.sim.environment import Environment, StepResult
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.graph import Normaliser, PolicyGraph, State
-from physai.train.policy import as_tensors
+from physai.train.policy import as_tensor, as_tensors, seeded
 from physai.train.ppo import PPO, Rollout
 
 
@@ -52,7 +52,7 @@ class Collector:
             control_repeat=config.control_repeat,
             num_threads=num_threads,
         )
-        self.generator = torch.Generator().manual_seed(config.seed)
+        self.generator = seeded(config.seed)
         self.now: StepResult = self.env.reset()
         self.memory: State = self.learner.graph.initial_state(config.num_envs)
         self.judged = torch.zeros(0)
@@ -69,11 +69,11 @@ class Collector:
         metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
         for t in range(config.horizon):
-            rollout.raw_critic[t] = torch.from_numpy(self.now.critic)
+            rollout.raw_critic[t] = as_tensor(self.now.critic)
             result = self._act(t, noise[t], rollout)
             self._record(t, result, rollout)
             if result.judged.any():
-                outcomes.append(torch.from_numpy(result.succeeded[result.judged]).float())
+                outcomes.append(as_tensor(result.succeeded[result.judged]).float())
                 for name, values in result.metrics.items():
                     metrics.setdefault(name, []).append(torch.as_tensor(values))
             for name, value in result.reward_terms.items():
@@ -81,7 +81,7 @@ class Collector:
             self.now = result
         rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
         rollout.value.copy_(self.learner.ppo.value(rollout.critic))
-        rollout.last_value.copy_(self.learner.value(torch.from_numpy(self.now.critic)))
+        rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
         self.judged = torch.cat([self.judged, *outcomes])[-config.num_envs :]
         rollout.metrics = {name: float(torch.cat(values).double().mean()) for name, values in metrics.items()}
         return rollout
@@ -108,13 +108,13 @@ class Collector:
 
     def _record(self, t: int, result: StepResult, rollout: Rollout) -> None:
         """Rewards and ends of step t; worlds that ended forget."""
-        rollout.reward[t] = torch.from_numpy(result.reward)
-        done = torch.from_numpy(result.done)
+        rollout.reward[t] = as_tensor(result.reward)
+        done = as_tensor(result.done)
         rollout.done[t] = done
         rollout.bootstrap[t] = 0.0
         if result.truncated.any():
-            cut = torch.from_numpy(result.truncated)
-            rollout.bootstrap[t, cut] = self.learner.value(torch.from_numpy(result.final_critic)[cut])
+            cut = as_tensor(result.truncated)
+            rollout.bootstrap[t, cut] = self.learner.value(as_tensor(result.final_critic)[cut])
         if result.done.any():
             for memory in self.memory.values():
                 memory[done] = 0.0
@@ -128,7 +128,7 @@ class Collector:
             "judged": self.judged,
             "sensors": as_tensors(self.now.sensors),
             "commands": as_tensors(self.now.commands),
-            "critic": torch.from_numpy(self.now.critic),
+            "critic": as_tensor(self.now.critic),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

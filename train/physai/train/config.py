@@ -51,7 +51,7 @@ class TrainConfig:
     activation: Literal["elu", "tanh", "relu"] = "elu"
     control_repeat: int = 1
     """Control periods a training action is held for; the exported policy acts in every one."""
-    overlap: bool = True
+    overlap: bool = False
     """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
     iterations: int = 1000
     """Updates after which the run ends."""

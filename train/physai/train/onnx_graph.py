@@ -18,7 +18,7 @@ from physai.sdk.policy_file import PolicyHeader
 from physai.train.graph import PolicyGraph
 
 OPSET = 18
-"""Operator set torch's exporter writes without a version conversion; TensorRT reads it from 8.6 on."""
+"""Operator set torch's exporter writes without a version conversion; TensorRT for RTX 1.7 builds engines from it."""
 
 IR_VERSION = 8
 """The file format opset 18 came with (https://github.com/onnx/onnx/blob/main/docs/Versioning.md)."""
@@ -125,12 +125,12 @@ def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
         tensor.name = names.get(tensor.name, tensor.name)
         tensor.ClearField("metadata_props")
         tensor.ClearField("doc_string")
-    for label, values, sizes in (("inputs", graph.input, header.inputs), ("outputs", graph.output, header.outputs)):
-        if len(values) != len(sizes):
-            raise ExportError(f"torch exported {len(values)} {label}, the graph has {len(sizes)}")
-        fresh = [_value_info(name, size) for name, size in sizes.items()]
+    for values, sizes in ((graph.input, header.inputs), (graph.output, header.outputs)):
         del values[:]
-        values.extend(fresh)
+        values.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
+            for name, size in sizes.items()
+        )
     for label in ("value_info", "metadata_props", "doc_string", "quantization_annotation"):
         graph.ClearField(label)
     graph.name = "policy"
@@ -143,10 +143,11 @@ def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
 def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
     """Old to new names: inputs and outputs by the header, all else without the wrapper's prefix and apart from them."""
     graph = model.graph
-    names = {value.name: name for value, name in zip(graph.input, header.inputs, strict=True)}
-    names |= {value.name: name for value, name in zip(graph.output, header.outputs, strict=True)}
-    if len(names) != len(graph.input) + len(graph.output):
-        raise ExportError("torch exported one value under two input or output names")
+    old_names = [value.name for value in (*graph.input, *graph.output)]
+    new_names = [*header.inputs, *header.outputs]
+    names = dict(zip(old_names, new_names, strict=False))
+    if len(graph.input) != len(header.inputs) or len(names) != len(new_names) or len(old_names) != len(new_names):
+        raise ExportError(f"torch exported the inputs and outputs {old_names}, the graph has {new_names}")
     taken = set(names.values())
     inner = [tensor.name for tensor in graph.initializer]
     inner += [name for node in graph.node for name in node.output if name]
@@ -160,16 +161,13 @@ def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
     return names
 
 
-def _value_info(name: str, size: int) -> Any:
-    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
-
-
 def _require_plain(model: onnx.ModelProto) -> None:
     """Refuses operators of other domains, local functions, and weights outside the file."""
     strange = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    if strange or model.functions or opsets != {"": OPSET}:
+    outside = [t.name for t in model.graph.initializer if t.data_location != onnx.TensorProto.DEFAULT]
+    if strange or model.functions or outside or opsets != {"": OPSET}:
         raise ExportError(
-            f"the graph needs more than the plain operators of opset {OPSET}: operators {strange}, "
-            f"{len(model.functions)} local functions, operator sets {opsets}"
+            f"the graph needs more than one file with the plain operators of opset {OPSET}: operators {strange}, "
+            f"{len(model.functions)} local functions, weights outside the file {outside}, operator sets {opsets}"
         )

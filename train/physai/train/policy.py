@@ -12,6 +12,23 @@ from physai.sdk.contract import PolicyContract
 from physai.train.graph import PolicyGraph, State
 
 
+def as_tensor(array: Any) -> Tensor:
+    """Torch view of a numpy array."""
+    return torch.as_tensor(array)
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A random number generator of its own."""
+    generator: Any = torch.Generator()
+    generator.manual_seed(seed)
+    return generator
+
+
+def seed_torch(seed: int) -> None:
+    """Seeds torch's global generator, which initialises weights."""
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+
+
 def as_tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
     """Torch views of numpy arrays."""
     return {name: torch.as_tensor(array) for name, array in arrays.items()}

@@ -4,8 +4,10 @@ With generalised advantage estimation (Schulman et al. 2016), a learning rate th
 and a critic that may see more than the actor. Shapes: T steps, N worlds, O observations, A actions.
 """
 
+import itertools
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +104,12 @@ class UpdateStats:
             setattr(self, name, getattr(self, name) + (value - getattr(self, name)) / self.count)
 
 
+def columns(data: Tensor, widths: list[int]) -> tuple[Tensor, ...]:
+    """Views of the data's last axis, one for each width in order."""
+    starts = itertools.accumulate(widths, initial=0)
+    return tuple(data.narrow(-1, start, width) for start, width in zip(starts, widths, strict=False))
+
+
 class PPO(nn.Module):
     """Actor, critic, exploration noise and their optimiser."""
 
@@ -113,7 +121,7 @@ class PPO(nn.Module):
         self.critic = mlp([critic_size, *config.hidden, 1], config.activation, 1.0)
         self.log_std = nn.Parameter(torch.full((actions,), math.log(config.initial_std)))
         self.learning_rate = config.learning_rate
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+        self.optimizer: Any = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
 
     def act(self, observation: Tensor, hidden: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Samples actions.
@@ -161,7 +169,7 @@ class PPO(nn.Module):
         for _ in range(config.epochs):
             order = torch.randperm(data.shape[0], generator=generator)
             for index in order.chunk(config.minibatches):
-                batch = data[index].split(widths, dim=-1)
+                batch = columns(data[index], widths)
                 hidden = rollout.hidden[index] if recurrent else rollout.hidden[:0]
                 self._step(batch, hidden, old_log_std, stats)
         return stats
@@ -182,7 +190,7 @@ class PPO(nn.Module):
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
         loss = policy_loss + config.value_weight * value_loss - config.entropy_weight * entropy
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         norm = nn.utils.clip_grad_norm_(self.parameters(), config.max_grad_norm)
         if not math.isfinite(norm):
             raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
@@ -192,7 +200,7 @@ class PPO(nn.Module):
             shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
             kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
             clipped = (ratio != clipped_ratio).float().mean()
-            summary = torch.stack([policy_loss, value_loss, entropy, kl, clipped]).tolist()
+            summary = [float(x) for x in torch.stack([policy_loss, value_loss, entropy, kl, clipped])]
         stats.add(summary)
         if config.schedule == "adaptive":
             self._adapt(summary[3])

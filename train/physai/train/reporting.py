@@ -5,7 +5,7 @@ import dataclasses
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Protocol, Self, cast
 
 from physai.sdk.errors import MissingExtraError
 from physai.train.config import TrainConfig
@@ -18,9 +18,11 @@ CURVE_FILE = "learning_curve.png"
 def flat_stats(stats: IterationStats) -> dict[str, float]:
     """All numbers of an iteration by name, nested ones joined with a slash."""
     flat: dict[str, float] = {}
-    for name, value in dataclasses.asdict(stats).items():
+    values: dict[str, Any] = dataclasses.asdict(stats)
+    for name, value in values.items():
         if isinstance(value, dict):
-            flat |= {f"{name}/{key}": float(item) for key, item in value.items() if key != "count"}
+            parts = cast("dict[str, float]", value)
+            flat |= {f"{name}/{key}": float(item) for key, item in parts.items() if key != "count"}
         else:
             flat[name] = float(value)
     return flat
@@ -176,6 +178,7 @@ def draw_learning_curve(folder: Path, title: str) -> Path | None:
     from matplotlib import pyplot
 
     steps = [float(row["env_steps"]) / 1e6 for row in rows]
+    figure: Any
     figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(8, 6), sharex=True, layout="constrained")
     upper.plot(steps, [100.0 * float(row["success"]) for row in rows], color="#1f6fb4", linewidth=2)
     upper.set(ylabel="success while exploring [%]", ylim=(-2, 102), title=title)
@@ -195,4 +198,11 @@ def draw_learning_curve(folder: Path, title: str) -> Path | None:
 def _axis_map(steps: list[float], seconds: list[float]) -> tuple[Any, Any]:
     """Steps to seconds and back, for the second axis; linear in the run's mean speed."""
     rate = seconds[-1] / steps[-1] if steps[-1] else 1.0
-    return (lambda x: x * rate), (lambda s: s / rate)
+
+    def to_seconds(step: Any) -> Any:
+        return step * rate
+
+    def to_steps(second: Any) -> Any:
+        return second / rate
+
+    return to_seconds, to_steps

@@ -13,7 +13,7 @@ from physai.sim.tasks.task import Task
 from physai.train.collector import Collector, Learner
 from physai.train.config import TrainConfig
 from physai.train.graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
-from physai.train.policy import GraphPolicy
+from physai.train.policy import GraphPolicy, seed_torch, seeded
 from physai.train.ppo import PPO, Rollout, UpdateStats
 
 
@@ -72,8 +72,8 @@ class Trainer:
     def __init__(self, task: Task, config: TrainConfig) -> None:
         """Builds worlds, graph and learner from the configuration's seed."""
         self.task, self.config = task, config
-        torch.manual_seed(config.seed)
-        self.generator = torch.Generator().manual_seed(config.seed + 1)
+        seed_torch(config.seed)
+        self.generator = seeded(config.seed + 1)
         graph = build_graph(task, config)
         ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
         self.learner = Learner(graph, ppo, Normaliser(task.critic_size))

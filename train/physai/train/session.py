@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,7 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
+def stop_on_signal() -> Generator[StopRequest]:
     """Turns signals into a request for as long as the block runs."""
     request = StopRequest()
     previous = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}

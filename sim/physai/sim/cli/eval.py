@@ -32,10 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     path = find_policy(arguments.policy)
     policy = OnnxPolicy.load(path)
-    if arguments.preset is not None:
-        result = _board(policy, arguments.preset)
-    else:
-        result = _episodes(policy, path, arguments)
+    result = _board(policy, arguments.preset) if arguments.preset else _episodes(policy, path, arguments)
     if arguments.json:
         print(json.dumps({"policy": str(path), "fingerprint": policy.fingerprint, **result}))
     else:
@@ -101,7 +98,7 @@ def _text(result: dict[str, Any]) -> str:
         lines = [f"  {key:<18} {value:.3f}" for key, value in result["published"].items()]
         return "\n".join(
             [
-                f"RealAIGym {result['board']}: score {result['score']:.4f}, above {better} of {len(lines)} published entries",
+                f"RealAIGym {result['board']}: score {result['score']:.4f}, above {better} of {len(lines)} published",
                 criteria,
                 "published:",
                 *lines,

@@ -242,7 +242,8 @@ def _report(outcomes: list[Outcome], cast: _Cast, arguments: argparse.Namespace,
         print(json.dumps(document))
         return
     print(printable(table(*_rows(outcomes), indent="")))
-    print(f"\n{cast.task.name}, {cast.played_by}: {succeeded} of {judged} succeeded ({cast.task.success.text})")
+    verdict = f"{succeeded} of {judged} succeeded" if judged else "stopped before anything was judged"
+    print(printable(f"\n{cast.task.name}, {cast.played_by}: {verdict} ({cast.task.success.text})"))
     for option, path in files.items():
         if path is not None:
             print(printable(f"{option:<6}  {path}"))

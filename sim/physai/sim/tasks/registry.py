@@ -2,12 +2,16 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.errors import TaskError, unknown_name
+from physai.sdk.errors import PhysaiError, TaskError, unknown_name
+from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
 
 BUILT_IN: dict[str, tuple[str, str]] = {
@@ -20,7 +24,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 """Task name to the module and function that make it; imported when asked for."""
 
 FILE_FUNCTION = "make_task"
-"""Function a task file must define: no arguments, returns a Task."""
+"""Function a task file must define: returns a Task, and may take a keyword `robot` (a Robot) and `preset` (a name)."""
 
 
 def task_names() -> tuple[str, ...]:
@@ -37,8 +41,9 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         preset: name of a variant the task offers.
 
     Raises:
-        UnknownNameError: no such task or preset.
+        UnknownNameError: no such task, robot or preset.
         TaskError: the file is missing or broken, or the task cannot take another robot.
+        ModelError: the robot's file is.
     """
     if name_or_path.endswith(".py"):
         factory = _from_file(Path(name_or_path))
@@ -47,34 +52,59 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         factory = getattr(importlib.import_module(module), function)
     else:
         raise unknown_name("task", name_or_path, BUILT_IN)
+    options = _options(factory, name_or_path, robot=robot, preset=preset)
+    with _located(Path(name_or_path)):
+        task = factory(**options)
+    if not isinstance(task, Task):
+        raise TaskError(f"{name_or_path}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
+    return task
+
+
+def _options(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> dict[str, Any]:
+    """The keyword arguments of a task's function for what the user chose."""
+    accepted = inspect.signature(factory).parameters
     options: dict[str, Any] = {}
-    accepted = factory.__code__.co_varnames[: factory.__code__.co_argcount + factory.__code__.co_kwonlyargcount]
     for option, value in (("robot", robot), ("preset", preset)):
         if value is None:
             continue
         if option not in accepted:
-            raise TaskError(f"task {name_or_path} has no {option}s to choose from; leave --{option} {value} out")
-        options[option] = value
-    task = factory(**options)
-    if not isinstance(task, Task):
-        raise TaskError(f"{name_or_path}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
-    return task
+            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {value} out")
+        options[option] = load_robot(value) if option == "robot" else value
+    return options
+
+
+@contextmanager
+def _located(path: Path) -> Iterator[None]:
+    """Turns what goes wrong in a task file into a TaskError that names the line.
+
+    Raises:
+        TaskError: anything but a PhysaiError, which explains itself, was raised in the file.
+    """
+    try:
+        yield
+    except PhysaiError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines.append(error.lineno)
+        if not lines:  # no task file but a built-in task: a bug of ours
+            raise
+        raise TaskError(f"task file {path}, line {lines[-1]}: {type(error).__name__}: {error}") from error
 
 
 def _from_file(path: Path) -> Callable[..., Any]:
     if not path.is_file():
         raise TaskError(f"task file {path} does not exist")
     name = f"physai_task_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, str(path))
     if spec is None or spec.loader is None:
         raise TaskError(f"task file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
+    with _located(path):
         spec.loader.exec_module(module)
-    except Exception as error:
-        line = error.__traceback__.tb_next.tb_lineno if error.__traceback__ and error.__traceback__.tb_next else "?"
-        raise TaskError(f"task file {path}: {type(error).__name__}: {error} (line {line})") from error
     factory = getattr(module, FILE_FUNCTION, None)
     if not callable(factory):
         raise TaskError(f"task file {path} defines no function {FILE_FUNCTION}()")

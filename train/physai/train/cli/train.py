@@ -17,18 +17,31 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai train`."""
-    parser.add_argument("task", nargs="?", help="task name or Python file (see `physai tasks`); not needed with --resume")
+    parser.add_argument(
+        "task", nargs="?", help="task name or Python file (see `physai tasks`); not needed with --resume"
+    )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
     parser.add_argument("--engine", choices=("mujoco",), default="mujoco", help="physics engine (default: mujoco)")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (default: auto)")
+    parser.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (default: auto)"
+    )
     parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated together")
     parser.add_argument("--seed", type=int, help="seed of every random number (default: 0)")
     parser.add_argument("--iterations", type=int, metavar="N", help="updates after which to end")
     parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to end [s]")
-    parser.add_argument("--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot")
+    parser.add_argument(
+        "--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot"
+    )
     parser.add_argument("--preset", help="variant of the task, where it offers some")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="options", help="any other setting, for instance learning_rate=3e-4; `--set help` lists them")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="options",
+        help="any other setting, such as learning_rate=3e-4; `--set help` lists them",
+    )
     parser.add_argument("--wandb", metavar="PROJECT", help="also log to this Weights & Biases project")
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
 
@@ -86,7 +99,9 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfi
     name = Path(arguments.task).stem if arguments.task.endswith(".py") else arguments.task
     folder = arguments.out or Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")
     if (folder / CHECKPOINT_FILE).exists():
-        raise CheckpointError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another --out")
+        raise CheckpointError(
+            f"{folder} already holds a run; continue it with --resume {folder}, or give another --out"
+        )
     return folder, source, config
 
 

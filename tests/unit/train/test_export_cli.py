@@ -1,0 +1,53 @@
+"""`physai export` on a run folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from physai.sdk.cli.main import main
+from physai.sdk.contract_io import load_contract
+from physai.sim.policy import OnnxPolicy
+from physai.train.checkpoint import TaskSource, save_checkpoint, save_config
+from physai.train.config import TrainConfig
+from physai.train.export import ExportReport
+from physai.train.runner import Trainer
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two short iterations."""
+    folder = tmp_path_factory.mktemp("run")
+    source = TaskSource(task="cartpole-swingup")
+    config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1)
+    trainer = Trainer(source.load(), config)
+    for _ in range(2):
+        trainer.train_iteration()
+    save_config(folder, source, config, trainer.task.contract)
+    save_checkpoint(trainer, folder)
+    return folder
+
+
+def test_the_command_exports_a_run(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(run_folder), "--states", "20"]) == 0
+    printed = capsys.readouterr()
+    fingerprint = load_contract(run_folder / "export" / "policy.onnx").fingerprint
+    assert fingerprint in printed.out
+    assert "joint_effort_target" in printed.out
+    assert printed.err == ""
+    policy = OnnxPolicy.load(run_folder / "export" / "policy.onnx")
+    assert policy.header.provenance["seed"] == "0"
+
+
+def test_the_command_prints_json(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(["export", str(run_folder), "--out", str(out), "--states", "20", "--json"]) == 0
+    report = ExportReport(**json.loads(capsys.readouterr().out))
+    assert report.folder == str(out)
+    assert report.states == 20
+    assert report.policy_bytes == (out / "policy.onnx").stat().st_size
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(tmp_path)]) == 2
+    assert "is not a run folder" in capsys.readouterr().err
