@@ -106,6 +106,8 @@ class Environment:
         self._step_in_episode = np.zeros(n, np.int64)
         self._command_age = np.zeros(n, np.int64)
         self._held = np.zeros(n, np.int64)
+        self.curriculum = 1.0
+        """Share of the way from initial to final reward weights; whoever trains sets it."""
         joints = [joint for term in contract.action.terms for joint in term.joints]
         self._target: Array = np.zeros((n, len(joints)))
         self._previous_target: Array = np.zeros_like(self._target)
@@ -256,7 +258,7 @@ class Environment:
         entries = self.task.rewards
         values = np.empty((len(entries), self.num_worlds))
         for row, entry in zip(values, entries.values(), strict=True):
-            np.multiply(entry.term(self._view), entry.weight, out=row)
+            np.multiply(entry.term(self._view), entry.weight_at(self.curriculum), out=row)
         values[:, broken] = 0.0
         means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
         return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means

@@ -64,17 +64,10 @@ class Film:
         while (due := self._frames_of_episode / self._fps) < moment.time_s - ROUNDING_S or due == moment.time_s == 0.0:
             span = moment.time_s - before.time_s
             share = (due - before.time_s) / span if span > 0.0 else 0.0
-            qpos = self._between(before.qpos, moment.qpos, share)
+            qpos = pose_between(self._model, before.qpos, moment.qpos, share)
             self._writer.add(self._renderer.render(qpos, self._markers.at(qpos, before.commands)))
             self._frames_of_episode += 1
         self._before = moment
-
-    def _between(self, start: Array, end: Array, share: float) -> Array:
-        """The pose at a share in [0, 1] of the way from one to the other, orientations along the shortest arc."""
-        way, pose = np.zeros(self._model.nv), np.array(start)
-        mujoco.mj_differentiatePos(self._model, way, 1.0, start, end)
-        mujoco.mj_integratePos(self._model, pose, way, share)
-        return pose
 
     def close(self) -> None:
         """Finishes the file."""
@@ -102,3 +95,18 @@ def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:
         starts, _ = task.reset(np.random.default_rng(0).random((STARTS, task.reset_draws)))
         return list(starts), points
     return reachable_poses(task.model), points
+
+
+def pose_between(model: mujoco.MjModel, start: Array, end: Array, share: float) -> Vector:
+    """The pose at a share in [0, 1] of the way from one to another, orientations along the shortest arc.
+
+    Args:
+        model: the compiled model.
+        start: generalised positions at share 0, shape (nq,).
+        end: generalised positions at share 1, shape (nq,).
+        share: how far.
+    """
+    way, pose = np.zeros(model.nv), np.array(start)
+    mujoco.mj_differentiatePos(model, way, 1.0, start, end)
+    mujoco.mj_integratePos(model, pose, way, share)
+    return pose

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,9 @@ from physai.sim.engines.protocol import Array, Engine
 from physai.sim.randomness import Seeds, Stream, uniform
 from physai.sim.tasks.task import Randomise, Task
 
+_BODY_FIELDS = ("body_mass", "body_inertia", "body_pos", "body_quat", "body_ipos", "body_iquat")
 NEEDS_CONSTANTS = frozenset(
-    ("body_mass", "body_inertia", "body_pos", "body_quat", "body_ipos", "body_iquat")
-    + ("jnt_pos", "jnt_axis", "dof_armature", "qpos0", "actuator_gear", "tendon_armature")
+    (*_BODY_FIELDS, "jnt_pos", "jnt_axis", "dof_armature", "qpos0", "actuator_gear", "tendon_armature")
 )
 """Fields after whose change MuJoCo's derived constants (inverse weights) must be computed again."""
 
@@ -35,6 +36,8 @@ class ParameterDraws:
         self._engine = engine
         self._values = {name: engine.parameter(name) for name in self.fields(task)}
         self._nominal = {name: np.array(getattr(engine.model, name)) for name in self._values}
+        for rule in task.randomisation:
+            _require_general_bodies(rule, engine.model, task)
         self._entries = tuple(_entry(rule, self._nominal[rule.field], task) for rule in task.randomisation)
         self._count = sum(math.prod(entry.grid) for entry in self._entries)
         self._needs_constants = any(f in NEEDS_CONSTANTS for f in self.fields(task))
@@ -74,6 +77,19 @@ def _apply(entry: _Entry, rows: Array, change: Array) -> None:
         rows[entry.index] += change
     else:
         rows[entry.index] = change
+
+
+def _require_general_bodies(rule: Randomise, model: Any, task: Task) -> None:
+    """MuJoCo keeps only the diagonal of the inertia of a body whose centre of mass lies on its joints' axes."""
+    if not {"body_ipos", "body_iquat"} & {rule.field, *rule.together}:
+        return
+    for body in range(1, model.nbody) if rule.rows is None else rule.rows:
+        if model.body_simple[body]:
+            raise TaskError(
+                f"task {task.name}: the centre of mass of body {model.body(body).name!r} lies in its joints' origin, "
+                f"and MuJoCo would ignore part of a change to {rule.field}; give it an <inertial> off the origin "
+                "(1e-4 m will do), or randomise other bodies"
+            )
 
 
 def _entry(rule: Randomise, nominal: Array, task: Task) -> _Entry:

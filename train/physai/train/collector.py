@@ -59,7 +59,7 @@ class Collector:
         """Outcomes of the latest judged commands or episodes, 1 for success, oldest first."""
 
     @torch.no_grad()
-    def collect(self, rollout: Rollout) -> Rollout:
+    def collect(self, rollout: Rollout, iteration: int) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
         config = self.config
         noise = torch.randn(rollout.action.shape, generator=self.generator)
@@ -68,6 +68,7 @@ class Collector:
         outcomes: list[Tensor] = []
         metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
+        self.env.curriculum = config.curriculum(iteration)
         for t in range(config.horizon):
             rollout.raw_critic[t] = as_tensor(self.now.critic)
             result = self._act(t, noise[t], rollout)

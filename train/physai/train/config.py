@@ -53,6 +53,10 @@ class TrainConfig:
     """Control periods a training action is held for; the exported policy acts in every one."""
     overlap: bool = False
     """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
+    curriculum_start: int = 0
+    """Iteration from which reward weights move from their initial to their final values."""
+    curriculum_end: int = 0
+    """Iteration at which reward weights have their final values."""
     iterations: int = 1000
     """Updates after which the run ends."""
     stop_at_success: float | None = None
@@ -78,6 +82,13 @@ class TrainConfig:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
         if not self.hidden or not all(1 <= width <= 8192 for width in self.hidden):
             raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {self.hidden}")
+
+    def curriculum(self, iteration: int) -> float:
+        """Share of the way from initial to final reward weights at an iteration."""
+        if iteration >= self.curriculum_end:
+            return 1.0
+        length = self.curriculum_end - self.curriculum_start
+        return max(0.0, (iteration - self.curriculum_start) / length)
 
     def gamma(self, control_dt: float) -> float:
         """Discount per step of `control_repeat` periods of `control_dt` [s]."""

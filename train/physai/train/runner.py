@@ -121,7 +121,7 @@ class Trainer:
         return self._stats(rollout, update, elapsed)
 
     def _collect(self) -> Rollout:
-        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout())
+        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout(), self.iteration)
 
     def _learn(self, rollout: Rollout) -> UpdateStats:
         update = self.learner.ppo.update(rollout, self.gamma, self.generator)

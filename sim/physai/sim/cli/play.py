@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what", metavar="TASK|RUN|POLICY", help="task (name or Python file), run folder, or exported policy.onnx"
     )
     parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--robot", help="robot to play the task with (MJCF, URDF or name), where it takes another")
     parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     parser.add_argument("--agent", help="what plays a task that has no policy: zero (default), random or hold")
     parser.add_argument("--video", type=Path, metavar="MP4", help="film it instead of opening a window")
@@ -137,7 +138,7 @@ def _cast_agent(arguments: argparse.Namespace) -> _Cast:
 
     if arguments.task is not None:
         raise TaskError(f"{arguments.what} is a task already; leave --task {arguments.task} out")
-    task = load_task(arguments.what, preset=arguments.preset)
+    task = load_task(arguments.what, robot=arguments.robot, preset=arguments.preset)
     name = arguments.agent or "zero"
     return _Cast(Agent(task.contract, name, seed=arguments.seed), task, name)
 
@@ -153,8 +154,8 @@ def _cast_policy(path: Path, arguments: argparse.Namespace) -> _Cast:
     policy = OnnxPolicy.load(file)
     # A policy of another origin says in its contract which task it is for.
     name = arguments.task or (None if policy.header.provenance.get("task") else policy.contract.task)
-    if arguments.preset is not None:
-        task = load_task(name or policy.contract.task, preset=arguments.preset)
+    if arguments.robot is not None or arguments.preset is not None:
+        task = load_task(name or policy.contract.task, robot=arguments.robot, preset=arguments.preset)
     else:
         task = policy_task(file, task=name)
     return _Cast(policy, task, str(file))

@@ -25,14 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "show", help="print everything about a task", description="Print everything about a task."
     )
     show.add_argument("task", metavar="TASK", help="a task's name, or the path of a Python file that makes one")
+    show.add_argument("--robot", help="robot to use (MJCF, URDF or name), where the task takes another")
     show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     show.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists or shows."""
+    from physai.sim.tasks.registry import load_task
+
     if arguments.action == "show":
-        return _show(arguments.task, preset=arguments.preset, as_json=arguments.json)
+        task = load_task(arguments.task, robot=arguments.robot, preset=arguments.preset)
+        return _show(task, as_json=arguments.json)
     return _list(as_json=arguments.action == "list" and arguments.json)
 
 
@@ -71,10 +75,7 @@ def _summary(task: Task) -> dict[str, Any]:
     }
 
 
-def _show(name: str, *, preset: str | None, as_json: bool) -> int:
-    from physai.sim.tasks.registry import load_task
-
-    task = load_task(name, preset=preset)
+def _show(task: Task, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(_details(task), indent=2, ensure_ascii=False))
     else:

@@ -147,6 +147,8 @@ class Variant:
     """Greatest change of the torque [N·m/s]; the policy commands its rate, so torque is smooth by construction."""
     weights: dict[str, float]
     """Reward per second and unit of each term."""
+    initial_weights: dict[str, float]
+    """Weights when training starts, where they differ: costs small enough that swinging up is worth trying."""
     randomisation: tuple[Randomise, ...]
     model: Any
     """Compiled MjModel."""
@@ -168,6 +170,7 @@ def _hardware() -> Variant:
             "torque_rate": -1e-6,
             "velocity": -2e-4,
         },
+        initial_weights={},
         randomisation=(
             Randomise(field="body_mass", operation="scale", lower=0.95, upper=1.05, together=("body_inertia",)),
             Randomise(field="body_inertia", operation="scale", lower=0.95, upper=1.05),
@@ -198,12 +201,13 @@ def _board() -> Variant:
         torque_rate=30.0,
         weights={
             "standing": 4.0,
-            "upright": 0.2,
+            "upright": 0.8,
             "power": -0.30,
             "torque": -0.88,
             "torque_rate": -0.0079,
             "velocity": -0.045,
         },
+        initial_weights={"power": -0.02, "torque": -0.04, "torque_rate": -4e-4, "velocity": -0.003},
         randomisation=(
             Randomise(field="body_mass", operation="scale", lower=0.98, upper=1.02, together=("body_inertia",)),
             Randomise(field="body_inertia", operation="scale", lower=0.98, upper=1.02),
@@ -250,7 +254,10 @@ def _swingup(name: str, driven: int, preset: str | None) -> Task:
         reset=hanging,
         training_reset=anywhere,
         reset_draws=5,
-        rewards={key: RewardTerm(term=term, weight=variant.weights[key]) for key, term in terms.items()},
+        rewards={
+            key: RewardTerm(term=term, weight=variant.weights[key], initial_weight=variant.initial_weights.get(key))
+            for key, term in terms.items()
+        },
         terminations={"too_fast": too_fast},
         success=Success(
             condition=is_up, hold_s=2.0, text="end effector above 0.45 m for the last 2 s of 10 s, from hanging"

@@ -5,11 +5,14 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from physai.sdk.contract_io import contract_error
 from physai.sdk.errors import PhysaiError, TaskError, unknown_name
 from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
@@ -74,7 +77,7 @@ def _options(factory: Callable[..., Any], name: str, *, robot: str | None, prese
 
 
 @contextmanager
-def _located(path: Path) -> Iterator[None]:
+def _located(path: Path) -> Generator[None]:
     """Turns what goes wrong in a task file into a TaskError that names the line.
 
     Raises:
@@ -85,13 +88,16 @@ def _located(path: Path) -> Iterator[None]:
     except PhysaiError:
         raise
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        if isinstance(error, SyntaxError) and error.filename == str(path):
+        file = str(path.absolute())
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
             lines.append(error.lineno)
         if not lines:  # no task file but a built-in task: a bug of ours
             raise
-        raise TaskError(f"task file {path}, line {lines[-1]}: {type(error).__name__}: {error}") from error
+        where = f"task file {path}, line {lines[-1]}"
+        if isinstance(error, ValidationError):
+            raise TaskError(str(contract_error(error, source=where))) from error
+        raise TaskError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def _from_file(path: Path) -> Callable[..., Any]:
@@ -103,8 +109,12 @@ def _from_file(path: Path) -> Callable[..., Any]:
         raise TaskError(f"task file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _located(path):
-        spec.loader.exec_module(module)
+    try:
+        with _located(path):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     factory = getattr(module, FILE_FUNCTION, None)
     if not callable(factory):
         raise TaskError(f"task file {path} defines no function {FILE_FUNCTION}()")

@@ -58,6 +58,14 @@ class RewardTerm:
     term: Term
     weight: float
     """Reward per second and unit of the term."""
+    initial_weight: float | None = None
+    """Weight when training starts, of the same sign; it moves to `weight` by equal factors. None for `weight`."""
+
+    def weight_at(self, progress: float) -> float:
+        """Weight at a share of the curriculum, from 0 (`initial_weight`) to 1 (`weight`)."""
+        if self.initial_weight is None or progress >= 1.0:
+            return self.weight
+        return self.initial_weight * (self.weight / self.initial_weight) ** progress
 
 
 @dataclass(frozen=True, kw_only=True)
