@@ -1,6 +1,8 @@
 """Writes what a player plays into an MCAP file, exactly enough to play it again."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -49,21 +51,30 @@ class RecordingWriter:
         model = task.model
         floating = int(has_floating_base(model))
         self._first_joint = int(model.jnt_qposadr[floating]), int(model.jnt_dofadr[floating])
-        self._writer = Writer(self._file, enable_data_crcs=True)
-        self._writer.start(profile="", library="physai")
-        self._writer.add_metadata(
-            form.METADATA,
-            {
-                **(origin or {}),
-                "format": form.FORMAT_VERSION,
-                "task": task.name,
-                "contract": canonical_json(task.contract).decode(),
-                "fingerprint": task.contract.fingerprint,
-            },
-        )
         self._schemas: dict[str, int] = {}
         self._channels: dict[str, int] = {}
         self._sequence = 0
+        self._writer = Writer(self._file, enable_data_crcs=True)
+        head = {
+            **(origin or {}),
+            "format": form.FORMAT_VERSION,
+            "task": task.name,
+            "contract": canonical_json(task.contract).decode(),
+            "fingerprint": task.contract.fingerprint,
+        }
+        with self._writing():
+            self._writer.start(profile="", library="physai")
+            self._writer.add_metadata(form.METADATA, head)
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Turns a full disk into a RecordingError; the file is closed then, as far as it came."""
+        try:
+            yield
+        except OSError as error:
+            with suppress(OSError):
+                self._file.close()
+            raise RecordingError(f"{self._file.name}: cannot write the recording: {error.strerror}") from error
 
     def add(self, moment: Moment) -> None:
         """Appends the messages of one moment.
@@ -71,10 +82,8 @@ class RecordingWriter:
         Raises:
             RecordingError: the disk is full.
         """
-        try:
+        with self._writing():
             self._add(moment)
-        except OSError as error:
-            raise self._unwritable(error) from error
 
     def _add(self, moment: Moment) -> None:
         now = round((moment.start_s + moment.time_s) * form.NANOSECONDS) + moment.episode * self._period_ns
@@ -138,16 +147,10 @@ class RecordingWriter:
         Raises:
             RecordingError: the disk is full.
         """
-        if self._file.closed:
-            return
-        try:
-            self._writer.finish()
-            self._file.close()
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> RecordingError:
-        return RecordingError(f"{self._file.name}: cannot write the recording: {error.strerror}")
+        if not self._file.closed:
+            with self._writing():
+                self._writer.finish()
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -52,7 +52,12 @@ def sliders(tmp_path_factory: pytest.TempPathFactory) -> Robot:
 
 def contract(robot: Robot) -> PolicyContract:
     action = ActionTerm(
-        kind="joint_effort", joints=("left", "right"), scale=(1.0, 1.0), offset=(0.0, 0.0), lower=(-50, -50), upper=(50, 50)
+        kind="joint_effort",
+        joints=("left", "right"),
+        scale=(1.0, 1.0),
+        offset=(0.0, 0.0),
+        lower=(-50, -50),
+        upper=(50, 50),
     )
     terms = (
         ObservationTerm(name="pos", kind="sensor", source="joint_pos"),

@@ -176,7 +176,7 @@ def assert_rows(found: Any, written: Any) -> None:
 def test_a_cut_off_file_says_so(recorded: tuple[Path, list[Moment]], tmp_path: Path, share: float) -> None:
     data = recorded[0].read_bytes()
     (tmp_path / "cut.mcap").write_bytes(data[: int(share * len(data))])
-    with pytest.raises(RecordingError, match="cut off after|not an MCAP recording"):
+    with pytest.raises(RecordingError, match=r"cut off after|not an MCAP recording"):
         read_recording(tmp_path / "cut.mcap")
 
 
@@ -194,11 +194,10 @@ def test_a_damaged_byte_is_noticed_or_does_no_harm(
     (tmp_path / "bad.mcap").write_bytes(data)
     try:
         recording = read_recording(tmp_path / "bad.mcap")
-    except (RecordingError, ContractError) as error:
-        assert "bad.mcap" in str(error)
-    else:
-        whole = read_recording(recorded[0])
-        assert all(same(a, b) for a, b in zip(recording.episodes, whole.episodes, strict=True))
+    except (RecordingError, ContractError):
+        return
+    whole = read_recording(recorded[0])
+    assert all(same(a, b) for a, b in zip(recording.episodes, whole.episodes, strict=True))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -263,7 +262,7 @@ END = ("/physai/episode", {"event": "end", "episode": 0, "seed": "7"})
     [
         ({"format": "2"}, [START, STATE], "recording format '2', this physai reads '1'"),
         ({"fingerprint": "0" * 64}, [START, STATE], "fingerprint is not the contract's"),
-        ({"contract": "{}"}, [START, STATE], "contract"),
+        ({"contract": "{}"}, [START, STATE], "format_version must be a whole number"),
         ({}, [START, STATE, STATE], r"reward has shape \(0,\) in an episode of 1 control periods"),
         ({}, [START, END], "-1 control periods"),
         ({}, [START, STATE, ("/physai/state", {"qpos": [0.0], "qvel": [0.0] * 6})], "damaged recording"),
@@ -302,11 +301,12 @@ def test_files_that_cannot_be_opened_are_one_line(reach: Task, tmp_path: Path) -
         read_recording(tmp_path / "film.mp4")
 
 
-def test_a_full_disk_is_one_line(reach: Task) -> None:
-    player = Player(Agent(reach.contract, "zero"), reach, episodes=1)
-    with (
-        pytest.raises(RecordingError, match="/dev/full: cannot write the recording: No space left"),
-        RecordingWriter("/dev/full", reach) as writer,
-    ):
-        for moment in player:
+def record_into(path: str, task: Task) -> None:
+    with RecordingWriter(path, task) as writer:
+        for moment in Player(Agent(task.contract, "zero"), task, episodes=1):
             writer.add(moment)
+
+
+def test_a_full_disk_is_one_line(reach: Task) -> None:
+    with pytest.raises(RecordingError, match="/dev/full: cannot write the recording: No space left"):
+        record_into("/dev/full", reach)
