@@ -4,13 +4,12 @@ from pathlib import Path
 
 from physai.sdk.errors import PhysaiError, TaskError
 from physai.sdk.onnx_metadata import read_onnx_metadata
+from physai.sdk.policy_file import POLICY_FILE, parse_header
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
 EXPORT_FOLDER = "export"
 """Folder inside a run that `physai export` writes to."""
-POLICY_FILE = "policy.onnx"
-PROVENANCE_PREFIX = "physai.provenance."
 
 
 def find_policy(path: Path) -> Path:
@@ -39,11 +38,7 @@ def policy_task(policy: Path, *, task: str | None = None) -> Task:
     Raises:
         TaskError: the file does not say and no task was named.
     """
-    origin = {
-        key.removeprefix(PROVENANCE_PREFIX): value
-        for key, value in read_onnx_metadata(policy).items()
-        if key.startswith(PROVENANCE_PREFIX)
-    }
+    origin = parse_header(read_onnx_metadata(policy), source=str(policy)).provenance
     name = task or origin.get("task")
     if not name:
         raise TaskError(f"{policy} does not say which task it was trained for; name one with --task")

@@ -315,20 +315,21 @@ class VideoWriter:
 
         if not (math.isfinite(fps) and 0.0 < fps <= 1000.0):
             raise DeviceError(f"film {path}: fps {fps} is not within 0..1000")
+        self._path = path
         self._rate = Fraction(fps).limit_denominator(1000)
         self._stream: Any = None
         try:
             # PyAV opens a path only at the first frame, after the work that the film is to show.
             Path(path).write_bytes(b"")
         except OSError as error:
-            raise DeviceError(f"{path}: cannot write the film: {error.strerror}") from error
+            raise self._unwritable(error) from error
         self._container: Any = av.open(str(path), mode="w", format="mp4", options={"movflags": "faststart"})
 
     def add(self, frame: Image) -> None:
         """Append one frame, shape (height, width, 3), RGB; the codec wants even sizes, so an odd row is cut off.
 
         Raises:
-            DeviceError: the frame's size differs from the first one's.
+            DeviceError: the frame's size differs from the first one's, or the disk is full.
         """
         import av
 
@@ -339,7 +340,13 @@ class VideoWriter:
             first = f"{self._stream.width}x{self._stream.height}"
             raise DeviceError(f"film: frame of {width}x{height} pixels after frames of {first}")
         picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
-        self._container.mux(self._stream.encode(picture))
+        try:
+            self._container.mux(self._stream.encode(picture))
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> DeviceError:
+        return DeviceError(f"{self._path}: cannot write the film: {error.strerror}")
 
     def _open_stream(self, width: int, height: int) -> Any:
         import av
@@ -354,10 +361,17 @@ class VideoWriter:
         return stream
 
     def close(self) -> None:
-        """Write what the codec still holds and close the file."""
-        if self._stream is not None:
-            self._container.mux(self._stream.encode())
-        self._container.close()
+        """Write what the codec still holds and close the file.
+
+        Raises:
+            DeviceError: the disk is full.
+        """
+        try:
+            if self._stream is not None:
+                self._container.mux(self._stream.encode())
+            self._container.close()
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def __enter__(self) -> Self:
         return self

@@ -162,11 +162,11 @@ def test_a_frame_that_the_compiler_found_equal_can_be_moved(field: str, value: t
     text = """<mujoco><worldbody><geom name="floor" type="plane" size="1 1 1" pos="0 0 -0.6"/>
         <body name="ball"><joint type="hinge" axis="0 1 0" pos="0 0 1"/>
         <geom type="sphere" size="0.2" mass="1"/></body></worldbody></mujoco>"""
-    model = mujoco.MjModel.from_xml_string(text)
+    model = mujoco.MjSpec.from_string(text).compile()
     engine = MujocoEngine(model, 1, num_threads=1, parameters=(field,))
     engine.parameter(field)[0, 1] = value
     engine.parameters_changed(np.ones(1, bool))
-    changed = mujoco.MjModel.from_xml_string(text)
+    changed = mujoco.MjSpec.from_string(text).compile()
     changed.body_sameframe[:] = 0
     changed.geom_sameframe[:] = 0
     getattr(changed, field)[1] = value
@@ -231,7 +231,7 @@ def test_a_model_without_memory_for_its_contacts_is_refused() -> None:
         f'<body pos="{0.1 * i} 0 0"><freejoint/><geom type="sphere" size="0.2" mass="1"/></body>' for i in range(30)
     )
     text = f'<mujoco><size memory="30K"/><worldbody>{balls}</worldbody></mujoco>'
-    engine = MujocoEngine(mujoco.MjModel.from_xml_string(text), 1, num_threads=1)
+    engine = MujocoEngine(mujoco.MjSpec.from_string(text).compile(), 1, num_threads=1)
     with pytest.raises(ModelError, match=r'world 0 has more contacts .* \(30720 bytes\).*<size memory="61K"/>'):
         _step_and_ask(engine)
 

@@ -1,6 +1,7 @@
 """What is drawn, and films of it."""
 
 import math
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from physai.sim.markers import (
     velocity_arrows,
 )
 from physai.sim.play import Player
-from physai.sim.rendering import OffscreenRenderer, rendering_backend
+from physai.sim.rendering import OffscreenRenderer, VideoWriter, rendering_backend
 from physai.sim.robots import home_qpos
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
@@ -194,3 +195,21 @@ def test_film_rates_are_bounded(tmp_path: Path, fps: float) -> None:
 def test_an_unwritable_film_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match="cannot write the film: No such file"):
         Film(tmp_path / "nowhere" / "a.mp4", load_task("cartpole-swingup"), width=32, height=32)
+
+
+def write_noise(path: Path, frames: int) -> None:
+    random = np.random.default_rng(0)
+    with VideoWriter(path, fps=25) as writer:
+        for _ in range(frames):
+            writer.add(random.integers(0, 256, (240, 320, 3), dtype=np.uint8))
+
+
+def test_a_film_that_outgrows_the_disk_is_one_line(tmp_path: Path) -> None:
+    """The limit on a file's size stands for a full disk: writing fails just so."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(DeviceError, match=r"a\.mp4: cannot write the film: File too large"):
+            write_noise(tmp_path / "a.mp4", 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,187 @@
+"""Training settings: what is parsed, what is refused."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from physai.sdk.errors import UnknownNameError
+from physai.train.config import ConfigError, TrainConfig, describe_settings, with_options
+from physai.train.presets import PRESETS, preset_for
+
+DEFAULT = TrainConfig()
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("overlap", "true", True),
+        ("overlap", "False", False),
+        ("num_envs", "12", 12),
+        ("learning_rate", "3e-4", 3e-4),
+        ("gae_lambda", "1", 1.0),
+        ("hidden", "32", (32,)),
+        ("hidden", "128, 64,32", (128, 64, 32)),
+        ("schedule", "fixed", "fixed"),
+        ("actor", "gru", "gru"),
+        ("activation", "relu", "relu"),
+        ("stop_at_success", "0.9", 0.9),
+        ("stop_at_success", "none", None),
+        ("checkpoint_every_s", "0", 0.0),
+    ],
+)
+def test_an_option_is_parsed_by_its_type(key: str, text: str, value: Any) -> None:
+    config = with_options(DEFAULT, {key: text})
+    assert getattr(config, key) == value
+    assert type(getattr(config, key)) is type(value)
+
+
+def test_other_settings_stay() -> None:
+    changed = with_options(TrainConfig(seed=7, hidden=(4,)), {"horizon": "3"})
+    assert changed == TrainConfig(seed=7, hidden=(4,), horizon=3)
+
+
+def test_a_threshold_that_is_set_may_be_taken_away() -> None:
+    assert with_options(TrainConfig(stop_at_success=0.9), {"stop_at_success": "none"}).stop_at_success is None
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("overlap", "yes", "option overlap=yes: expected true or false"),
+        ("overlap", "1", "option overlap=1: expected true or false"),
+        ("num_envs", "many", "option num_envs=many: expected int"),
+        ("num_envs", "1.5", r"option num_envs=1\.5: expected int"),
+        ("learning_rate", "fast", "option learning_rate=fast: expected float"),
+        ("hidden", "64,big", "option hidden=64,big: expected"),
+        ("hidden", "", "option hidden=: expected"),
+        ("schedule", "linear", "option schedule=linear: expected .*adaptive.*fixed"),
+        ("stop_at_success", "soon", "option stop_at_success=soon: expected float"),
+    ],
+)
+def test_text_of_another_type_is_refused(key: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        with_options(DEFAULT, {key: text})
+    assert "<class" not in str(caught.value)
+
+
+def test_an_unknown_option_gets_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match="no training option named 'learning_rat'; did you mean learning_rate"):
+        with_options(DEFAULT, {"learning_rat": "1"})
+
+
+FLOATS = (
+    "learning_rate",
+    "desired_kl",
+    "min_learning_rate",
+    "max_learning_rate",
+    "discount_s",
+    "gae_lambda",
+    "clip",
+    "entropy_weight",
+    "value_weight",
+    "max_grad_norm",
+    "initial_std",
+    "stop_at_success",
+    "checkpoint_every_s",
+)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-0.5"])
+@pytest.mark.parametrize("key", FLOATS)
+def test_numbers_no_run_can_have_are_refused(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} must .*, got {float(text)}"):
+        with_options(DEFAULT, {key: text})
+
+
+COUNTS = ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size")
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "1000000001"])
+@pytest.mark.parametrize("key", COUNTS)
+def test_counts_are_bounded(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} must .*, got {text}"):
+        with_options(DEFAULT, {key: text})
+
+
+@pytest.mark.parametrize("key", ["num_threads", "curriculum_start", "curriculum_end"])
+def test_a_negative_count_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} must .*, got -1"):
+        with_options(DEFAULT, {key: "-1"})
+
+
+@pytest.mark.parametrize("hidden", [(), (0,), (64, -1), (8193,)])
+def test_widths_are_bounded(hidden: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="hidden must be"):
+        TrainConfig(hidden=hidden)
+
+
+def test_more_minibatches_than_units_are_refused() -> None:
+    with pytest.raises(ConfigError, match="minibatches 9 exceed the 8 units"):
+        TrainConfig(num_envs=2, horizon=4, minibatches=9)
+    with pytest.raises(ConfigError, match="minibatches 4 exceed the 2 units"):
+        TrainConfig(num_envs=2, horizon=4, minibatches=4, actor="gru")
+
+
+def test_a_single_sample_has_no_spread_to_normalise_by() -> None:
+    with pytest.raises(ConfigError, match="at least 2 samples"):
+        TrainConfig(num_envs=1, horizon=1, minibatches=1)
+
+
+def test_bounds_of_the_learning_rate_must_be_in_order() -> None:
+    with pytest.raises(ConfigError, match=r"min_learning_rate 0\.02 exceeds max_learning_rate 0\.01"):
+        TrainConfig(min_learning_rate=0.02)
+
+
+def test_a_curriculum_runs_forward() -> None:
+    with pytest.raises(ConfigError, match="curriculum_start 9 exceeds curriculum_end 5"):
+        TrainConfig(curriculum_start=9, curriculum_end=5)
+
+
+def test_without_a_curriculum_weights_have_their_final_values() -> None:
+    assert DEFAULT.curriculum(0) == 1.0
+
+
+@pytest.mark.parametrize(("iteration", "share"), [(0, 0.0), (10, 0.0), (15, 0.25), (20, 0.5), (30, 1.0), (99, 1.0)])
+def test_a_curriculum_moves_linearly(iteration: int, share: float) -> None:
+    assert TrainConfig(curriculum_start=10, curriculum_end=30).curriculum(iteration) == share
+
+
+def test_a_curriculum_without_length_is_a_switch() -> None:
+    config = TrainConfig(curriculum_start=5, curriculum_end=5)
+    assert [config.curriculum(i) for i in (0, 4, 5, 6)] == [0.0, 0.0, 1.0, 1.0]
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
+def test_a_curriculum_lies_between_0_and_1_and_never_goes_back(start: int, length: int, iteration: int) -> None:
+    config = TrainConfig(curriculum_start=start, curriculum_end=start + length)
+    now, then = config.curriculum(iteration), config.curriculum(iteration + 1)
+    assert 0.0 <= now <= then <= 1.0
+
+
+def test_discount_is_1_over_e_after_its_time() -> None:
+    assert TrainConfig(discount_s=2.0).gamma(0.01) == pytest.approx(math.exp(-0.005))
+    assert TrainConfig(discount_s=2.0).gamma(0.01) ** 200 == pytest.approx(1.0 / math.e)
+
+
+@given(st.integers(1, 50), st.floats(0.001, 0.1))
+def test_holding_an_action_leaves_the_discount_per_second(repeat: int, control_dt: float) -> None:
+    once, held = TrainConfig().gamma(control_dt), TrainConfig(control_repeat=repeat).gamma(control_dt)
+    assert held == pytest.approx(once**repeat)
+
+
+def test_help_names_every_setting_with_its_default_in_plain_words() -> None:
+    lines = {line.split()[0]: line.split()[1:] for line in describe_settings().splitlines()}
+    assert set(lines) == set(vars(DEFAULT))
+    assert lines["num_envs"] == ["1024", "int"]
+    assert "<class" not in describe_settings()
+    assert "typing" not in describe_settings()
+
+
+def test_presets() -> None:
+    assert preset_for("cartpole-swingup") is PRESETS["cartpole-swingup"]
+    assert preset_for("pendubot-swingup", "realaigym-v2") is PRESETS["pendubot-swingup:realaigym-v2"]
+    assert preset_for("pendubot-swingup", "unknown") is PRESETS["pendubot-swingup"]
+    assert preset_for("mine.py") == DEFAULT
