@@ -19,7 +19,6 @@ Colour = tuple[float, float, float, float]
 
 AXIS_COLOURS: tuple[Colour, ...] = ((0.90, 0.16, 0.16, 1.0), (0.13, 0.66, 0.22, 1.0), (0.16, 0.36, 0.92, 1.0))
 """x red, y green, z blue, as everywhere in robotics."""
-POINT_COLOUR: Colour = (0.15, 0.15, 0.17, 1.0)
 VELOCITY_COLOUR: Colour = (0.13, 0.66, 0.22, 1.0)
 
 POSE_SIZE = 7

@@ -14,10 +14,11 @@ from physai.sdk.contract_diff import require_same
 from physai.sdk.errors import TaskError
 from physai.sim.engines.mujoco_engine import MujocoEngine
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment, StepResult
+from physai.sim.environment import Environment
 from physai.sim.evaluate import EVALUATION_SEED, Policy
 from physai.sim.randomisation import ParameterDraws
 from physai.sim.randomness import Seeds, episode_seeds
+from physai.sim.step_result import StepResult
 from physai.sim.tasks.task import Task
 
 Vector = npt.NDArray[np.float64]

@@ -128,6 +128,12 @@ def test_the_table_counts_successes(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert file == f"record  {tmp_path / 'a.mcap'}"
 
 
+def test_a_duration_takes_as_many_episodes_as_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = play_json(capsys, "cartpole-swingup", "--record", tmp_path / "a.mcap", "--duration-s", "15")
+    assert [episode["ended"] for episode in report["episodes"]] == ["time", "stopped"]
+    assert [episode["length_s"] for episode in report["episodes"]] == pytest.approx([10.0, 5.0])
+
+
 def test_a_run_folder_plays_its_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_policy(tmp_path / "run" / "export" / "policy.onnx", force=10.0, origin={"task": "cartpole-swingup"})
     report = play_json(capsys, tmp_path / "run", "--record", tmp_path / "a.mcap", "--episodes", "2", "--nominal")

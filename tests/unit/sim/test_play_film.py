@@ -100,6 +100,21 @@ def test_targets_of_an_arm_are_drawn_and_fit_the_picture() -> None:
     assert np.abs(np.array(poses) - home_qpos(task.model)).max() <= 0.3
 
 
+def test_a_target_that_is_reached_lies_on_the_tool() -> None:
+    """Axes of the target drawn at the tool's own pose, by MuJoCo's kinematics of the site."""
+    task = load_task("ur10e-reach")
+    data = mujoco.MjData(task.model)
+    data.qpos[:] = [0.3, -1.2, 1.4, -1.0, -1.3, 0.7]
+    mujoco.mj_kinematics(task.model, data)
+    position, rotation = data.site("ee").xpos, data.site("ee").xmat.reshape(3, 3)
+    quat = np.zeros(4)
+    mujoco.mju_mat2Quat(quat, rotation.ravel())
+    command = {"ee_pose_target": np.array([*position, *quat])}
+    strokes = CommandMarkers(task.contract, task.model).at(data.qpos, command)
+    np.testing.assert_allclose([stroke.start for stroke in strokes], [position] * 3, atol=1e-9)
+    np.testing.assert_allclose(directions(strokes) / 0.2, rotation.T, atol=1e-9)
+
+
 def test_a_walking_robot_carries_its_arrow() -> None:
     task = load_task("go2-velocity")
     markers = CommandMarkers(task.contract, task.model)

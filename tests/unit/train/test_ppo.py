@@ -42,9 +42,7 @@ def play(ppo: PPO) -> Rollout:
     hidden = rollout.hidden
     for t in range(config.horizon):
         noise = torch.randn(config.num_envs, ACTIONS, generator=generator)
-        rollout.action[t], rollout.mean[t], rollout.log_prob[t], hidden = ppo.act(
-            rollout.observation[t], hidden, noise
-        )
+        rollout.action[t], rollout.mean[t], rollout.log_prob[t], hidden = ppo.act(rollout.observation[t], hidden, noise)
         hidden = torch.where(rollout.done[t].bool()[:, None], torch.zeros_like(hidden), hidden)
     rollout.value.copy_(ppo.value(rollout.critic))
     return rollout
@@ -57,6 +55,10 @@ def one_world(reward: list[float], value: list[float], last_value: float) -> Rol
     return rollout
 
 
+def floats(column: Tensor) -> list[float]:
+    return [float(x) for x in column.flatten()]
+
+
 class TestAdvantages:
     """gamma = 0.5 and lambda = 0.5 throughout, so that the trace decays by a quarter."""
 
@@ -65,8 +67,8 @@ class TestAdvantages:
         advantage, target = advantages(rollout, 0.5, 0.5)
         # δ1 = 2 + 0.5·16 - 8 = 2,  A1 = 2
         # δ0 = 1 + 0.5·8 - 4 = 1,   A0 = 1 + 0.25·2 = 1.5
-        assert advantage[:, 0].tolist() == [1.5, 2.0]
-        assert target[:, 0].tolist() == [5.5, 10.0]
+        assert floats(advantage) == [1.5, 2.0]
+        assert floats(target) == [5.5, 10.0]
 
     def test_nothing_follows_a_failure(self) -> None:
         rollout = one_world(reward=[1.0, 2.0, 3.0], value=[4.0, 8.0, 2.0], last_value=16.0)
@@ -75,7 +77,7 @@ class TestAdvantages:
         # δ2 = 3 + 0.5·16 - 2 = 9,  A2 = 9, another episode's
         # δ1 = 2 + 0 - 8 = -6,      A1 = -6: neither V(s2) nor A2 crosses the boundary
         # δ0 = 1 + 0.5·8 - 4 = 1,   A0 = 1 - 0.25·6 = -0.5
-        assert advantage[:, 0].tolist() == [-0.5, -6.0, 9.0]
+        assert floats(advantage) == [-0.5, -6.0, 9.0]
 
     def test_a_time_out_is_worth_the_state_it_cut_off(self) -> None:
         rollout = one_world(reward=[1.0, 2.0, 3.0], value=[4.0, 8.0, 2.0], last_value=16.0)
@@ -83,12 +85,13 @@ class TestAdvantages:
         rollout.bootstrap[1] = 20.0
         advantage, _ = advantages(rollout, 0.5, 0.5)
         # δ1 = 2 + 0.5·20 - 8 = 4,  A1 = 4;  A0 = 1 + 0.25·4 = 2
-        assert advantage[:, 0].tolist() == [2.0, 4.0, 9.0]
+        assert floats(advantage) == [2.0, 4.0, 9.0]
 
     def test_an_end_at_the_last_step_hides_the_last_value(self) -> None:
-        rollout = one_world(reward=[1.0], value=[4.0], last_value=16.0)
-        rollout.done[0] = 1.0
-        assert advantages(rollout, 0.5, 0.5)[0].item() == -3.0
+        rollout = one_world(reward=[1.0, 1.0], value=[4.0, 4.0], last_value=16.0)
+        rollout.done[1] = 1.0
+        # δ1 = 1 - 4 = -3;  A0 = 1 + 0.5·4 - 4 - 0.25·3 = -1.75
+        assert floats(advantages(rollout, 0.5, 0.5)[0]) == [-1.75, -3.0]
 
 
 class TestGaussian:
@@ -195,7 +198,7 @@ class TestUpdate:
             rollout.reward.copy_(-((rollout.action - 1.0) ** 2).sum(-1))
             return float(rollout.reward.mean())
 
-        first = collect()
+        first = last = collect()
         for _ in range(60):
             ppo.update(rollout, 0.9, generator)
             last = collect()
@@ -217,9 +220,7 @@ class TestRecurrentUpdate:
         return play(make(replace(CONFIG, actor="gru")))
 
     @pytest.mark.parametrize("minibatches", [1, 2, 4])
-    def test_sequences_run_from_their_stored_state_and_forget_at_ends(
-        self, rollout: Rollout, minibatches: int
-    ) -> None:
+    def test_sequences_run_from_their_stored_state_and_forget_at_ends(self, rollout: Rollout, minibatches: int) -> None:
         assert self.divergence(rollout, minibatches) == pytest.approx(0.0, abs=1e-9)
 
     def test_another_first_state_would_show(self, rollout: Rollout) -> None:

@@ -3,9 +3,28 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 from physai.sdk.errors import PhysaiError, unknown_name
+
+_POSITIVE = (
+    "learning_rate",
+    "min_learning_rate",
+    "max_learning_rate",
+    "desired_kl",
+    "discount_s",
+    "clip",
+    "initial_std",
+    "max_grad_norm",
+)
+_NOT_NEGATIVE = (
+    "entropy_weight",
+    "value_weight",
+    "checkpoint_every_s",
+    "num_threads",
+    "curriculum_start",
+    "curriculum_end",
+)
 
 
 class ConfigError(PhysaiError):
@@ -71,12 +90,26 @@ class TrainConfig:
         for name in ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size"):
             if not 1 <= getattr(self, name) <= 10**9:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "desired_kl", "discount_s", "clip", "initial_std", "max_grad_norm"):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ConfigError(f"{name} must be a positive number, got {value}")
-        if not 0.0 <= self.gae_lambda <= 1.0:
-            raise ConfigError(f"gae_lambda must lie in [0, 1], got {self.gae_lambda}")
+        for name in _NOT_NEGATIVE:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name} must be zero or a positive number, got {value}")
+        for name in ("gae_lambda", "stop_at_success"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name} must lie in [0, 1], got {value}")
+        for low, high in (("min_learning_rate", "max_learning_rate"), ("curriculum_start", "curriculum_end")):
+            if getattr(self, low) > getattr(self, high):
+                raise ConfigError(f"{low} {getattr(self, low)} exceeds {high} {getattr(self, high)}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        if self.num_envs * self.horizon < 2:
+            raise ConfigError("num_envs · horizon must give at least 2 samples per update, got 1")
         units = self.num_envs if self.actor == "gru" else self.num_envs * self.horizon
         if self.minibatches > units:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
@@ -87,8 +120,9 @@ class TrainConfig:
         """Share of the way from initial to final reward weights at an iteration."""
         if iteration >= self.curriculum_end:
             return 1.0
-        length = self.curriculum_end - self.curriculum_start
-        return max(0.0, (iteration - self.curriculum_start) / length)
+        if iteration <= self.curriculum_start:
+            return 0.0
+        return (iteration - self.curriculum_start) / (self.curriculum_end - self.curriculum_start)
 
     def gamma(self, control_dt: float) -> float:
         """Discount per step of `control_repeat` periods of `control_dt` [s]."""
@@ -107,28 +141,45 @@ def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
     for key, text in options.items():
         if key not in fields:
             raise unknown_name("training option", key, fields)
-        changes[key] = _parse(key, text, getattr(config, key), str(fields[key].type))
+        changes[key] = _parse(key, text, fields[key].type)
     return dataclasses.replace(config, **changes)
 
 
-def _parse(key: str, text: str, current: Any, annotation: str) -> Any:
+def _parse(key: str, text: str, kind: Any) -> Any:
     try:
-        if isinstance(current, tuple):
-            return tuple(int(part) for part in text.split(","))
-        if "Literal" in annotation:
-            choices = [part.strip(" \"'") for part in annotation.split("[")[1].rstrip("]").split(",")]
-            if text not in choices:
-                raise ValueError(f"one of {', '.join(choices)}")
-            return text
-        if isinstance(current, bool):
+        if kind is bool:
             return {"true": True, "false": False}[text.lower()]
-        if isinstance(current, int):
+        if get_origin(kind) is Literal:
+            return {choice: choice for choice in get_args(kind)}[text]
+        if get_origin(kind) is tuple:
+            return tuple(int(part) for part in text.split(","))
+        if kind is int:
             return int(text)
+        if type(None) in get_args(kind) and text.lower() == "none":
+            return None
         return float(text)
     except (ValueError, KeyError) as error:
-        raise ConfigError(f"option {key}={text}: expected {annotation}: {error}") from error
+        raise ConfigError(f"option {key}={text}: expected {_in_words(kind)}") from error
+
+
+def _in_words(kind: Any) -> str:
+    """A field's type as a user writes its values."""
+    if kind is bool:
+        return "true or false"
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "int,int,…"
+    return "float or none" if get_args(kind) else kind.__name__
 
 
 def describe_settings() -> str:
     """Every setting with its default, one line each."""
-    return "\n".join(f"  {f.name:<20} {f.default!s:<12} {f.type}" for f in dataclasses.fields(TrainConfig))
+    return "\n".join(
+        f"  {f.name:<20} {_default(f.default):<12} {_in_words(f.type)}" for f in dataclasses.fields(TrainConfig)
+    )
+
+
+def _default(value: Any) -> str:
+    """A default as `--set` takes it."""
+    return str(value).lower().strip("()").replace(" ", "")

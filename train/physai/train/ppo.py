@@ -194,13 +194,14 @@ class PPO(nn.Module):
         norm = nn.utils.clip_grad_norm_(self.parameters(), config.max_grad_norm)
         if not math.isfinite(norm):
             raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
-        self.optimizer.step()
         with torch.no_grad():
             spread = torch.exp(2.0 * (old_log_std - self.log_std))
             shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
             kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
             clipped = (ratio != clipped_ratio).float().mean()
             summary = [float(x) for x in torch.stack([policy_loss, value_loss, entropy, kl, clipped])]
+        # Only now: it changes log_std, and the divergence is that of the network the means came from.
+        self.optimizer.step()
         stats.add(summary)
         if config.schedule == "adaptive":
             self._adapt(summary[3])

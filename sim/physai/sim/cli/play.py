@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=25.0, help="frames per second of the film (default: 25)")
     parser.add_argument("--record", type=Path, metavar="MCAP", help="record it instead of opening a window")
     parser.add_argument(
-        "--episodes", type=int, metavar="N", help="episodes to play (default: 1; in a window, until it is closed)"
+        "--episodes",
+        type=int,
+        metavar="N",
+        help="episodes to play (default: 1, or as many as --duration-s takes; in a window, until it is closed)",
     )
     parser.add_argument("--seed", type=int, default=0, help="choice of episodes; 0 has those of `physai eval`")
     parser.add_argument("--duration-s", type=float, metavar="S", help="simulated time to stop after [s]")
@@ -70,10 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
     in_window = arguments.video is None and arguments.record is None
     from physai.sim.play import Player
 
+    if arguments.episodes is None and arguments.duration_s is None and not in_window:
+        arguments.episodes = 1
     player = Player(
         cast.policy,
         cast.task,
-        episodes=arguments.episodes if arguments.episodes is not None or in_window else 1,
+        episodes=arguments.episodes,
         seed=arguments.seed,
         duration_s=arguments.duration_s,
         randomise=not arguments.nominal,
@@ -203,13 +208,18 @@ def _play_into_files(player: Player, cast: _Cast, arguments: argparse.Namespace)
             takers.append(stack.enter_context(RecordingWriter(arguments.record, cast.task, origin=origin)).add)
         console = Console(stderr=True)
         bar = stack.enter_context(Progress(console=console, disable=not sys.stderr.isatty(), transient=True))
-        whole_s = arguments.duration_s or math.inf
         line = bar.add_task(f"playing {cast.task.name}", total=1.0)
         for moment in player:
             for take in takers:
                 take(moment)
-            episodes = (moment.episode + moment.time_s / cast.task.episode_length_s) / (arguments.episodes or 1)
-            bar.update(line, completed=max(episodes, (moment.start_s + moment.time_s) / whole_s))
+            bar.update(line, completed=_share(moment, cast.task, arguments))
+
+
+def _share(moment: Moment, task: Task, arguments: argparse.Namespace) -> float:
+    """How much of what was asked for has been played, 0 to 1."""
+    episodes = moment.episode + moment.time_s / task.episode_length_s
+    seconds = moment.start_s + moment.time_s
+    return max(episodes / (arguments.episodes or math.inf), seconds / (arguments.duration_s or math.inf))
 
 
 def _origin(cast: _Cast, arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,0 +1,201 @@
+"""Benchmarks: the shape of what they report, and that a workload gone wrong never becomes a number."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.sdk.errors import PhysaiError, UnknownNameError
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import RewardTerm, Task, WorldView
+from physai.train.bench import cli, engine, learners, memory, process, realaigym, solve
+from physai.train.bench import train as training
+from physai.train.bench.registry import BENCHMARKS, run_benchmark
+from physai.train.bench.report import Options, Result, WorkloadError, alternate, as_text, document, ratios
+from physai.train.cli.bench import command as verb
+from physai.train.config import TrainConfig
+
+TINY = engine.Size(worlds=4, steps=2, rounds=3)
+
+
+def say(text: str) -> None:
+    """Nobody listens."""
+
+
+@pytest.fixture
+def cartpole() -> Task:
+    return load_task("cartpole-swingup")
+
+
+def test_the_value_is_the_median_and_the_document_is_complete() -> None:
+    result = Result(name="speed", unit="1/s", runs=(1.0, 10.0, 3.0), peer="other")
+    record = document("engine", [result])
+    assert record["bench"] == "engine"
+    assert record["results"] == [
+        {"name": "speed", "value": 3.0, "unit": "1/s", "peer": "other", "runs": [1.0, 10.0, 3.0]}
+    ]
+    assert {"cpu", "cores", "python", "versions"} <= set(record["machine"])
+    assert record["machine"]["versions"]["mujoco"] is not None
+    assert json.loads(json.dumps(record)) == record
+    assert as_text([result]).splitlines()[1].split()[:3] == ["speed", "3", "1/s"]
+
+
+def test_contenders_take_turns_in_both_directions() -> None:
+    order: list[str] = []
+
+    def turn(name: str) -> float:
+        order.append(name)
+        return float(len(order))
+
+    rates = alternate({"a": lambda: turn("a"), "b": lambda: turn("b")}, 3)
+    assert "".join(order) == "abbaab"
+    assert rates == {"a": (1.0, 4.0, 5.0), "b": (2.0, 3.0, 6.0)}
+    assert ratios(rates["a"], rates["b"]) == pytest.approx((0.5, 4 / 3, 5 / 6))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="engine"):
+        run_benchmark("engin", Options(), say)
+    with pytest.raises(PhysaiError, match="it has cartpole-swingup"):
+        run_benchmark("engine", Options(tasks=("go2-velocity",)), say)
+
+
+@pytest.mark.parametrize(("name", "repeat"), [("cartpole-swingup", 1), ("pendubot-swingup", 5), ("ur10e-reach", 1)])
+def test_engine_compares_equal_amounts_of_physics(name: str, repeat: int) -> None:
+    task = load_task(name)
+    whole, physics, raw = engine.measure(task, TINY, control_repeat=repeat)
+    assert whole.name == f"env_over_raw.{task.robot.name}"
+    assert whole.runs == ratios(physics.runs, raw.runs)
+    assert len(whole.runs) == 3
+
+
+@pytest.mark.parametrize("name", ["cartpole-swingup", "ur10e-reach"])
+def test_engine_commands_stay_in_range_and_never_jump(name: str) -> None:
+    task = load_task(name)
+    term = task.contract.action.terms[0]
+    cycle = np.stack([period[term.target_name] for period in engine.random_targets(task, 8, 32)])
+    assert (cycle >= np.array(term.lower) - 1e-6).all()
+    assert (cycle <= np.array(term.upper) + 1e-6).all()
+    if term.kind.endswith("incremental"):
+        steps = np.abs(np.diff(cycle, axis=0, append=cycle[:1]))
+        assert (steps <= np.array(term.scale) * (1.0 + 1e-5)).all()
+
+
+def test_engine_sees_a_reward_that_is_not_finite(cartpole: Task) -> None:
+    def nothing(view: WorldView) -> Any:
+        return np.full(len(view.joint_pos), math.nan)
+
+    broken = replace(cartpole, rewards={"nan": RewardTerm(term=nothing, weight=1.0)})
+    with pytest.raises(WorkloadError, match="not finite"):
+        engine.measure(broken, TINY, control_repeat=1)
+
+
+def test_engine_sees_diverging_physics(cartpole: Task) -> None:
+    def infinite(draw: Any) -> tuple[Any, Any]:
+        return np.full((len(draw), 2), 1e200), np.full((len(draw), 2), 1e200)
+
+    broken = replace(cartpole, reset=infinite, training_reset=None)
+    with pytest.raises(WorkloadError, match="diverged"):
+        engine.measure(broken, TINY, control_repeat=1)
+
+
+def test_engine_sees_steps_that_were_not_taken(cartpole: Task) -> None:
+    targets = engine.random_targets(cartpole, TINY.worlds, 32)
+    for contender in (
+        engine.Whole(cartpole, TINY.worlds, 1, targets),
+        engine.Physics(cartpole, TINY, 1, targets),
+    ):
+        contender.play(2)
+        contender.check(2)
+        with pytest.raises(WorkloadError, match="2 steps were played, expected 3"):
+            contender.check(3)
+
+
+def test_training_gives_every_learner_the_same_work() -> None:
+    for library in ("stable_baselines3", "rsl_rl"):
+        pytest.importorskip(library, reason=f"{library} is not installed (extra bench)")
+    results = run_benchmark("train", Options(quick=True), say)
+    names = ["steps_per_s.physai", "steps_per_s.sb3", "steps_per_s.rsl_rl", "steps_over_sb3", "steps_over_rsl_rl"]
+    assert [result.name for result in results] == names
+    assert all(len(result.runs) == 3 and result.value > 0.0 for result in results)
+
+
+@pytest.mark.parametrize("name", ["physai", "sb3", "rsl_rl"])
+def test_a_learner_that_did_less_is_found_out(cartpole: Task, name: str) -> None:
+    if name != "physai":
+        pytest.importorskip({"sb3": "stable_baselines3"}.get(name, name), reason="not installed (extra bench)")
+    config = TrainConfig(num_envs=4, horizon=4, minibatches=1, hidden=(8,), num_threads=1)
+    learner = learners.CONTENDERS[name](cartpole, config)
+    learner.learn(2)
+    learner.check(2)
+    assert learner.success == 0.0
+    with pytest.raises(WorkloadError, match="expected"):
+        learner.check(3)
+
+
+@pytest.mark.parametrize("name", ["physai", "sb3", "rsl_rl"])
+def test_a_learner_whose_weights_are_not_finite_is_found_out(cartpole: Task, name: str) -> None:
+    if name != "physai":
+        pytest.importorskip({"sb3": "stable_baselines3"}.get(name, name), reason="not installed (extra bench)")
+    config = TrainConfig(num_envs=4, horizon=4, minibatches=1, hidden=(8,), num_threads=1)
+    learner: Any = learners.CONTENDERS[name](cartpole, config)
+    model = {
+        "physai": lambda: learner._trainer.learner.ppo.critic,
+        "sb3": lambda: learner._model.policy.value_net,
+        "rsl_rl": lambda: learner._runner.alg.critic,
+    }[name]()
+    next(iter(model.parameters())).data.fill_(math.nan)
+    with pytest.raises(WorkloadError, match="not finite"):
+        learner.check(0)
+
+
+def test_a_race_nobody_wins_is_no_number(cartpole: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(num_envs=4, horizon=4, minibatches=1, hidden=(8,), num_threads=1)
+    monkeypatch.setattr(training, "TIME_BUDGET_S", 0.2)
+    assert training.time_to_success(learners.Ours, cartpole, config) is None
+    size = training.Size(config=config, iterations=1, rounds=1, races=1)
+    with pytest.raises(WorkloadError, match="no success"):
+        training.races(cartpole, size, dict.fromkeys(learners.CONTENDERS, 1), say)
+
+
+def test_processes_report_time_memory_and_failure() -> None:
+    results = cli.run(Options(quick=True), say)
+    assert [(result.name, result.unit, len(result.runs)) for result in results] == [("help_seconds", "s", 3)]
+    finished = process.physai("--version")
+    assert finished.output.startswith("physai ")
+    assert finished.peak_bytes > 2**20
+    with pytest.raises(WorkloadError, match=r"ended with 2: .*did you mean"):
+        process.physai("trian")
+
+
+@pytest.mark.slow
+def test_memory_and_solve_run() -> None:
+    assert [r.name for r in memory.run(Options(quick=True), say)] == ["peak_rss_mb.ur10e-reach"]
+    names = [r.name for r in solve.run(Options(quick=True, tasks=("cartpole-swingup",)), say)]
+    assert names == ["seconds_to_success.cartpole-swingup", "success.cartpole-swingup"]
+
+
+@pytest.mark.slow
+def test_realaigym_runs() -> None:
+    names = [r.name for r in realaigym.run(Options(quick=True, tasks=("pendubot-swingup",)), say)]
+    assert names == ["score.pendubot", "score_over_board.pendubot"]
+
+
+def test_the_verb_lists_and_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    assert verb.run(parser.parse_args([])) == 0
+    assert all(name in capsys.readouterr().out for name in BENCHMARKS)
+    assert verb.run(parser.parse_args(["engine", "--quick", "--json", "--task", "cartpole-swingup"])) == 0
+    printed = capsys.readouterr()
+    record = json.loads(printed.out)
+    assert record["bench"] == "engine"
+    assert len(record["results"]) == 3
+    assert "cartpole-swingup" in printed.err
+    with pytest.raises(PhysaiError, match="--seeds"):
+        verb.run(parser.parse_args(["engine", "--seeds", "0"]))
