@@ -190,7 +190,8 @@ def test_the_verb_lists_and_prints_json(capsys: pytest.CaptureFixture[str]) -> N
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     assert verb.run(parser.parse_args([])) == 0
-    assert all(name in capsys.readouterr().out for name in BENCHMARKS)
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in BENCHMARKS)
     assert verb.run(parser.parse_args(["engine", "--quick", "--json", "--task", "cartpole-swingup"])) == 0
     printed = capsys.readouterr()
     record = json.loads(printed.out)

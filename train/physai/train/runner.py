@@ -11,7 +11,7 @@ import torch
 from physai.sim.evaluate import play_episodes
 from physai.sim.tasks.task import Task
 from physai.train.collector import Collector, Learner
-from physai.train.config import TrainConfig
+from physai.train.config import ConfigError, TrainConfig
 from physai.train.graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
 from physai.train.policy import GraphPolicy, seed_torch, seeded
 from physai.train.ppo import PPO, Rollout, UpdateStats
@@ -55,6 +55,20 @@ def learner_threads(config: TrainConfig) -> int:
     return max(1, processors(config) // 2) if config.overlap else processors(config)
 
 
+def check_control_repeat(task: Task, config: TrainConfig) -> None:
+    """A history would span other times on the robot than in training if actions were repeated.
+
+    Raises:
+        ConfigError: the task's observations have a history and `control_repeat` is not 1.
+    """
+    remembered = [term.name for term in task.contract.observation.terms if term.history > 1]
+    if remembered and config.control_repeat != 1:
+        raise ConfigError(
+            f"control_repeat {config.control_repeat}: the observation {remembered[0]} of {task.name} has a history, "
+            "which needs control_repeat 1"
+        )
+
+
 def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
     """An untrained policy graph for the task's contract."""
     probe = PolicyGraph(task.contract, torch.nn.Identity())
@@ -72,6 +86,7 @@ class Trainer:
     def __init__(self, task: Task, config: TrainConfig) -> None:
         """Builds worlds, graph and learner from the configuration's seed."""
         self.task, self.config = task, config
+        check_control_repeat(task, config)
         seed_torch(config.seed)
         self.generator = seeded(config.seed + 1)
         graph = build_graph(task, config)

@@ -1,0 +1,15 @@
+# Trains and simulates on a CPU. Build from the repository's root:
+#   docker build -f docker/train.Dockerfile -t physai-train .
+#   docker run --rm -v "$PWD/runs:/runs" physai-train train ur10e-reach --out /runs/reach
+FROM python:3.12-slim
+
+# OpenGL off the screen, for pictures and films.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libegl1 libgl1-mesa-dri \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /physai
+COPY . .
+RUN pip install --no-cache-dir -c constraints.txt '.[train]'
+
+ENTRYPOINT ["physai"]
