@@ -42,7 +42,7 @@ class Constant:
 
 
 def acceleration(pos: Vector, vel: Vector, effort: Vector) -> Vector:
-    """M(q) q'' + C(q, q') q' + G(q) = τ of two links; Spong, Hutchinson, Vidyasagar, Robot Modeling and Control, 7.3."""
+    """M(q) q'' + C(q, q') q' + G(q) = τ of two links (Spong, Hutchinson, Vidyasagar: Robot Modeling and Control)."""
     coupling = M2 * L1 * R2
     m12 = I2 + M2 * R2**2 + coupling * math.cos(pos[1])
     m22 = I2 + M2 * R2**2
@@ -51,7 +51,7 @@ def acceleration(pos: Vector, vel: Vector, effort: Vector) -> Vector:
     coriolis = np.array([-bend * (2.0 * vel[0] * vel[1] + vel[1] ** 2), bend * vel[0] ** 2])
     tip = M2 * R2 * math.sin(pos[0] + pos[1])
     weight = GRAVITY * np.array([(M1 * R1 + M2 * L1) * math.sin(pos[0]) + tip, tip])
-    return np.linalg.solve(np.array([[m11, m12], [m12, m22]]), effort - coriolis - weight)
+    return np.linalg.solve(np.array([[m11, m12], [m12, m22]]), effort - coriolis - weight).astype(np.float64)
 
 
 def runge_kutta_4(pos: Vector, vel: Vector, effort: Vector, dt: float) -> tuple[Vector, Vector]:

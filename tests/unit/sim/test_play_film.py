@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from physai.sdk.contract import CommandField, CommandSpec
 from physai.sdk.errors import DeviceError
 from physai.sim.agents import Agent
-from physai.sim.film import Film, framing, pose_between
+from physai.sim.film import Film, framing, pose_between, shrunk
 from physai.sim.markers import (
     CommandMarkers,
     Stroke,
@@ -197,6 +197,35 @@ def test_between_two_moments_lie_poses_between_theirs() -> None:
     np.testing.assert_allclose(pose[:3], [start[0] + 0.1, *start[1:3]])
     np.testing.assert_allclose(pose[3:7], [math.cos(math.pi / 16), 0.0, 0.0, math.sin(math.pi / 16)], atol=1e-9)
     np.testing.assert_allclose(pose[7:], start[7:] + 0.25)
+
+
+def test_shrinking_takes_the_mean() -> None:
+    """Blocks of 2 x 2 pixels, black and white in equal parts on the left, white on the right."""
+    image = np.full((32, 64, 3), 255, np.uint8)
+    image[::2, :32] = 0
+    small = shrunk(image, 32, 16)
+    assert small.shape == (16, 32, 3)
+    np.testing.assert_allclose(small[:, 2:14], 127.5, atol=4)
+    np.testing.assert_allclose(small[:, 18:], 255, atol=4)
+
+
+@needs_opengl
+def test_a_robot_that_stands_still_is_drawn_once_and_a_new_target_again(tmp_path: Path) -> None:
+    task = replace(load_task("ur10e-reach"), command_interval_s=0.32)
+    player = Player(Agent(task.contract, "zero"), task, duration_s=0.6, randomise=False)
+    drawn: list[Any] = []
+    with Film(tmp_path / "a.mp4", task, width=64, height=48) as camera:
+        for moment in player:
+            camera.add(moment)
+            drawn.append(camera.image)
+    assert len({id(image) for image in drawn}) == 2
+    assert (drawn[0] != drawn[-1]).any()
+
+
+@pytest.mark.parametrize("size", [(0, 48), (64, 4097)])
+def test_film_sizes_are_bounded(tmp_path: Path, size: tuple[int, int]) -> None:
+    with pytest.raises(DeviceError, match=f"{size[0]}x{size[1]} pixels: each side must lie in 1..4096"):
+        Film(tmp_path / "a.mp4", load_task("cartpole-swingup"), width=size[0], height=size[1])
 
 
 @pytest.mark.parametrize("fps", [0.0, 0.5, 121.0, float("nan")])

@@ -16,7 +16,7 @@ from physai.sim.environment import Environment
 from physai.sim.randomisation import ParameterDraws
 from physai.sim.randomness import Stream, episode_seeds, uniform
 from physai.sim.tasks.registry import load_task, task_names
-from physai.sim.tasks.task import Randomise, Task
+from physai.sim.tasks.task import Push, Randomise, Task
 
 TaskMaker = Callable[..., Task]
 HEAVY_KG = 4.0
@@ -229,3 +229,24 @@ def test_a_moved_centre_of_mass_tilts_a_standing_robot() -> None:
         pitches.append(float(2.0 * (w * y - x * z)))
     # A nose-heavy robot pitches down, which is positive about y.
     assert pitches[1] > pitches[0] + 0.01
+
+
+def test_pushes_come_when_due_and_as_drawn(slider_task: TaskMaker) -> None:
+    task = slider_task(push=Push(interval_s=0.12, velocity=(1.0, 0.5)), episode_length_s=0.4)
+    env = Environment(task, 3, num_threads=1)
+    env.reset()
+    before = env.view.qvel.copy()
+    for step in range(1, 10):
+        push(env, 0.0, 0.0)
+        change = env.view.qvel - before
+        before = env.view.qvel.copy()
+        if step % 3:
+            assert (change == 0.0).all()
+        else:
+            draw = 2.0 * uniform(env.episode_seeds, Stream.PUSH, 2, steps=step) - 1.0
+            assert change == pytest.approx(draw * np.array([1.0, 0.5]))
+
+
+def test_a_push_must_fit_the_model(slider_task: TaskMaker) -> None:
+    with pytest.raises(TaskError, match=r"push.velocity has 1 values, the model 2 velocities"):
+        Environment(slider_task(push=Push(interval_s=1.0, velocity=(1.0,))), 1, num_threads=1)

@@ -48,6 +48,14 @@ def actions_of(worlds: TaskWorlds, steps: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(7).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
+def last_step(env: Any, actions: Any) -> Any:
+    """What the last of several steps returns."""
+    answer: Any = None
+    for action in actions:
+        answer = env.step(action)
+    return answer
+
+
 @pytest.mark.parametrize("name", ["pendubot-swingup", "ur10e-reach"])
 def test_a_foreign_learner_sees_what_ours_sees(name: str) -> None:
     """Our own collector and the adapter, same seed and actions: equal observations, rewards and ends, bit for bit."""
@@ -189,9 +197,8 @@ class TestGymnasium:
         env, endless = TaskEnv(short, training=False), TaskEnv(replace(short, episode_length_s=9.0), training=False)
         env.reset(seed=4)
         endless.reset(seed=4)
-        for _ in range(5):
-            seen = env.step(np.array([0.5], np.float32))
-            reference = endless.step(np.array([0.5], np.float32))
+        pushes = [np.array([0.5], np.float32)] * 5
+        seen, reference = last_step(env, pushes), last_step(endless, pushes)
         np.testing.assert_array_equal(seen[0], reference[0])
         assert seen[2:4] == (False, True)
         assert seen[4]["is_success"] is False
@@ -201,20 +208,21 @@ class TestGymnasium:
 
         from physai.train.adapters.gymnasium import TaskVectorEnv
 
-        plain = TaskVectorEnv(short, WORLDS, training=False)
-        env = RecordEpisodeStatistics(plain)
-        observation, _ = env.reset(seed=1)
+        plain: Any = TaskVectorEnv(short, WORLDS, training=False)
+        twin = TaskVectorEnv(short, WORLDS, training=False)
+        env: Any = RecordEpisodeStatistics(plain)
+        observation = env.reset(seed=1)[0]
         assert plain.observation_space.contains(observation)
-        total = np.zeros(WORLDS)
-        for action in actions_of(plain.worlds, 5):
-            observation, reward, terminated, truncated, infos = env.step(action)
-            assert plain.observation_space.contains(observation)
-            total += reward
+        actions = actions_of(plain.worlds, 5)
+        observation, _, terminated, truncated, infos = last_step(env, actions)
+        assert plain.observation_space.contains(observation)
+        twin.reset(seed=1)
+        total = sum(twin.step(action)[1] for action in actions)
         assert truncated.all()
         assert not terminated.any()
         assert infos["_final_obs"].all()
         assert infos["_final_info"].all()
-        final = np.stack(list(infos["final_obs"]))
+        final: Any = np.stack(list(infos["final_obs"]))
         assert final.shape == observation.shape
         assert not np.array_equal(final, observation)
         assert infos["final_info"]["critic"].shape == (WORLDS, short.critic_size)
@@ -246,14 +254,14 @@ class TestStableBaselines:
 
         from physai.train.adapters.sb3 import TaskVecEnv
 
-        env = VecCheckNan(TaskVecEnv(short, WORLDS, training=False), raise_exception=True)
-        endless = TaskVecEnv(replace(short, episode_length_s=9.0), WORLDS, training=False)
+        env: Any = VecCheckNan(TaskVecEnv(short, WORLDS, training=False), raise_exception=True)
+        endless: Any = TaskVecEnv(replace(short, episode_length_s=9.0), WORLDS, training=False)
         env.seed(1)
         endless.seed(1)
         np.testing.assert_array_equal(env.reset(), endless.reset())
-        for action in actions_of(endless.worlds, 5):
-            _, _, done, infos = env.step(action)
-            reference = endless.step(action)[0]
+        actions = actions_of(endless.worlds, 5)
+        _, _, done, infos = last_step(env, actions)
+        reference = last_step(endless, actions)[0]
         assert done.all()
         for world, info in enumerate(infos):
             assert info["TimeLimit.truncated"] is True
@@ -332,8 +340,7 @@ class TestRslRl:
         assert env.max_episode_length == 5
         assert env.get_observations()["policy"].shape == (WORLDS, 5)
         assert env.get_observations()["critic"].shape == (WORLDS, short.critic_size)
-        for _ in range(5):
-            _, reward, done, extras = env.step(torch.zeros(WORLDS, 1))
+        _, reward, done, extras = last_step(env, [torch.zeros(WORLDS, 1)] * 5)
         assert reward.shape == (WORLDS,)
         assert done.tolist() == [1] * WORLDS
         assert extras["time_outs"].tolist() == [True] * WORLDS
@@ -345,8 +352,8 @@ class TestRslRl:
         env = TaskVecEnv(short, WORLDS, training=False)
         env.episode_length_buf = torch.tensor([4, 0, 4, 0])
         done = env.step(torch.zeros(WORLDS, 1))[2]
-        assert done.tolist() == [1, 0, 1, 0]
-        assert env.episode_length_buf.tolist() == [0, 1, 0, 1]
+        assert torch.equal(done, torch.tensor([1, 0, 1, 0]))
+        assert torch.equal(env.episode_length_buf, torch.tensor([0, 1, 0, 1]))
 
     def test_the_graph_answers_as_its_actor_and_exports(self, cartpole: Task, tmp_path: Path) -> None:
         """Training in inference mode must leave worlds that can be stepped outside of it, too."""

@@ -93,6 +93,7 @@ def test_engine_sees_a_reward_that_is_not_finite(cartpole: Task) -> None:
         engine.measure(broken, TINY, control_repeat=1)
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_engine_sees_diverging_physics(cartpole: Task) -> None:
     def infinite(draw: Any) -> tuple[Any, Any]:
         return np.full((len(draw), 2), 1e200), np.full((len(draw), 2), 1e200)

@@ -22,7 +22,7 @@ from physai.sdk.canonical import canonical_json
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import require_same
 from physai.sdk.contract_io import CONTRACT_FILE, load_contract, parse_contract, save_contract
-from physai.sdk.errors import CheckpointError
+from physai.sdk.errors import CheckpointError, TaskError
 from physai.sdk.files import write_atomic
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
@@ -34,6 +34,9 @@ CHECKPOINT_FILE = "checkpoint.pt"
 CONFIG_FILE = "config.json"
 FORMAT_VERSION = 1
 MAX_CHECKPOINT_BYTES = 4 << 30
+
+_MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
+"""What torch and the worlds raise for state of another shape or kind than theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +65,23 @@ class LoadedRun:
 
 
 def save_config(folder: Path, source: TaskSource, config: TrainConfig, contract: PolicyContract) -> None:
-    """Writes what the run was told: resolved configuration, versions, commit and contract."""
+    """Writes what the run was told: resolved configuration, versions, commit and contract.
+
+    Raises:
+        CheckpointError: the folder cannot be made or written.
+    """
     document = {
         "format_version": FORMAT_VERSION,
         "source": dataclasses.asdict(source),
         "config": dataclasses.asdict(config),
         "provenance": provenance(config),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
-    save_contract(contract, folder / CONTRACT_FILE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
+        save_contract(contract, folder / CONTRACT_FILE)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
 def load_config(folder: Path) -> tuple[TaskSource, TrainConfig, dict[str, str]]:
@@ -165,6 +175,8 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: damaged: {error}") from error
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
+    if not isinstance(state.get("contract"), str):
+        raise CheckpointError(f"{path}: damaged: it holds no contract")
     return state
 
 
@@ -184,9 +196,9 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
         if state["pending"] is not None:
             trainer.pending = trainer.new_rollout()
             trainer.pending.load_state_dict(state["pending"])
-    except (KeyError, RuntimeError, ValueError) as error:
+        trainer.iteration, trainer.seconds = int(state["iteration"]), float(state["seconds"])
+    except _MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
-    trainer.iteration, trainer.seconds = state["iteration"], state["seconds"]
 
 
 def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
@@ -195,7 +207,7 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
     learner.ppo.load_state_dict(state["ppo"])
     learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
     learner.ppo.optimizer.load_state_dict(state["optimizer"])
-    learner.ppo.set_learning_rate(state["learning_rate"])
+    learner.ppo.set_learning_rate(float(state["learning_rate"]))
     trainer.generator.set_state(state["generator"])
     learner.graph.normaliser.refresh()
     learner.critic_normaliser.refresh()
@@ -216,11 +228,12 @@ def load_run(folder: Path) -> LoadedRun:
     graph = build_graph(task, config)
     try:
         graph.load_state_dict(state["graph"])
-    except RuntimeError as error:
+        iteration = int(state["iteration"])
+    except _MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
     graph.normaliser.refresh()
     origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
-    made_by = {**made_by, **origin, "iteration": str(state["iteration"]), "run": folder.resolve().name}
+    made_by = {**made_by, **origin, "iteration": str(iteration), "run": folder.resolve().name}
     return LoadedRun(folder=folder, task=task, config=config, graph=graph, provenance=made_by)
 
 

@@ -39,12 +39,8 @@ PRESETS: dict[str, TrainConfig] = {
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
 PRESETS["pendubot-swingup:realaigym-v2"] = replace(
     PRESETS["pendubot-swingup"],
-    discount_s=2.5,
-    initial_std=0.3,
-    entropy_weight=0.002,
-    max_learning_rate=3e-3,
-    curriculum_start=150,
-    curriculum_end=450,
+    curriculum_start=300,
+    curriculum_end=800,
     iterations=1500,
     stop_at_success=None,
 )

@@ -2,12 +2,14 @@
 
 import csv
 import dataclasses
+import io
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self, cast
 
 from physai.sdk.errors import MissingExtraError
+from physai.sdk.files import write_atomic
 from physai.train.config import TrainConfig
 from physai.train.runner import IterationStats
 
@@ -41,26 +43,31 @@ class Sink(Protocol):
 
 
 class CsvSink:
-    """`progress.csv`: one line per iteration, appended across resumes; columns are fixed by the first line."""
+    """`progress.csv`: one line per iteration, appended across resumes; a number first seen later adds a column."""
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
         """Opens the file; lines after iteration `resumed_at` (lost to an interruption) are dropped."""
         self._path = folder / CSV_FILE
-        self._columns: list[str] = []
         kept = _rows_until(self._path, resumed_at)
-        self._file: IO[str] = self._path.open("w", newline="", buffering=1)
-        if kept:
-            self._columns = list(kept[0])
-            self._writer = csv.DictWriter(self._file, self._columns, extrasaction="ignore", restval="")
-            self._writer.writeheader()
-            self._writer.writerows(kept)
+        self._start(list(kept[0]) if kept else [], kept)
+
+    def _start(self, columns: list[str], rows: list[dict[str, str]]) -> None:
+        """Replaces the file by one of these columns and rows, whole at any instant, and goes on at its end."""
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, columns, restval="")
+        if columns:
+            writer.writeheader()
+        writer.writerows(rows)
+        write_atomic(self._path, text.getvalue().encode())
+        self._columns = columns
+        self._file: IO[str] = self._path.open("a", newline="", buffering=1)
+        self._writer = csv.DictWriter(self._file, columns, restval="")
 
     def write(self, stats: IterationStats) -> None:
         flat = flat_stats(stats)
-        if not self._columns:
-            self._columns = list(flat)
-            self._writer = csv.DictWriter(self._file, self._columns, extrasaction="ignore", restval="")
-            self._writer.writeheader()
+        if new := [name for name in flat if name not in self._columns]:
+            self._file.close()
+            self._start(self._columns + new, _rows_until(self._path, stats.iteration))
         self._writer.writerow({name: f"{value:.7g}" for name, value in flat.items()})
 
     def close(self) -> None:

@@ -114,7 +114,9 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainCo
     if arguments.task and arguments.task != source.task:
         # The contract check that follows prints what differs between the two tasks.
         source = TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset)
-    fixed = [n for n in ("num_envs", "seed") if getattr(arguments, n) is not None] + arguments.options
+    kept = ("num_envs", "seed", "out") if arguments.task else ("num_envs", "seed", "out", "robot", "preset")
+    fixed = [f"--{n.replace('_', '-')}" for n in kept if getattr(arguments, n) is not None]
+    fixed += [f"--set {option}" for option in arguments.options]
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
     if arguments.iterations is not None:

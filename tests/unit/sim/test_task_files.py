@@ -1,0 +1,107 @@
+"""Finding tasks: by name, or in a user's file; what is wrong in the file is told with its line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from physai.sdk.errors import TaskError, UnknownNameError
+from physai.sim.environment import Environment
+from physai.sim.robots import load_robot
+from physai.sim.tasks.registry import load_task
+
+GOOD = """
+from dataclasses import replace
+from physai.sim.tasks.cartpole import cartpole_swingup
+
+def make_task(preset: str = "long", robot=None):
+    task = replace(cartpole_swingup(), summary=f"mine, {preset}", episode_length_s=20.0 if preset == "long" else 5.0)
+    return task if robot is None else replace(task, robot=robot)
+"""
+
+TaskFile = Callable[[str], str]
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> TaskFile:
+    def write(text: str) -> str:
+        path = tmp_path / "mine.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_a_task_comes_from_a_file(task_file: TaskFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = task_file(GOOD)
+    task = load_task(path)
+    assert task.summary == "mine, long"
+    assert task.episode_length_s == 20.0
+    assert load_task(path, preset="short").episode_length_s == 5.0
+    monkeypatch.chdir(tmp_path)
+    assert load_task("mine.py").summary == "mine, long"
+    env = Environment(task, 2, num_threads=1)
+    env.reset()
+    assert np.isfinite(env.step({"joint_effort_target": np.ones((2, 1), np.float32)}).reward).all()
+
+
+def test_a_task_may_take_another_robot(task_file: TaskFile) -> None:
+    path = task_file(GOOD)
+    assert load_task(path, robot="ur10e").robot.name == "ur10e"
+    file = str(load_robot("cartpole").path)
+    assert load_task(path, robot=file).robot.spec == load_robot("cartpole").spec
+    reach = load_task("ur10e-reach", robot=str(load_robot("ur10e").path))
+    assert reach.contract.fingerprint == load_task("ur10e-reach").contract.fingerprint
+    with pytest.raises(UnknownNameError, match="did you mean ur10e"):
+        load_task(path, robot="ur10")
+    with pytest.raises(TaskError, match="task cartpole-swingup has no robots to choose from; leave --robot go2 out"):
+        load_task("cartpole-swingup", robot="go2")
+    with pytest.raises(TaskError, match="task go2-velocity has no presets to choose from; leave --preset fast out"):
+        load_task("go2-velocity", preset="fast")
+    with pytest.raises(UnknownNameError, match="realaigym-v2"):
+        load_task("pendubot-swingup", preset="realaigym")
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "syntax": ("x = 1\ny = = 2\n", r"mine\.py, line 2: SyntaxError"),
+    "import": ("\n\nimport physai.sim.nothing\n", r"mine\.py, line 3: ModuleNotFoundError"),
+    "top": ("x = 1\n\ny = 1 / 0\n", r"mine\.py, line 3: ZeroDivisionError: division by zero"),
+    "inside": (
+        "def helper():\n    return missing\n\ndef make_task():\n    return helper()\n",
+        r"mine\.py, line 2: NameError: name 'missing'",
+    ),
+    "below": (
+        "import json\n\ndef make_task():\n    x = 1\n    return json.loads('{')\n",
+        r"mine\.py, line 5: JSONDecodeError",
+    ),
+    "contract": (
+        "from physai.sdk.contract import ActionTerm\n\ndef make_task():\n    return ActionTerm(kind='joint_pos',"
+        " joints=('a',), scale=(1.0,), offset=(0.0,), lower=(2.0,), upper=(1.0,))\n",
+        r"mine\.py, line 4: action joint a: lower 2.0 is not below upper 1.0",
+    ),
+    "nothing": ("x = 1\n", r"mine\.py defines no function make_task\(\)"),
+    "no function": ("make_task = 3\n", r"mine\.py defines no function make_task\(\)"),
+    "no task": ("def make_task():\n    return 3\n", r"make_task\(\) returned int, expected a physai Task"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_a_bad_task_file_is_refused_with_its_line(task_file: TaskFile, text: str, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(task_file(text))
+
+
+def test_physais_own_errors_in_a_task_file_speak_for_themselves(task_file: TaskFile) -> None:
+    text = "from physai.sim.robots import load_robot\n\ndef make_task():\n    return load_robot('go3')\n"
+    with pytest.raises(UnknownNameError, match="no robot named 'go3'; did you mean go2"):
+        load_task(task_file(text))
+
+
+def test_unknown_tasks_are_answered_with_close_names(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="no task named 'cartpole-swngup'; did you mean cartpole-swingup"):
+        load_task("cartpole-swngup")
+    with pytest.raises(UnknownNameError, match="did you mean go2-velocity"):
+        load_task("go2-velocty")
+    with pytest.raises(TaskError, match="does not exist"):
+        load_task(str(tmp_path / "none.py"))
