@@ -78,6 +78,17 @@ def test_a_broken_world_ends_alone(slider_task: TaskMaker, cause: str) -> None:
     assert sound.broken_episodes == []
 
 
+def test_a_command_is_refused_before_it_arrives(slider_task: TaskMaker) -> None:
+    task = slider_task(action_delay=Delay(lower_s=0.06, upper_s=0.06))
+    env = Environment(task, 2, num_threads=1, control_repeat=2)
+    env.reset()
+    good, bad = np.zeros((2, 2), np.float32), np.array([[0.0, 0.0], [math.nan, 0.0]], np.float32)
+    now = env.step({"joint_effort_target": bad}, {"joint_effort_target": good})
+    assert now.terminated.tolist() == [False, True]
+    assert is_finite(now)
+    assert len(env.broken_episodes) == 1
+
+
 def test_a_broken_world_does_not_colour_the_means(slider_task: TaskMaker) -> None:
     env = Environment(slider_task(), 4, randomise=False, num_threads=1)
     env.reset()
@@ -100,7 +111,9 @@ def test_a_broken_step_is_dumped_and_played_again(name: str, training: bool, tmp
     seed, speed = int(env.episode_seeds[2]), env.view.qvel[2].copy()
     action = random_action(task, 3, 6)
     action[task.contract.action.terms[0].target_name][2, 0] = math.nan
-    assert env.step(action).terminated[2]
+    now = env.step(action)
+    assert now.terminated[2]
+    assert is_finite(now)
     (episode,) = env.broken_episodes
     assert episode.episode_seed == seed
     assert episode.file is not None

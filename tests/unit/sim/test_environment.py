@@ -1,7 +1,7 @@
 """The environment: episode boundaries by hand, and the laws of seeds, snapshots, worlds and threads."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -137,14 +137,15 @@ def test_rewards_are_rates_times_the_step(slider_task: TaskMaker) -> None:
 
 
 def test_the_previous_command_of_a_new_episode_is_rest(slider_task: TaskMaker) -> None:
-    env = Environment(slider_task(episode_length_s=0.08), 1, num_threads=1)
+    env = Environment(slider_task(episode_length_s=0.12), 1, num_threads=1)
     env.reset()
     push(env, 3.0)
     push(env, 4.0)
+    assert (env.view.target[0, 0], env.view.previous_target[0, 0]) == (4.0, 3.0)
+    push(env, 5.0)
     assert env.view.target.tolist() == env.view.previous_target.tolist() == [[0.0, 0.0]]
     push(env, 7.0)
-    assert env.view.target[0, 0] == 7.0
-    assert env.view.previous_target[0, 0] == 0.0
+    assert (env.view.target[0, 0], env.view.previous_target[0, 0]) == (7.0, 0.0)
     assert env.view.episode_time.tolist() == pytest.approx([0.04])
 
 
@@ -162,14 +163,15 @@ def test_success_asks_for_an_unbroken_hold(slider_task: TaskMaker) -> None:
         now = push(env)
     assert now.judged.all()
     assert now.succeeded.tolist() == [True, False, True, False, False]
-    # The count starts again with the episode.
-    env.view.qpos[:, 0] = 3.0
-    for _ in range(2):
-        now = push(env)
-    for _ in range(4):
-        env.view.qpos[:, 0] = 0.0
-        now = push(env)
-    assert not now.succeeded.any()
+
+
+@pytest.mark.parametrize("commanded", [True, False])
+def test_a_hold_does_not_reach_over_a_new_episode(slider_task: TaskMaker, commanded: bool) -> None:
+    success = Success(condition=lambda view: view.joint_pos[:, 0] > -9.0, hold_s=0.16, text="4 steps")
+    task = slider_task(success=success, episode_length_s=0.12)
+    env = Environment(task if commanded else replace(task, command=None), 1, num_threads=1)
+    env.reset()
+    assert [bool(push(env).succeeded[0]) for _ in range(12)] == [False] * 12
 
 
 def test_commands_change_when_their_time_is_over(slider_task: TaskMaker) -> None:

@@ -116,7 +116,7 @@ def _loop(
             success = trainer.evaluate(CONFIRM_EPISODES)["success"]
             trainer.seconds += time.perf_counter() - start
             confirmed_s = trainer.seconds
-            if success >= (config.stop_at_success or 1.0):
+            if config.stop_at_success is not None and success >= config.stop_at_success:
                 reason = f"{success:.1%} success without exploration"
                 break
         if time.monotonic() - saved_s >= config.checkpoint_every_s:
