@@ -220,7 +220,9 @@ class Environment:
         if judged.any() or done.any():
             self._draw_commands(judged & ~done)
             self._reset_worlds(done, None)
-            critic = self._critic()
+            changed = judged | done
+            critic = final_critic.copy()
+            critic[changed] = self.task.critic(view.rows(changed)).astype(np.float32)
         result = self._result(critic, final_critic, reward, terminated, truncated, judged, succeeded)
         result.metrics, result.reward_terms = metrics, reward_terms
         result.final_sensors, result.final_commands = finals

@@ -79,7 +79,7 @@ def test_a_broken_world_ends_alone(slider_task: TaskMaker, cause: str) -> None:
 
 
 def test_a_command_is_refused_before_it_arrives(slider_task: TaskMaker) -> None:
-    task = slider_task(action_delay=Delay(lower_s=0.06, upper_s=0.06))
+    task = slider_task(action_delay=Delay(lower_s=0.08, upper_s=0.08))
     env = Environment(task, 2, num_threads=1, control_repeat=2)
     env.reset()
     good, bad = np.zeros((2, 2), np.float32), np.array([[0.0, 0.0], [math.nan, 0.0]], np.float32)

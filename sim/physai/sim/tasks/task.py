@@ -4,7 +4,7 @@ Functions of a task get a `WorldView` (live state of all worlds, SI units) and r
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy.typing as npt
@@ -45,6 +45,14 @@ class WorldView:
     """Derived MuJoCo fields the task asked for, such as `site_xpos`, shape (num_worlds, …)."""
     shared: dict[str, Array] = field(default_factory=dict[str, Array])
     """What several terms need of one state, kept by the term that computed it first; emptied when the state changes."""
+
+    def rows(self, worlds: Array) -> "WorldView":
+        """A copy of the masked worlds only, bool, shape (num_worlds,)."""
+        names = ("joint_pos", "joint_vel", "target", "previous_target", "episode_time", "qpos", "qvel")
+        arrays: dict[str, Array] = {name: getattr(self, name)[worlds] for name in names}
+        commands = {name: value[worlds] for name, value in self.commands.items()}
+        derived = {name: value[worlds] for name, value in self.derived.items()}
+        return replace(self, **arrays, commands=commands, derived=derived, shared={})
 
 
 Term = Callable[[WorldView], Array]
