@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -12,11 +13,9 @@ from physai.sim.engines.protocol import Array, Engine
 from physai.sim.randomness import Seeds, Stream, uniform
 from physai.sim.tasks.task import Randomise, Task
 
-_BODY_FIELDS = ("body_mass", "body_inertia", "body_pos", "body_quat", "body_ipos", "body_iquat")
-NEEDS_CONSTANTS = frozenset(
-    (*_BODY_FIELDS, "jnt_pos", "jnt_axis", "dof_armature", "qpos0", "actuator_gear", "tendon_armature")
-)
-"""Fields after whose change MuJoCo's derived constants (inverse weights) must be computed again."""
+_INPUTS = "_setconst_inputs"
+NEEDS_CONSTANTS: frozenset[str] = frozenset(getattr(mujoco.MjModel, _INPUTS))
+"""Fields after whose change MuJoCo's derived constants must be computed again: MuJoCo's own list (`Batch.expand`)."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +86,7 @@ def _require_general_bodies(rule: Randomise, model: Any, task: Task) -> None:
         if model.body_simple[body]:
             raise TaskError(
                 f"task {task.name}: the centre of mass of body {model.body(body).name!r} lies in its joints' origin, "
-                f"and MuJoCo would ignore part of a change to {rule.field}; give it an <inertial> off the origin "
-                "(1e-4 m will do), or randomise other bodies"
+                f'which MuJoCo takes for granted; to randomise {rule.field}, write <body simple="false"> in the model'
             )
 
 

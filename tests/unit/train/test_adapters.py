@@ -16,7 +16,7 @@ from physai.sim.environment import Environment
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Task
 from physai.train.adapters.core import ActionError, TaskWorlds, graph_from_network
-from physai.train.config import TrainConfig
+from physai.train.config import ConfigError, TrainConfig
 from physai.train.graph import PolicyGraph
 from physai.train.policy import GraphPolicy
 from physai.train.runner import Trainer
@@ -148,6 +148,15 @@ def test_bad_actions_are_refused(cartpole: Task) -> None:
         worlds.step(np.zeros(2))
     with pytest.raises(ActionError, match="world 1"):
         worlds.step(np.array([[0.0], [math.nan]]))
+
+
+def test_repeated_actions_and_histories_do_not_mix(cartpole: Task) -> None:
+    terms = [term.model_copy(update={"history": 2}) for term in cartpole.contract.observation.terms]
+    observation = cartpole.contract.observation.model_copy(update={"terms": tuple(terms)})
+    remembering = replace(cartpole, contract=cartpole.contract.model_copy(update={"observation": observation}))
+    assert TaskWorlds(remembering, 2).observations == 10
+    with pytest.raises(ConfigError, match="needs control_repeat 1"):
+        TaskWorlds(remembering, 2, control_repeat=2)
 
 
 def test_a_network_that_does_not_fit_is_refused(cartpole: Task) -> None:

@@ -33,7 +33,15 @@ PRESETS: dict[str, TrainConfig] = {
         num_envs=1024, horizon=24, epochs=4, minibatches=4, discount_s=2.5, stop_at_success=0.97
     ),
     "go2-velocity": TrainConfig(
-        num_envs=1024, horizon=24, epochs=5, minibatches=4, hidden=(128, 128), discount_s=2.0, iterations=1500
+        num_envs=1024,
+        horizon=24,
+        epochs=4,
+        minibatches=3,
+        hidden=(128, 128),
+        discount_s=2.0,
+        initial_std=0.5,
+        entropy_weight=0.002,
+        iterations=1500,
     ),
 }
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]

@@ -8,7 +8,7 @@ from types import ModuleType
 import array_api_compat.numpy
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
+from mujoco.batch import MODEL_FIELDS, Batch
 
 from physai.sdk.errors import ModelError
 from physai.sim.engines.protocol import Array, Snapshot, Stage, put
@@ -16,16 +16,6 @@ from physai.sim.engines.protocol import Array, Snapshot, Stage, put
 _PARAMETER_PREFIX = "parameter."
 
 _FULL = [int(mujoco.mjtWarning.mjWARN_CONTACTFULL), int(mujoco.mjtWarning.mjWARN_CNSTRFULL)]
-
-_SAME_FRAME = {
-    "body_ipos": "body_sameframe",
-    "body_iquat": "body_sameframe",
-    "geom_pos": "geom_sameframe",
-    "geom_quat": "geom_sameframe",
-    "site_pos": "site_sameframe",
-    "site_quat": "site_sameframe",
-}
-"""Where the compiler found two frames equal, MuJoCo never looks at these fields again, whatever is written to them."""
 
 
 class MujocoEngine:
@@ -58,7 +48,7 @@ class MujocoEngine:
         """
         if num_worlds < 1:
             raise ModelError(f"an engine needs at least one world, got {num_worlds}")
-        self.model = _prepared(model, parameters)
+        self.model = _prepared(model)
         threads = num_threads or len(os.sched_getaffinity(0))
         self._batch = Batch(self.model, num_worlds, min(threads, num_worlds))
         self.num_worlds = num_worlds
@@ -130,7 +120,8 @@ class MujocoEngine:
 
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
         arrays = {"state": self._batch.state.copy()}
-        for name in self._stored_parameters() if parameters else ():
+        # All fields that differ, since mj_setConst derives more of them from those asked for than one would list.
+        for name in sorted(MODEL_FIELDS) if parameters else ():
             values = self._batch.expanded(name)
             if values is not None:
                 arrays[_PARAMETER_PREFIX + name] = values.copy()
@@ -147,19 +138,11 @@ class MujocoEngine:
         put(self._batch.state, snapshot, "state")
         self._batch.warning[...] = 0
 
-    def _stored_parameters(self) -> tuple[str, ...]:
-        """Fields that differ per world: those asked for and those mj_setConst derives from them."""
-        derived = ("dof_invweight0", "body_invweight0", "body_subtreemass", "actuator_acc0", "dof_M0")
-        return (*self._parameters, *(d for d in derived if d not in self._parameters))
 
-
-def _prepared(model: mujoco.MjModel, parameters: Sequence[str]) -> mujoco.MjModel:
-    """A copy of the model in which a diverging world stays as it is and every parameter counts."""
+def _prepared(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy of the model in which a diverging world stays as it is."""
     model = copy.copy(model)
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    for name in parameters:
-        if name in _SAME_FRAME:
-            getattr(model, _SAME_FRAME[name])[:] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE
     # What MuJoCo would print, and write to MUJOCO_LOG.TXT in the working folder, `broken` reports world by world.
     log = mujoco.MjLogConfig.get()
     log.logto_console = log.logto_file = False

@@ -7,7 +7,7 @@ from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope
 from physai.sdk.robot import RobotSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
-from physai.sim.tasks.task import WorldView
+from physai.sim.tasks.task import Term, WorldView
 
 
 def compiled(robot: Robot, *, physics_dt: float) -> Any:
@@ -49,6 +49,13 @@ def position_action(
         lower=tuple(-1e3 if joint.position_lower is None else joint.position_lower for joint in joints),
         upper=tuple(1e3 if joint.position_upper is None else joint.position_upper for joint in joints),
     )
+
+
+def once(view: WorldView, name: str, compute: Term) -> Array:
+    """The value of a term that others use too, computed once per state."""
+    if name not in view.shared:
+        view.shared[name] = compute(view)
+    return view.shared[name]
 
 
 def target_rate_squared(view: WorldView) -> Array:

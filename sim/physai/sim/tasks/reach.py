@@ -20,7 +20,7 @@ from physai.sdk.errors import TaskError
 from physai.sim import rotations
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
-from physai.sim.tasks.common import compiled, envelope, joint_vel_squared, position_action, target_rate_squared
+from physai.sim.tasks.common import compiled, envelope, joint_vel_squared, once, position_action, target_rate_squared
 from physai.sim.tasks.task import (
     CommandFunction,
     Delay,
@@ -30,7 +30,6 @@ from physai.sim.tasks.task import (
     SensorModel,
     Success,
     Task,
-    Term,
     Uniforms,
     WorldView,
 )
@@ -60,19 +59,19 @@ class PoseError:
 
     def position(self, view: WorldView) -> Array:
         """Target minus actual position [m], shape (num_worlds, 3)."""
-        return _once(view, "position", self._position)
+        return once(view, "position", self._position)
 
     def rotation(self, view: WorldView) -> Array:
         """Rotation from actual to target as axis · 2 sin(angle / 2), shape (num_worlds, 3)."""
-        return _once(view, "rotation", self._rotation)
+        return once(view, "rotation", self._rotation)
 
     def distance(self, view: WorldView) -> Array:
         """Distance to the target [m]."""
-        return _once(view, "distance", lambda v: _norm(self.position(v), v.xp))
+        return once(view, "distance", lambda v: _norm(self.position(v), v.xp))
 
     def angle(self, view: WorldView) -> Array:
         """Angle to the target orientation [rad], from 0 to π."""
-        return _once(view, "angle", self._angle)
+        return once(view, "angle", self._angle)
 
     def _position(self, view: WorldView) -> Array:
         return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
@@ -84,13 +83,6 @@ class PoseError:
     def _angle(self, view: WorldView) -> Array:
         half_sine = 0.5 * _norm(self.rotation(view), view.xp)
         return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
-
-
-def _once(view: WorldView, name: str, compute: Term) -> Array:
-    """The value of a term that others use too, computed once per state."""
-    if name not in view.shared:
-        view.shared[name] = compute(view)
-    return view.shared[name]
 
 
 def _norm(vectors: Array, xp: Any) -> Array:

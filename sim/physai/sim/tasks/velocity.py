@@ -23,7 +23,7 @@ from physai.sdk.contract import (
 from physai.sim import rotations
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
-from physai.sim.tasks.common import envelope, position_action, target_rate_squared
+from physai.sim.tasks.common import envelope, once, position_action, target_rate_squared
 from physai.sim.tasks.task import (
     Delay,
     Push,
@@ -71,24 +71,25 @@ class Quadruped:
         self.stiffness = np.array([joint.stiffness for joint in joints])
         self.damping = np.array([joint.damping for joint in joints])
         self.effort_limit = np.array([joint.effort_limit for joint in joints])
-        self._foot_pos = [_sensor(model, f"{foot}_pos") for foot in FEET]
-        self._foot_vel = [_sensor(model, f"{foot}_vel") for foot in FEET]
+        self._foot_z = [_sensor(model, f"{foot}_pos") + 2 for foot in FEET]
+        self._foot_x_vel = [_sensor(model, f"{foot}_vel") for foot in FEET]
+        self._foot_y_vel = [column + 1 for column in self._foot_x_vel]
 
     def lin_vel(self, view: WorldView) -> Array:
         """Velocity of the base [m/s], shape (num_worlds, 3)."""
-        return _once(view, "lin_vel", lambda v: rotations.rotate_inverse(v.qpos[:, 3:7], v.qvel[:, :3], v.xp))
+        return once(view, "lin_vel", lambda v: rotations.rotate_inverse(v.qpos[:, 3:7], v.qvel[:, :3], v.xp))
 
     def gravity(self, view: WorldView) -> Array:
         """Unit vector of gravity, shape (num_worlds, 3)."""
-        return _once(view, "gravity", _gravity)
+        return once(view, "gravity", _gravity)
 
     def foot_heights(self, view: WorldView) -> Array:
         """Heights of the feet's lowest points above the floor [m], shape (num_worlds, 4)."""
-        return _once(view, "foot_heights", lambda v: v.derived["sensordata"][:, self._foot_z] - FOOT_RADIUS_M)
+        return once(view, "foot_heights", lambda v: v.derived["sensordata"][:, self._foot_z] - FOOT_RADIUS_M)
 
     def foot_speeds(self, view: WorldView) -> Array:
         """Horizontal speeds of the feet over the floor [m/s], shape (num_worlds, 4)."""
-        return _once(view, "foot_speeds", self._foot_speeds)
+        return once(view, "foot_speeds", self._foot_speeds)
 
     def foot_contacts(self, view: WorldView) -> Array:
         """1 where a foot is within 2 mm of the floor, else 0, shape (num_worlds, 4)."""
@@ -96,26 +97,16 @@ class Quadruped:
 
     def efforts(self, view: WorldView) -> Array:
         """Torques of the position servos, clip(kp (u - q) - kd q', ±limit) [N·m], shape (num_worlds, 12)."""
-        return _once(view, "efforts", self._efforts)
-
-    @property
-    def _foot_z(self) -> list[int]:
-        return [start + 2 for start in self._foot_pos]
+        return once(view, "efforts", self._efforts)
 
     def _foot_speeds(self, view: WorldView) -> Array:
         data = view.derived["sensordata"]
-        x, y = data[:, self._foot_vel], data[:, [start + 1 for start in self._foot_vel]]
+        x, y = data[:, self._foot_x_vel], data[:, self._foot_y_vel]
         return view.xp.sqrt(x * x + y * y)
 
     def _efforts(self, view: WorldView) -> Array:
         wanted = self.stiffness * (view.target - view.joint_pos) - self.damping * view.joint_vel
         return view.xp.clip(wanted, -self.effort_limit, self.effort_limit)
-
-
-def _once(view: WorldView, name: str, compute: Term) -> Array:
-    if name not in view.shared:
-        view.shared[name] = compute(view)
-    return view.shared[name]
 
 
 def _gravity(view: WorldView) -> Array:

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from physai.sdk.errors import ExportError, PhysaiError
 from physai.sim.environment import Bools, Environment, StepResult
 from physai.sim.tasks.task import Task
+from physai.train.config import TrainConfig
 from physai.train.graph import Normaliser, PolicyGraph, State
 from physai.train.policy import as_tensors
+from physai.train.runner import check_control_repeat
 
 Floats = npt.NDArray[np.float32]
 
@@ -82,7 +84,12 @@ class TaskWorlds:
         control_repeat: int = 1,
         num_threads: int = 0,
     ) -> None:
-        """Builds the worlds; arguments as for `physai.sim.environment.Environment`. Call `reset` before `step`."""
+        """Builds the worlds; arguments as for `physai.sim.environment.Environment`. Call `reset` before `step`.
+
+        Raises:
+            ConfigError: actions are repeated although an observation has a history.
+        """
+        check_control_repeat(task, TrainConfig(control_repeat=control_repeat))
         self.task = task
         self.num_worlds = num_worlds
         self.seed = seed
