@@ -190,10 +190,12 @@ class Environment:
             Sensors and rewards after the last period; worlds whose episode ended are already in their next one.
 
         Raises:
-            TaskError: the number of commands is not `control_repeat`.
+            TaskError: the number of commands is not `control_repeat`, or no episode was started.
         """
         if len(targets) != self._control_repeat:
             raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
+        if not self._seeds.any():
+            raise TaskError("call reset before the first step")
         terms = self.task.contract.action.terms
         periods = [np.concatenate([target[t.target_name] for t in terms], axis=1) for target in targets]
         if self._recorder is not None:

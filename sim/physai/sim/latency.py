@@ -7,7 +7,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.errors import TaskError
+from physai.sdk.errors import TaskError, unknown_name
 from physai.sdk.interface import graph_interface
 from physai.sim.engines.protocol import Array, Engine, Snapshot, put
 from physai.sim.randomness import Seeds, Stream, normal, uniform
@@ -27,7 +27,15 @@ class SensorPipeline:
     """Turns the true state into the sensor fields a policy gets."""
 
     def __init__(self, task: Task, engine: Engine, *, step_dt: float, active: bool) -> None:
-        """Prepares the fields the contract's graph reads; `active` switches noise, bias and delay on."""
+        """Prepares the fields the contract's graph reads; `active` switches noise, bias and delay on.
+
+        Raises:
+            TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
+        """
+        known = [sensor.name for sensor in task.contract.robot.sensors]
+        for name in task.sensors:
+            if name not in known:
+                raise TaskError(f"task {task.name}: {unknown_name('sensor', name, known)}")
         self._fields = graph_interface(task.contract).sensors
         self._slices: dict[str, slice] = {}
         width = 0

@@ -4,6 +4,7 @@ import json
 import math
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,9 @@ def test_what_diverges_by_itself_diverges_again(slider_task: TaskMaker, tmp_path
         replay = replay_broken(episode.file, task=task)
         assert replay.reproduced
         assert np.isfinite(replay.qpos).all()
+        # The dump brings the masses it broke with: those of another range, here stable ones, are not drawn again.
+        heavy = replace(task, randomisation=(replace(task.randomisation[0], lower=50.0, upper=50.0),))
+        assert replay_broken(episode.file, task=heavy).reproduced
 
 
 def test_no_more_than_so_many_dumps_are_written(

@@ -77,11 +77,12 @@ def test_results_do_not_depend_on_the_number_of_threads(threads: int) -> None:
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 5), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_a_restored_engine_continues_bit_for_bit(before: int, after: int, seed: int) -> None:
-    options = {"num_threads": 1, "stage": Stage.VELOCITY, "derived": ("sensordata",), "parameters": ("body_mass",)}
+@given(st.integers(0, 5), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from(Stage))
+def test_a_restored_engine_continues_bit_for_bit(before: int, after: int, seed: int, stage: Stage) -> None:
+    options = {"num_threads": 1, "stage": stage, "derived": ("sensordata",), "parameters": ("body_mass", "body_ipos")}
     engine = stand(3, **options)
     engine.parameter("body_mass")[:] *= np.array([[0.9], [1.0], [1.2]])
+    engine.parameter("body_ipos")[:, 1] += np.array([[-0.01], [0.0], [0.02]])
     engine.parameters_changed(np.ones(3, bool))
     push_around(engine, before, seed)
     saved = engine.snapshot()

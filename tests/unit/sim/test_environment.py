@@ -392,6 +392,7 @@ def test_misuse_is_refused(slider_task: TaskMaker) -> None:
     env = Environment(slider_task(), 2, num_threads=1, control_repeat=2)
     with pytest.raises(TaskError, match=r"2 worlds need one seed each, got seeds of shape \(3,\)"):
         env.reset(seeds_of(3))
-    env.reset()
     with pytest.raises(TaskError, match="step takes 2 control periods of commands, got 1"):
         push(env)
+    with pytest.raises(TaskError, match="call reset before the first step"):
+        push(Environment(slider_task(), 2, num_threads=1))

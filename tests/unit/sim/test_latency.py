@@ -1,5 +1,6 @@
 """Lag of commands and age of sensor samples, measured physically; noise and bias."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -275,6 +276,26 @@ def test_a_joint_without_an_actuator_is_refused(slider_task: TaskMaker) -> None:
     engine = MujocoEngine(spec.compile(), 1, num_threads=1)
     with pytest.raises(TaskError, match="commands joint 'left', but the model has no actuator of that name"):
         ActionDelay(task, engine, active=True)
+
+
+def test_noise_on_an_unknown_sensor_is_refused(slider_task: TaskMaker) -> None:
+    task = slider_task(sensors={"joint_poss": SensorModel(noise_std=0.1)})
+    with pytest.raises(TaskError, match="task sliders: no sensor named 'joint_poss'; did you mean joint_pos"):
+        Environment(task, 1, num_threads=1)
+
+
+@pytest.mark.parametrize("bounds", [(0.02, 0.01), (-0.01, 0.01), (0.0, math.inf), (math.nan, 0.1), (0.0, math.nan)])
+def test_a_delay_that_is_none_is_refused(bounds: tuple[float, float]) -> None:
+    with pytest.raises(TaskError, match=r"delay: range is \["):
+        Delay(lower_s=bounds[0], upper_s=bounds[1])
+
+
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
+def test_impossible_noise_is_refused(value: float) -> None:
+    with pytest.raises(TaskError, match="noise_std is"):
+        SensorModel(noise_std=value)
+    with pytest.raises(TaskError, match="bias is"):
+        SensorModel(bias=value)
 
 
 @settings(max_examples=20, deadline=None)

@@ -3,6 +3,7 @@
 Functions of a task get a `WorldView` (live state of all worlds, SI units) and return one value per world.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import TaskError
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot
 
@@ -116,6 +118,12 @@ class SensorModel:
     bias: float = 0.0
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
 
+    def __post_init__(self) -> None:
+        """Raises TaskError for values no sensor can have."""
+        for name in ("noise_std", "bias"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0):
+                raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Delay:
@@ -123,6 +131,11 @@ class Delay:
 
     lower_s: float = 0.0
     upper_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises TaskError for a range that is none."""
+        if not (0.0 <= self.lower_s <= self.upper_s and math.isfinite(self.upper_s)):
+            raise TaskError(f"delay: range is [{self.lower_s}, {self.upper_s}] s, it must ascend from 0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
