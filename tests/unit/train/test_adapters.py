@@ -62,7 +62,7 @@ def test_a_foreign_learner_sees_what_ours_sees(name: str) -> None:
     task = replace(load_task(name), episode_length_s=0.5)
     config = TrainConfig(num_envs=WORLDS, horizon=20, minibatches=1, control_repeat=2, hidden=(8,), seed=3)
     trainer = Trainer(task, config)
-    rollout = trainer.collector.collect(trainer.new_rollout(), 0)
+    rollout = trainer.collector.collect(trainer.new_rollout())
     worlds = TaskWorlds(task, WORLDS, seed=3, control_repeat=2, num_threads=1)
     observation, critic = worlds.reset()
     ends = 0

@@ -106,7 +106,7 @@ def test_counts_are_bounded(key: str, text: str) -> None:
         with_options(DEFAULT, {key: text})
 
 
-@pytest.mark.parametrize("key", ["num_threads", "curriculum_start", "curriculum_end"])
+@pytest.mark.parametrize("key", ["num_threads", "curriculum_iterations"])
 def test_a_negative_count_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} must .*, got -1"):
         with_options(DEFAULT, {key: "-1"})
@@ -135,30 +135,25 @@ def test_bounds_of_the_learning_rate_must_be_in_order() -> None:
         TrainConfig(min_learning_rate=0.02)
 
 
-def test_a_curriculum_runs_forward() -> None:
-    with pytest.raises(ConfigError, match="curriculum_start 9 exceeds curriculum_end 5"):
-        TrainConfig(curriculum_start=9, curriculum_end=5)
-
-
 def test_without_a_curriculum_weights_have_their_final_values() -> None:
-    assert DEFAULT.curriculum(0) == 1.0
+    assert DEFAULT.curriculum(0.0, 0.0) == 1.0
 
 
-@pytest.mark.parametrize(("iteration", "share"), [(0, 0.0), (10, 0.0), (15, 0.25), (20, 0.5), (30, 1.0), (99, 1.0)])
-def test_a_curriculum_moves_linearly(iteration: int, share: float) -> None:
-    assert TrainConfig(curriculum_start=10, curriculum_end=30).curriculum(iteration) == share
+def test_a_curriculum_waits_for_success_and_keeps_what_it_reached() -> None:
+    config = TrainConfig(curriculum_iterations=4, curriculum_success=0.8)
+    share, passed = 0.0, list[float]()
+    for success in (0.5, 0.8, 0.9, 0.1, 1.0, 1.0, 1.0):
+        share = config.curriculum(share, success)
+        passed.append(share)
+    assert passed == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_a_curriculum_without_length_is_a_switch() -> None:
-    config = TrainConfig(curriculum_start=5, curriculum_end=5)
-    assert [config.curriculum(i) for i in (0, 4, 5, 6)] == [0.0, 0.0, 1.0, 1.0]
-
-
-@given(st.integers(0, 100), st.integers(0, 100), st.integers(0, 200))
-def test_a_curriculum_lies_between_0_and_1_and_never_goes_back(start: int, length: int, iteration: int) -> None:
-    config = TrainConfig(curriculum_start=start, curriculum_end=start + length)
-    now, then = config.curriculum(iteration), config.curriculum(iteration + 1)
-    assert 0.0 <= now <= then <= 1.0
+@given(st.integers(0, 100), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_a_curriculum_lies_between_0_and_1_and_never_goes_back(
+    length: int, needed: float, share: float, success: float
+) -> None:
+    config = TrainConfig(curriculum_iterations=length, curriculum_success=needed)
+    assert share <= config.curriculum(share, success) <= 1.0
 
 
 def test_discount_is_1_over_e_after_its_time() -> None:

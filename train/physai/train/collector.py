@@ -57,9 +57,15 @@ class Collector:
         self.memory: State = self.learner.graph.initial_state(config.num_envs)
         self.judged = torch.zeros(0)
         """Outcomes of the latest judged commands or episodes, 1 for success, oldest first."""
+        self.env.curriculum = 0.0 if config.curriculum_iterations else 1.0
+
+    @property
+    def success(self) -> float:
+        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        return float(self.judged.mean()) if len(self.judged) else 0.0
 
     @torch.no_grad()
-    def collect(self, rollout: Rollout, iteration: int) -> Rollout:
+    def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
         config = self.config
         noise = torch.randn(rollout.action.shape, generator=self.generator)
@@ -68,7 +74,6 @@ class Collector:
         outcomes: list[Tensor] = []
         metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
-        self.env.curriculum = config.curriculum(iteration)
         for t in range(config.horizon):
             rollout.raw_critic[t] = as_tensor(self.now.critic)
             result = self._act(t, noise[t], rollout)
@@ -84,6 +89,7 @@ class Collector:
         rollout.value.copy_(self.learner.ppo.value(rollout.critic))
         rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
         self.judged = torch.cat([self.judged, *outcomes])[-config.num_envs :]
+        self.env.curriculum = config.curriculum(self.env.curriculum, self.success)
         rollout.metrics = {name: float(torch.cat(values).double().mean()) for name, values in metrics.items()}
         return rollout
 
@@ -127,6 +133,7 @@ class Collector:
             "memory": self.memory,
             "generator": self.generator.get_state(),
             "judged": self.judged,
+            "curriculum": torch.tensor(self.env.curriculum, dtype=torch.float64),
             "sensors": as_tensors(self.now.sensors),
             "commands": as_tensors(self.now.commands),
             "critic": as_tensor(self.now.critic),
@@ -138,6 +145,7 @@ class Collector:
         self.memory = {name: tensor.clone() for name, tensor in state["memory"].items()}
         self.generator.set_state(state["generator"])
         self.judged = state["judged"]
+        self.env.curriculum = float(state["curriculum"])
         self.now.sensors = {name: tensor.numpy() for name, tensor in state["sensors"].items()}
         self.now.commands = {name: tensor.numpy() for name, tensor in state["commands"].items()}
         self.now.critic = state["critic"].numpy()

@@ -22,8 +22,7 @@ _NOT_NEGATIVE = (
     "value_weight",
     "checkpoint_every_s",
     "num_threads",
-    "curriculum_start",
-    "curriculum_end",
+    "curriculum_iterations",
 )
 
 
@@ -72,10 +71,10 @@ class TrainConfig:
     """Control periods a training action is held for; the exported policy acts in every one."""
     overlap: bool = False
     """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
-    curriculum_start: int = 0
-    """Iteration from which reward weights move from their initial to their final values."""
-    curriculum_end: int = 0
-    """Iteration at which reward weights have their final values."""
+    curriculum_iterations: int = 0
+    """Iterations in which reward weights move from their initial to their final values; 0 for final from the start."""
+    curriculum_success: float = 0.0
+    """Share of successes while exploring below which the weights wait."""
     iterations: int = 1000
     """Updates after which the run ends."""
     stop_at_success: float | None = None
@@ -98,13 +97,14 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name} must be zero or a positive number, got {value}")
-        for name in ("gae_lambda", "stop_at_success"):
+        for name in ("gae_lambda", "stop_at_success", "curriculum_success"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name} must lie in [0, 1], got {value}")
-        for low, high in (("min_learning_rate", "max_learning_rate"), ("curriculum_start", "curriculum_end")):
-            if getattr(self, low) > getattr(self, high):
-                raise ConfigError(f"{low} {getattr(self, low)} exceeds {high} {getattr(self, high)}")
+        if self.min_learning_rate > self.max_learning_rate:
+            raise ConfigError(
+                f"min_learning_rate {self.min_learning_rate} exceeds max_learning_rate {self.max_learning_rate}"
+            )
         self._check_sizes()
 
     def _check_sizes(self) -> None:
@@ -116,13 +116,11 @@ class TrainConfig:
         if not self.hidden or not all(1 <= width <= 8192 for width in self.hidden):
             raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {self.hidden}")
 
-    def curriculum(self, iteration: int) -> float:
-        """Share of the way from initial to final reward weights at an iteration."""
-        if iteration >= self.curriculum_end:
+    def curriculum(self, share: float, success: float) -> float:
+        """Share of the way from initial to final reward weights, after an iteration begun at `share`."""
+        if self.curriculum_iterations == 0:
             return 1.0
-        if iteration <= self.curriculum_start:
-            return 0.0
-        return (iteration - self.curriculum_start) / (self.curriculum_end - self.curriculum_start)
+        return min(1.0, share + (success >= self.curriculum_success) / self.curriculum_iterations)
 
     def gamma(self, control_dt: float) -> float:
         """Discount per step of `control_repeat` periods of `control_dt` [s]."""

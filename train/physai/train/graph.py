@@ -16,6 +16,7 @@ from physai.sdk.contract import ActionTerm, ObservationTerm, PolicyContract
 from physai.sdk.interface import remembers_target
 from physai.sdk.robot import JOINT_SENSORS
 from physai.train.kinematics import ForwardKinematics, pick, pose_error
+from physai.train.perceptron import TanhPerceptron
 
 State = dict[str, Tensor]
 """Explicit memory of the graph, first axis the world; `started` is 0 before the first call."""
@@ -290,7 +291,7 @@ def mlp(sizes: list[int], activation: str, output_gain: float) -> nn.Sequential:
     for inputs, outputs in pairwise(sizes[:-1]):
         layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2.0)), ACTIVATIONS[activation]()]
     layers.append(orthogonal(nn.Linear(sizes[-2], sizes[-1]), output_gain))
-    return nn.Sequential(*layers)
+    return TanhPerceptron(*layers) if activation == "tanh" else nn.Sequential(*layers)
 
 
 class ActorMLP(nn.Module):

@@ -55,9 +55,10 @@ class ForwardKinematics(nn.Module):
         moving = [segment for segment in chain.segments if segment.joint is not None]
         self._columns = [list(joint_names).index(segment.joint or "") for segment in moving]
         keep, turn, offset = _compile(chain.segments)
-        self.register_buffer("keep", keep.float(), persistent=False)
-        self.register_buffer("turn", turn.float(), persistent=False)
-        self.register_buffer("offset", offset.float(), persistent=False)
+        # Transposed: with the worlds along the last axis every operation runs over contiguous memory.
+        self.register_buffer("keep", keep.mT.float().contiguous(), persistent=False)
+        self.register_buffer("turn", turn.mT.float().contiguous(), persistent=False)
+        self.register_buffer("offset", offset.mT.float().contiguous(), persistent=False)
 
     def forward(self, joint_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Tip position [m], shape (n, 3), and orientation wxyz, shape (n, 4), in the base frame.
@@ -65,17 +66,17 @@ class ForwardKinematics(nn.Module):
         Args:
             joint_pos: joint positions [rad], shape (n, joints).
         """
-        half = 0.5 * pick(joint_pos, self._columns)
+        half = 0.5 * pick(joint_pos, self._columns).t().contiguous()
         cosine, sine = torch.cos(half), torch.sin(half)
-        one = torch.ones_like(joint_pos[:, :1])
-        quat = torch.cat([one, 0.0 * one, 0.0 * one, 0.0 * one], dim=1)
+        one = torch.ones_like(joint_pos[:, :1]).t()
+        quat = torch.cat([one, 0.0 * one, 0.0 * one, 0.0 * one])
         along = [quat]
         for i in range(len(self._columns)):
-            quat = cosine[:, i : i + 1] * (quat @ self.keep[i]) + sine[:, i : i + 1] * (quat @ self.turn[i])
+            quat = cosine[i] * (self.keep[i] @ quat) + sine[i] * (self.turn[i] @ quat)
             along.append(quat)
-        frames = torch.stack(along, dim=1)
-        products = (frames.unsqueeze(-1) * frames.unsqueeze(-2)).flatten(1)
-        return products @ self.offset, quat @ self.keep[-1]
+        frames = torch.stack(along)
+        products = (frames.unsqueeze(2) * frames.unsqueeze(1)).flatten(0, 2)
+        return (self.offset @ products).t(), (self.keep[-1] @ quat).t()
 
 
 def _compile(segments: Sequence[ChainSegment]) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,16 +122,24 @@ def pose_error(target: Tensor, position: Tensor, quat: Tensor) -> Tensor:
         position: actual position [m], shape (n, 3).
         quat: actual orientation wxyz, shape (n, 4).
     """
-    w, x, y, z = target[:, 3], target[:, 4], target[:, 5], target[:, 6]
-    a, b, c, d = quat[:, 0], quat[:, 1], quat[:, 2], quat[:, 3]
-    # error = target ⊗ conjugate(actual)
-    scalar = w * a + x * b + y * c + z * d
-    vector = torch.stack(
-        [-w * b + x * a - y * d + z * c, -w * c + x * d + y * a - z * b, -w * d - x * c + y * b + z * a], dim=1
-    )
-    short_way = torch.where(scalar < 0.0, -2.0, 2.0).unsqueeze(1)
-    return torch.cat([target[:, :3] - position, short_way * vector], dim=1)
+    products = (target[:, 3:].unsqueeze(2) * quat.unsqueeze(1)).flatten(1)
+    error = products @ _ERROR.to(products)
+    short_way = torch.where(error[:, :1] < 0.0, -2.0, 2.0)
+    return torch.cat([target[:, :3] - position, short_way * error[:, 1:]], dim=1)
 
+
+def _error_product() -> Tensor:
+    """Matrix C with target ⊗ conjugate(actual) = flatten(target actualᵀ) @ C, shape (16, 4)."""
+    product = torch.zeros(4, 4, 4)
+    # Row i, column j: the unit quaternion e_i ⊗ conjugate(e_j).
+    for j in range(4):
+        unit = [0.0] * 4
+        unit[j] = 1.0 if j == 0 else -1.0
+        product[:, j] = _right_product(unit)
+    return product.reshape(16, 4)
+
+
+_ERROR = _error_product()
 
 MAX_ORIENTATION_ERROR = 2.0 * math.sin(math.pi / 2)
 """Greatest norm of the rotation part of `pose_error`, at half a turn."""

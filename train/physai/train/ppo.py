@@ -4,7 +4,6 @@ With generalised advantage estimation (Schulman et al. 2016), a learning rate th
 and a critic that may see more than the actor. Shapes: T steps, N worlds, O observations, A actions.
 """
 
-import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,12 +103,6 @@ class UpdateStats:
             setattr(self, name, getattr(self, name) + (value - getattr(self, name)) / self.count)
 
 
-def columns(data: Tensor, widths: list[int]) -> tuple[Tensor, ...]:
-    """Views of the data's last axis, one for each width in order."""
-    starts = itertools.accumulate(widths, initial=0)
-    return tuple(data.narrow(-1, start, width) for start, width in zip(starts, widths, strict=False))
-
-
 class PPO(nn.Module):
     """Actor, critic, exploration noise and their optimiser."""
 
@@ -161,23 +154,21 @@ class PPO(nn.Module):
         recurrent = rollout.hidden.shape[1] > 0
         parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
         parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
-        widths = [part.shape[-1] for part in parts]
-        data = torch.cat(parts, dim=-1)
         # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
-        data = data.transpose(0, 1) if recurrent else data.flatten(0, 1)
+        parts = [part.transpose(0, 1) if recurrent else part.flatten(0, 1) for part in parts]
+        parts.append(rollout.hidden if recurrent else parts[0][:, :0])
         stats = UpdateStats()
         for _ in range(config.epochs):
-            order = torch.randperm(data.shape[0], generator=generator)
-            for index in order.chunk(config.minibatches):
-                batch = columns(data[index], widths)
-                hidden = rollout.hidden[index] if recurrent else rollout.hidden[:0]
-                self._step(batch, hidden, old_log_std, stats)
+            order = torch.randperm(parts[0].shape[0], generator=generator)
+            shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
+            for batch in zip(*shuffled, strict=True):
+                self._step(batch, old_log_std, stats)
         return stats
 
-    def _step(self, batch: tuple[Tensor, ...], hidden: Tensor, old_log_std: Tensor, stats: UpdateStats) -> None:
+    def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, stats: UpdateStats) -> None:
         """One gradient step on one minibatch."""
         config = self.config
-        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done = batch
+        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
         mean = self._mean(observation, hidden, done)
         deviation = (action - mean) * torch.exp(-self.log_std)
         log_prob = (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1, keepdim=True)

@@ -47,8 +47,8 @@ PRESETS: dict[str, TrainConfig] = {
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
 PRESETS["pendubot-swingup:realaigym-v2"] = replace(
     PRESETS["pendubot-swingup"],
-    curriculum_start=300,
-    curriculum_end=800,
+    curriculum_iterations=400,
+    curriculum_success=0.85,
     iterations=1500,
     stop_at_success=None,
 )

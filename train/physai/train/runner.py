@@ -136,7 +136,7 @@ class Trainer:
         return self._stats(rollout, update, elapsed)
 
     def _collect(self) -> Rollout:
-        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout(), self.iteration)
+        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout())
 
     def _learn(self, rollout: Rollout) -> UpdateStats:
         update = self.learner.ppo.update(rollout, self.gamma, self.generator)
@@ -145,14 +145,14 @@ class Trainer:
         return update
 
     def _stats(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
-        steps, judged = self.config.num_envs * self.config.horizon, self.collector.judged
+        steps = self.config.num_envs * self.config.horizon
         return IterationStats(
             iteration=self.iteration,
             env_steps=steps * self.iteration,
             seconds=self.seconds,
             steps_per_s=steps / elapsed,
             reward_per_s=float(rollout.reward.mean()) / self.collector.env.step_dt,
-            success=float(judged.mean()) if len(judged) else 0.0,
+            success=self.collector.success,
             learning_rate=self.learner.ppo.learning_rate,
             action_std=float(self.learner.ppo.log_std.detach().exp().mean()),
             update=update,

@@ -57,8 +57,7 @@ class Ours:
 
     @property
     def success(self) -> float:
-        judged = self._trainer.collector.judged
-        return float(judged.mean()) if len(judged) else 0.0
+        return self._trainer.collector.success
 
     def graph(self) -> PolicyGraph:
         return self._trainer.graph
