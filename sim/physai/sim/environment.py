@@ -73,7 +73,8 @@ class Environment:
         self._keep_final = keep_final
         self.step_dt = task.contract.timing.control_dt * control_repeat
         self._episode_steps = self._steps(task.episode_length_s)
-        self._command_steps = min(self._steps(task.command_interval_s or 0.0), self._episode_steps)
+        interval_s = task.episode_length_s if task.command_interval_s is None else task.command_interval_s
+        self._command_steps = min(self._steps(interval_s), self._episode_steps)
         self._push_steps = self._steps(task.push.interval_s) if task.push and randomise else 0
         if task.push and len(task.push.velocity) != self.engine.model.nv:
             given, needed = len(task.push.velocity), self.engine.model.nv
@@ -170,11 +171,7 @@ class Environment:
         if seeds is not None and seeds.shape != (self.num_worlds,):
             raise TaskError(f"{self.num_worlds} worlds need one seed each, got seeds of shape {seeds.shape}")
         self._reset_worlds(np.ones(self.num_worlds, bool), seeds)
-        if self.training:
-            # Else all first episodes would end in the same step and the learner see nothing but their ends.
-            stagger = uniform(self._seeds, Stream.STAGGER, 1)[:, 0]
-            self._step_in_episode[...] = (stagger * self._episode_steps).astype(np.int64)
-            self._tell_time()
+        self._stagger(np.ones(self.num_worlds, bool))
         nothing = np.zeros(self.num_worlds, bool)
         critic = self._critic()
         return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
@@ -214,7 +211,7 @@ class Environment:
         reward, reward_terms = self._reward(broken)
         terminated = self._terminated() | broken
         truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
-        judged, succeeded = self._judge(terminated, truncated)
+        judged, succeeded = self._judge(terminated)
         metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
         final_critic = critic = self._critic()
         done = terminated | truncated
@@ -222,6 +219,7 @@ class Environment:
         if judged.any() or done.any():
             self._draw_commands(judged & ~done)
             self._reset_worlds(done, None)
+            self._stagger(terminated)
             changed = judged | done
             critic = final_critic.copy()
             critic[changed] = self.task.critic(view.rows(changed)).astype(np.float32)
@@ -273,13 +271,12 @@ class Environment:
             ended |= term(self._view)
         return ended
 
-    def _judge(self, terminated: Bools, truncated: Bools) -> tuple[Bools, Bools]:
+    def _judge(self, terminated: Bools) -> tuple[Bools, Bools]:
         """Worlds whose command or episode ends now, and those of them that met the criterion."""
         held = self.task.success.condition(self._view)
         self._held = np.where(held, self._held + 1, 0)
-        # A command that the episode's end cuts short is not judged: nobody could have met it.
-        due = self._command_age >= self._command_steps if self._command_steps else truncated
-        judged = terminated | due
+        # What the episode's end cuts short, a command or a staggered episode, is not judged: nobody could have met it.
+        judged = terminated | (self._command_age >= self._command_steps)
         return judged, judged & ~terminated & (self._held >= self._hold_steps)
 
     def _critic(self) -> Array:
@@ -308,6 +305,17 @@ class Environment:
         self._target[broken] = self._previous_target[broken]
         self.engine.reset(broken, qpos, qvel)
         return broken
+
+    def _stagger(self, mask: Bools) -> None:
+        """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time.
+
+        Else the first episodes would all end in the same step; and so would those after failures, because a policy
+        learns within seconds not to fail. The learner would see now all beginnings, now all ends.
+        """
+        if self.training and mask.any():
+            share = uniform(self._seeds[mask], Stream.STAGGER, 1)[:, 0]
+            self._step_in_episode[mask] = (share * self._episode_steps).astype(np.int64)
+            self._tell_time()
 
     def _tell_time(self) -> None:
         self._view.episode_time = self._step_in_episode * self._view.control_dt

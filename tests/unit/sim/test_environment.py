@@ -240,6 +240,25 @@ def test_the_first_episodes_of_training_are_staggered(slider_task: TaskMaker) ->
     assert not any(push(steady).truncated.any() for _ in range(9))
 
 
+def test_episodes_after_a_failure_are_staggered_again(slider_task: TaskMaker) -> None:
+    """Once all have failed together they would else end together for ever."""
+    env = Environment(slider_task(), 400, training=True, num_threads=1)
+    env.reset()
+    env.engine.state("qpos")[:, 0] = 6.0
+    assert push(env).terminated.all()
+    steps = [push(env) for _ in range(20)]
+    assert set(np.array([step.truncated for step in steps]).argmax(axis=0).tolist()) == set(range(10))
+    # What was cut short is not judged; the whole episodes that follow are.
+    judged = np.array([step.judged for step in steps])
+    assert not judged[:9].any()
+    assert judged.any(axis=0).all()
+    steady = Environment(slider_task(), 4, num_threads=1)
+    steady.reset()
+    steady.engine.state("qpos")[:, 0] = 6.0
+    assert push(steady).terminated.all()
+    assert not steady.steps_in_episode.any()
+
+
 def test_training_starts_where_the_task_says(slider_task: TaskMaker) -> None:
     def far(draw: Array) -> tuple[Array, Array]:
         return np.full((len(draw), 2), -1.0), np.zeros((len(draw), 2))
