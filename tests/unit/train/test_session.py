@@ -15,7 +15,7 @@ import pytest
 
 from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
-from physai.train import session
+from physai.train import judging, session
 from physai.train.checkpoint import TaskSource, read_checkpoint
 from physai.train.config import TrainConfig
 from physai.train.ppo import UpdateStats
@@ -104,14 +104,12 @@ class TestEnd:
 
     def test_success_without_exploration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A threshold that even an untrained policy reaches, judged as soon as the first iteration."""
-        monkeypatch.setattr(session, "CONFIRM_EVERY_S", 0.0)
-        monkeypatch.setattr(session, "CONFIRM_EPISODES", 2)
+        monkeypatch.setattr(judging, "EPISODES", 2)
         outcome = session.run(trainer(stop_at_success=0.0, iterations=3), tmp_path)
         assert (outcome.iterations, outcome.success) == (1, 0.0)
         assert outcome.reason == "0.0% success without exploration"
 
-    def test_a_threshold_out_of_reach_does_not_end_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(session, "CONFIRM_EVERY_S", 0.0)
+    def test_a_threshold_out_of_reach_does_not_end_it(self, tmp_path: Path) -> None:
         outcome = session.run(trainer(stop_at_success=0.9, iterations=3), tmp_path)
         assert (outcome.iterations, outcome.reason) == (3, "all iterations done")
 

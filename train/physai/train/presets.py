@@ -24,9 +24,11 @@ PRESETS: dict[str, TrainConfig] = {
         activation="tanh",
         control_repeat=5,
         discount_s=2.0,
+        gae_lambda=0.98,
+        desired_kl=0.03,
         initial_std=0.4,
-        entropy_weight=0.003,
-        max_learning_rate=4e-3,
+        entropy_weight=0.006,
+        max_learning_rate=8e-3,
         stop_at_success=0.97,
     ),
     "ur10e-reach": TrainConfig(

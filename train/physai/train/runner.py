@@ -47,12 +47,12 @@ def processors(config: TrainConfig) -> int:
 
 def engine_threads(config: TrainConfig) -> int:
     """Threads that step the worlds: all processors, or those the overlapping learner leaves."""
-    return max(1, processors(config) - learner_threads(config)) if config.overlap else processors(config)
+    return max(1, processors(config) // 2) if config.overlap else processors(config)
 
 
 def learner_threads(config: TrainConfig) -> int:
-    """Threads torch may use: half of the processors while the other half steps the worlds."""
-    return max(1, processors(config) // 2) if config.overlap else processors(config)
+    """Threads of each torch operation: half of the processors, as actor and critic learn beside each other."""
+    return max(1, processors(config) // 2)
 
 
 def check_control_repeat(task: Task, config: TrainConfig) -> None:

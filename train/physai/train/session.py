@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from physai.train import judging
 from physai.train.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
 from physai.train.reporting import CsvSink, LiveSink, Sink, TensorBoardSink, WandbSink, draw_learning_curve
-from physai.train.runner import IterationStats, Trainer
-
-CONFIRM_EVERY_S = 5.0
-"""Least time between two evaluations that decide whether a run has reached its success threshold [s]."""
-CONFIRM_EPISODES = 128
+from physai.train.runner import Trainer
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ def _loop(
 ) -> Outcome:
     config = trainer.config
     saved_s = time.monotonic()
-    confirmed_s = 0.0
+    judge = judging.Judging(config.stop_at_success)
     success: float | None = None
     reason = "all iterations done"
     if not (folder / CHECKPOINT_FILE).exists():
@@ -111,12 +108,11 @@ def _loop(
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
             break
-        if _worth_judging(stats, config.stop_at_success, confirmed_s):
-            start = time.perf_counter()
-            success = trainer.evaluate(CONFIRM_EPISODES)["success"]
-            trainer.seconds += time.perf_counter() - start
-            confirmed_s = trainer.seconds
-            if config.stop_at_success is not None and success >= config.stop_at_success:
+        if judge.due(stats.success, trainer.seconds):
+            start, before = trainer.seconds, time.perf_counter()
+            success = trainer.evaluate(judging.EPISODES)["success"]
+            trainer.seconds += time.perf_counter() - before
+            if judge.judged(success, start, trainer.seconds):
                 reason = f"{success:.1%} success without exploration"
                 break
         if time.monotonic() - saved_s >= config.checkpoint_every_s:
@@ -130,10 +126,3 @@ def _loop(
         success=success,
         reason=reason,
     )
-
-
-def _worth_judging(stats: IterationStats, threshold: float | None, confirmed_s: float) -> bool:
-    """Whether the noisy success while exploring makes an evaluation without exploration promising."""
-    if threshold is None or stats.seconds - confirmed_s < CONFIRM_EVERY_S:
-        return False
-    return stats.success >= 0.5 * threshold

@@ -16,9 +16,9 @@ from physai.sim.tasks.task import Task
 from physai.train.bench.learners import CONTENDERS, Contender
 from physai.train.bench.report import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.train.config import TrainConfig
+from physai.train.judging import EPISODES, Judging
 from physai.train.presets import preset_for
 from physai.train.runner import evaluate_graph
-from physai.train.session import CONFIRM_EPISODES, CONFIRM_EVERY_S
 
 TASK = "pendubot-swingup"
 CONFIG = replace(
@@ -132,16 +132,18 @@ def races(task: Task, size: Size, threads: dict[str, int], say: Say) -> Sequence
 def time_to_success(make: Callable[[Task, TrainConfig], Contender], task: Task, config: TrainConfig) -> float | None:
     """Seconds from building a learner to an evaluation without exploration at or above SUCCESS; None beyond the budget.
 
-    The evaluation is tried, as `physai train` does, every few seconds once half as many succeed while exploring.
+    The evaluation is tried when `physai train` would.
     """
     start = time.perf_counter()
-    confirmed = start
+    judge = Judging(SUCCESS)
     learner = make(task, config)
     while time.perf_counter() - start < TIME_BUDGET_S:
         learner.learn(1)
-        if learner.success < 0.5 * SUCCESS or time.perf_counter() - confirmed < CONFIRM_EVERY_S:
+        if not judge.due(learner.success, time.perf_counter()):
             continue
-        if evaluate_graph(learner.graph(), task, episodes=CONFIRM_EPISODES)["success"] >= SUCCESS:
-            return time.perf_counter() - start
-        confirmed = time.perf_counter()
+        before = time.perf_counter()
+        success = evaluate_graph(learner.graph(), task, episodes=EPISODES)["success"]
+        end = time.perf_counter()
+        if judge.judged(success, before, end):
+            return end - start
     return None
