@@ -73,6 +73,18 @@ def sandbox(tmp_path: Path) -> Sandbox:
 
 
 class TestVerbs:
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+    def test_a_full_disk_is_one_line(self, sandbox: Sandbox) -> None:
+        body = "open('/dev/full', 'w', buffering=1).write('lost\\n')"
+        sandbox.add("fill", VERB.format(summary="fills", body=body))
+        result = sandbox.run("fill")
+        assert (result.returncode, result.stdout) == (2, "")
+        assert result.stderr == "physai: error: No space left on device\n"
+
+    def test_a_file_that_cannot_be_made_is_named(self, sandbox: Sandbox) -> None:
+        sandbox.add("make", VERB.format(summary="makes", body="open('/nowhere/file', 'w')"))
+        assert sandbox.run("make").stderr == "physai: error: /nowhere/file: No such file or directory\n"
+
     def test_a_verb_runs_and_its_code_is_the_exit_code(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="counts", body="print(arguments.num_envs); return 7"))
         result = sandbox.run("count", "--num-envs", "3")

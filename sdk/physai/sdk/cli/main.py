@@ -1,6 +1,6 @@
 """The `physai` command: finds its verbs in the entry-point group `physai.commands` and runs one.
 
-Exit codes: the verb's own; 2 for bad input, with one line on stderr; 130 when interrupted; 141 when whoever read
+Exit codes: the verb's own; 2 for bad input or a full disk, with one line on stderr; 130 when interrupted; 141 when whoever read
 the output has left. A traceback is a bug.
 """
 
@@ -31,17 +31,24 @@ def main(argv: list[str] | None = None) -> int:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except PhysaiError as error:
-        print(styled("physai: error:", "red", sys.stderr), printable(str(error)), file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Python flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # A full disk or a lost mount meets whatever was being written; what is saved atomically is still whole.
+        return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code
+
+
+def _refuse(message: str) -> int:
+    print(styled("physai: error:", "red", sys.stderr), printable(message), file=sys.stderr)
+    return 2
 
 
 def _dispatch(arguments: list[str]) -> int:
