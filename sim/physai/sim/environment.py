@@ -314,7 +314,8 @@ class Environment:
         """
         if self.training and mask.any():
             share = uniform(self._seeds[mask], Stream.STAGGER, 1)[:, 0]
-            self._step_in_episode[mask] = (share * self._episode_steps).astype(np.int64)
+            left = self._episode_steps - self._step_in_episode[mask]
+            self._step_in_episode[mask] += (share * left).astype(np.int64)
             self._tell_time()
 
     def _tell_time(self) -> None:
@@ -356,7 +357,10 @@ class Environment:
         if self._parameters is not None:
             self._parameters.draw(mask, fresh)
         start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
-        qpos, qvel = start(uniform(fresh, Stream.STATE, self.task.reset_draws))
+        draws = uniform(fresh, Stream.STATE, self.task.reset_draws)
+        qpos, qvel = start(draws)
+        if self.training and self.task.training_age:
+            self._step_in_episode[mask] = np.rint(self.task.training_age(draws) / self.step_dt)
         rest = np.where(self._holds_position, qpos[:, self._rest_columns], 0.0)
         self._target[mask] = rest
         self._previous_target[mask] = rest

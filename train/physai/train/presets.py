@@ -27,7 +27,7 @@ PRESETS: dict[str, TrainConfig] = {
         gae_lambda=0.98,
         desired_kl=0.03,
         initial_std=0.4,
-        entropy_weight=0.006,
+        entropy_weight=0.004,
         max_learning_rate=8e-3,
         stop_at_success=0.97,
     ),

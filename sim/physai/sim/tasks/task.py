@@ -172,6 +172,11 @@ class Task:
     reset_draws: int
     training_reset: ResetFunction | None = None
     """Reset while training, where it differs (random states that speed up exploration); None for `reset`."""
+    training_age: Callable[[Uniforms], Array] | None = None
+    """Time into an episode at which training enters it [s], shape (num_worlds,), from the same draws; None for 0.
+
+    A state near the goal is soon left or kept: entering late brings it back more often. What is cut short is not judged.
+    """
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
     success: Success
