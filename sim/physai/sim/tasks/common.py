@@ -1,7 +1,10 @@
 """What several tasks share: building the parts of a contract, and terms that fit any robot."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope
 from physai.sdk.robot import RobotSpec
@@ -67,6 +70,20 @@ def target_rate_squared(view: WorldView) -> Array:
 def joint_vel_squared(view: WorldView) -> Array:
     """Σ q'² over all joints [rad²/s²]."""
     return view.xp.vecdot(view.joint_vel, view.joint_vel)
+
+
+def overspeed(robot: RobotSpec, margin: float = 0.7) -> Term:
+    """Makes the term Σ max(0, |q'| - margin · limit)² over the joints that have a limit [rad²/s²].
+
+    The robot's guard stops a policy whose joints exceed their limits; this teaches it to keep `margin` below them.
+    """
+    limits = np.array([math.inf if j.velocity_limit is None else margin * j.velocity_limit for j in robot.joints])
+
+    def term(view: WorldView) -> Array:
+        excess = view.xp.maximum(view.xp.abs(view.joint_vel) - limits, 0.0)
+        return view.xp.vecdot(excess, excess)
+
+    return term
 
 
 def target_squared(view: WorldView) -> Array:

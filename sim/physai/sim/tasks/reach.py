@@ -20,7 +20,15 @@ from physai.sdk.errors import TaskError
 from physai.sim import rotations
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
-from physai.sim.tasks.common import compiled, envelope, joint_vel_squared, once, position_action, target_rate_squared
+from physai.sim.tasks.common import (
+    compiled,
+    envelope,
+    joint_vel_squared,
+    once,
+    overspeed,
+    position_action,
+    target_rate_squared,
+)
 from physai.sim.tasks.task import (
     CommandFunction,
     Delay,
@@ -38,6 +46,8 @@ COMMAND = "ee_pose_target"
 TIP = "ee"
 TOLERANCE_M = 0.02
 TOLERANCE_RAD = 0.1
+DEFAULT_SPEED = 2.0
+"""Speed taken for the limit of a joint that has none [rad/s]."""
 TARGET_INTERVAL_S = 4.0
 """Time after which the old target is judged and a new one drawn [s]."""
 
@@ -127,11 +137,13 @@ def _contract(name: str, robot: Robot, physics_dt: float, decimation: int, comma
         ObservationTerm(name="pose_error", kind="pose_error", source=COMMAND, chain=TIP),
         ObservationTerm(name="target_lag", kind="last_target", scale=4.0),
     )
+    # The servo overshoots a target that starts or turns: at this rate the joint itself stays below its limit.
+    fastest = [0.5 * (joint.velocity_limit or DEFAULT_SPEED) * physics_dt * decimation for joint in spec.joints]
     return PolicyContract(
         task=name,
         robot=spec,
         observation=ObservationSpec(terms=terms),
-        action=ActionSpec(terms=(position_action(spec, scale=0.0625, kind="joint_pos_incremental"),)),
+        action=ActionSpec(terms=(position_action(spec, scale=fastest, kind="joint_pos_incremental"),)),
         command=CommandSpec(fields=(command,)),
         timing=TimingSpec(
             control_dt=physics_dt * decimation,
@@ -216,6 +228,7 @@ def reach_task(
             "fine_rotation": RewardTerm(term=fine_rotation, weight=1.0),
             "target_rate": RewardTerm(term=target_rate_squared, weight=-0.003),
             "joint_vel": RewardTerm(term=joint_vel_squared, weight=-0.003),
+            "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
         },
         success=Success(condition=reached, text="within 2 cm and 0.1 rad when 4 s are over"),
         critic=_critic(error, home, joints),
