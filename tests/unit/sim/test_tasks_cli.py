@@ -64,8 +64,8 @@ def test_show_as_json_holds_the_whole_task(name: str, capsys: pytest.CaptureFixt
 
 
 def test_presets_change_the_task(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, "pendubot-swingup")["rewards"]["standing"] == 1.0
-    assert shown(capsys, "pendubot-swingup", "--preset", "realaigym-v2")["rewards"]["standing"] == 4.0
+    assert shown(capsys, "pendubot-swingup")["rewards"]["power"] == -0.002
+    assert shown(capsys, "pendubot-swingup", "--preset", "realaigym-v2")["rewards"]["power"] == -0.075
 
 
 def test_a_task_file_is_shown_without_letting_it_steer_the_terminal(

@@ -1,7 +1,7 @@
 """The `physai` command: finds its verbs in the entry-point group `physai.commands` and runs one.
 
-Exit codes: the verb's own; 2 for bad input or a full disk, with one line on stderr; 130 when interrupted; 141 when whoever read
-the output has left. A traceback is a bug.
+Exit codes: the verb's own; 2 for bad input or a full disk, with one line on stderr; 130 when interrupted; 141 when
+whoever read the output has left. A traceback is a bug.
 """
 
 import os
