@@ -1,0 +1,213 @@
+"""The limits the guard keeps, as arrays, derived from a contract and from nothing else.
+
+Policies compute in float32. Every bound is therefore rounded outwards to float32, and every rate gets the rounding of
+one float32 sum on top, so that a graph which clips to its contract is never cut by a last digit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.contract import ActionTerm, JointEnvelope, PolicyContract
+from physai.sdk.errors import PhysaiError
+
+Array = npt.NDArray[np.float64]
+
+UNLIMITED = float(np.finfo(np.float64).max)
+"""Stands for no limit: infinity and NaN still exceed it."""
+
+GREATEST_COMMAND = 1e9
+"""Bound of a command that the contract leaves open; greater numbers occur in no contract."""
+
+POSITION_MARGIN = 0.01
+"""What a measured position may lie outside its limits, as a share of their range: noise and the give of end stops."""
+
+STILL_SHARE = 0.02
+"""A joint is at rest below this share of its velocity limit: 0.4 rad/s of 20, seven times the noise of the double
+pendulum's velocity signal (0.06 rad/s)."""
+
+STILL_SPEED = 0.1
+"""A joint without a velocity limit is at rest below this speed [rad/s or m/s]."""
+
+
+class GuardError(PhysaiError):
+    """The guard was given vectors of other shapes or names than its contract's, or a contract it cannot keep."""
+
+
+@dataclass(frozen=True)
+class GuardLimits:
+    """Limits of J joints and of the A commanded ones, the latter in the order of the action terms."""
+
+    slices: dict[str, slice]
+    """Where each output of the graph lies among the commanded joints."""
+    joints: npt.NDArray[np.intp]
+    """Index of each commanded joint in the robot's order, shape (A,)."""
+    holds_position: npt.NDArray[np.bool_]
+    """Whether the command is a position, shape (A,)."""
+    rest: Array
+    """Command where nothing was ever measured: the default position, effort 0, shape (A,)."""
+    lower: Array
+    """Least command of the policy, shape (A,)."""
+    upper: Array
+    """Greatest command of the policy, shape (A,)."""
+    hard_lower: Array
+    """Least command of the guard itself, the envelope's, shape (A,)."""
+    hard_upper: Array
+    """Greatest command of the guard itself, the envelope's, shape (A,)."""
+    rate: Array
+    """Greatest change of the command per control period, shape (A,)."""
+    brake: Array
+    """Damping d of a joint that brakes by effort -d·v [N·m·s/rad or N·s/m], 0 for position commands, shape (A,)."""
+    position_lower: Array
+    """Least measured position, margin included, shape (J,)."""
+    position_upper: Array
+    """Greatest measured position, margin included, shape (J,)."""
+    speed: Array
+    """Greatest measured speed, shape (J,)."""
+    still: Array
+    """Speed below which a joint is at rest, shape (J,)."""
+    servos: npt.NDArray[np.intp]
+    """Position-commanded joints whose envelope allows less effort than their drive: indices below A, shape (S,)."""
+    stiffness: Array
+    """Position gain of these servos, shape (S,)."""
+    damping: Array
+    """Velocity gain of these servos, shape (S,)."""
+    effort: Array
+    """Greatest effort of these servos, shape (S,)."""
+
+
+def guard_limits(contract: PolicyContract) -> GuardLimits:
+    """The limits a contract sets.
+
+    Raises:
+        GuardError: the safety envelope leaves a commanded joint no command at all.
+    """
+    terms = contract.action.terms
+    indices = [index for term in terms for index in contract.robot.joint_index(term.joints)]
+    holds = [term.kind.startswith("joint_pos") for term in terms for _ in term.joints]
+    drives = [contract.robot.joints[index] for index in indices]
+    envelopes = [contract.safety.joints[index] for index in indices]
+    hard_lower, hard_upper = _rounded([_hard_bounds(*pair) for pair in zip(envelopes, holds, strict=True)])
+    own_lower, own_upper = _rounded([bounds for term in terms for bounds in _action_bounds(term)])
+    lower, upper = np.maximum(own_lower, hard_lower), np.minimum(own_upper, hard_upper)
+    for envelope, low, high in zip(envelopes, lower, upper, strict=True):
+        if not low <= high:
+            raise GuardError(
+                f"joint {envelope.joint}: no command is inside both its action's and its safety envelope's limits; "
+                f"the greater lower one is {low:g}, the smaller upper one {high:g}"
+            )
+    servos = [
+        i
+        for i, (drive, envelope) in enumerate(zip(drives, envelopes, strict=True))
+        if holds[i] and drive.stiffness > 0.0 and envelope.effort_limit < drive.effort_limit
+    ]
+    position_lower, position_upper = _position_range(contract)
+    speeds = [envelope.velocity_limit for envelope in contract.safety.joints]
+    rest = [drive.default_pos if hold else 0.0 for drive, hold in zip(drives, holds, strict=True)]
+    return GuardLimits(
+        slices=_slices(contract),
+        joints=np.array(indices, np.intp),
+        holds_position=np.array(holds),
+        rest=np.clip(rest, lower, upper),
+        lower=lower,
+        upper=upper,
+        hard_lower=hard_lower,
+        hard_upper=hard_upper,
+        rate=np.array([rate for term in terms for rate in _rates(term, contract)]),
+        brake=np.array([0.0 if hold else _brake(contract, i) for i, hold in zip(indices, holds, strict=True)]),
+        position_lower=position_lower,
+        position_upper=position_upper,
+        speed=np.array([UNLIMITED if speed is None else speed for speed in speeds]),
+        still=np.array([STILL_SPEED if speed is None else STILL_SHARE * speed for speed in speeds]),
+        servos=np.array(servos, np.intp),
+        stiffness=np.array([drives[i].stiffness for i in servos]),
+        damping=np.array([drives[i].damping for i in servos]),
+        effort=np.array([envelopes[i].effort_limit for i in servos]),
+    )
+
+
+def _slices(contract: PolicyContract) -> dict[str, slice]:
+    slices: dict[str, slice] = {}
+    start = 0
+    for term in contract.action.terms:
+        slices[term.target_name] = slice(start, start + len(term.joints))
+        start += len(term.joints)
+    return slices
+
+
+def _rounded(bounds: list[tuple[float, float]]) -> tuple[Array, Array]:
+    """Lower and upper bounds, rounded outwards to float32."""
+    exact = np.array(bounds)
+    single = exact.astype(np.float32)
+    lower = np.where(single[:, 0] <= exact[:, 0], single[:, 0], np.nextafter(single[:, 0], np.float32(-np.inf)))
+    upper = np.where(single[:, 1] >= exact[:, 1], single[:, 1], np.nextafter(single[:, 1], np.float32(np.inf)))
+    return lower.astype(np.float64), upper.astype(np.float64)
+
+
+def _hard_bounds(envelope: JointEnvelope, is_position: bool) -> tuple[float, float]:
+    if not is_position:
+        return -envelope.effort_limit, envelope.effort_limit
+    lower, upper = envelope.position_lower, envelope.position_upper
+    return (-GREATEST_COMMAND if lower is None else lower), (GREATEST_COMMAND if upper is None else upper)
+
+
+def _action_bounds(term: ActionTerm) -> list[tuple[float, float]]:
+    """What the term can command at all: the graph bounds the network's output to [-1, 1]."""
+    bounds: list[tuple[float, float]] = []
+    for offset, scale, lower, upper in zip(term.offset, term.scale, term.lower, term.upper, strict=True):
+        low, high = lower, upper
+        if not term.kind.endswith("_incremental"):
+            rounding = _rounding(max(abs(offset), scale))
+            low, high = max(lower, offset - scale - rounding), min(upper, offset + scale + rounding)
+        bounds.append((low, high))
+    return bounds
+
+
+def _rates(term: ActionTerm, contract: PolicyContract) -> list[float]:
+    """Greatest change per control period, one per joint of the term; none for absolute kinds.
+
+    An incremental term changes by at most its scale. A position that moves faster than the joint may is cut to the
+    joint's own speed: sooner or later the joint follows.
+    """
+    if not term.kind.endswith("_incremental"):
+        return [UNLIMITED] * len(term.joints)
+    rates: list[float] = []
+    for i, index in enumerate(contract.robot.joint_index(term.joints)):
+        rate, speed = term.scale[i], contract.safety.joints[index].velocity_limit
+        if term.kind == "joint_pos_incremental" and speed is not None:
+            rate = min(rate, speed * contract.timing.control_dt)
+        rates.append(rate + _rounding(max(abs(term.lower[i]), abs(term.upper[i])) + rate))
+    return rates
+
+
+def _rounding(magnitude: float) -> float:
+    """Twice the distance of neighbouring float32 numbers of a magnitude: more than one float32 sum loses."""
+    return 2.0 * float(np.spacing(np.float32(magnitude)))
+
+
+def _brake(contract: PolicyContract, joint: int) -> float:
+    """Damping of a joint that brakes by effort: the servo's own, else full effort at the velocity limit.
+
+    With d = effort limit / velocity limit and delay T the loop v' = -d v(t - T) / m is stable while d T / m < π / 2;
+    m / d is the time in which full effort brings the joint to its velocity limit, which is many control periods for
+    any joint that can be controlled at all. Without a velocity limit d is 0: the joint coasts.
+    """
+    damping = contract.robot.joints[joint].damping
+    envelope = contract.safety.joints[joint]
+    if damping > 0.0 or envelope.velocity_limit is None:
+        return damping
+    return envelope.effort_limit / envelope.velocity_limit
+
+
+def _position_range(contract: PolicyContract) -> tuple[Array, Array]:
+    ranges: list[tuple[float, float]] = []
+    for envelope in contract.safety.joints:
+        lower, upper = envelope.position_lower, envelope.position_upper
+        if lower is None or upper is None:
+            ranges.append((-UNLIMITED, UNLIMITED))
+        else:
+            margin = POSITION_MARGIN * (upper - lower)
+            ranges.append((lower - margin, upper + margin))
+    exact = np.array(ranges)
+    return exact[:, 0], exact[:, 1]

@@ -1,0 +1,258 @@
+"""`physai logs`: judge recordings of a robot before a twin is calibrated on them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.sdk.robot import RobotSpec
+    from physai.sim.logs.findings import Finding
+    from physai.sim.logs.quality import QualityReport
+
+_CHECK = """\
+Judge recordings: clock, units, wrapped and clipped channels, spikes, motion, lag of effort behind command, noise.
+
+FILE is CSV, JSON (both also gzipped), Parquet, MCAP, or the folder of a ROS 2 bag; FILE#3 is its episode 3.
+
+Without --columns, `<log>.columns.yaml` or `columns.yaml` beside the recording says which column is which, then the
+format itself (ROS, LeRobot), then a shipped map that fits the columns.
+
+exit code: 0 fit to calibrate, 1 a defect forbids it, 2 a recording cannot be read
+"""
+
+_STYLES = {"defect": "red", "warning": "bold", "note": "dim"}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser(
+        "check",
+        help="judge whether recordings are fit to calibrate a twin",
+        description=_CHECK,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("files", metavar="FILE", nargs="+", help="recordings")
+    check.add_argument("--robot", metavar="NAME|FILE", help="whose joints and limits (default: the column map's)")
+    check.add_argument("--columns", metavar="YAML", type=Path, help="column map for all of the recordings")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    check.add_argument(
+        "--picture",
+        metavar="PNG",
+        type=Path,
+        help="draw it; of several recordings each gets its name put before the ending",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from physai.sim.logs.reader import all_episodes
+
+    if arguments.columns is not None and not arguments.columns.is_file():
+        raise PhysaiError(f"{arguments.columns}: no such column map")
+    if arguments.picture is not None:
+        _require_drawable(arguments.picture)
+    fixed = _robot(arguments.robot) if arguments.robot else None
+    sources: list[str] = []
+    unreadable: dict[str, str] = {}
+    for file in arguments.files:
+        try:
+            sources += all_episodes([file])
+        except PhysaiError as error:
+            unreadable[file] = str(error)
+    reports = _check_all(sources, fixed, arguments.columns, unreadable)
+    pictures = _draw(reports, arguments.picture) if arguments.picture is not None else {}
+    if arguments.json:
+        print(json.dumps(_as_json(reports, unreadable, pictures), indent=2, ensure_ascii=False))
+    else:
+        _print_all(reports, unreadable, pictures, limits=fixed is not None)
+    if unreadable:
+        return 2
+    return 0 if all(report.usable for report in reports.values()) else 1
+
+
+def _check_all(
+    sources: list[str], fixed: RobotSpec | None, columns: Path | None, unreadable: dict[str, str]
+) -> dict[str, QualityReport]:
+    """A report for each recording that can be read; the others' errors go into `unreadable`."""
+    from dataclasses import replace
+
+    from rich.console import Console
+    from rich.progress import track
+
+    from physai.sim.logs.quality import check_raw
+    from physai.sim.logs.reader import log_names, read_raw, robot_of
+
+    reports: dict[str, QualityReport] = {}
+    quiet = len(sources) < 2 or not sys.stderr.isatty()
+    for source in track(sources, "checking", console=Console(stderr=True), disable=quiet, transient=True):
+        try:
+            named = None if fixed is not None else robot_of(source, column_map=columns)
+            robot = fixed if named is None else _robot(named)
+            reports[source] = check_raw(read_raw(source, robot, column_map=columns))
+        except PhysaiError as error:
+            unreadable[source] = str(error)
+    for source, name in zip(reports, log_names(list(reports)) if reports else [], strict=True):
+        reports[source] = replace(reports[source], log=replace(reports[source].log, name=name))
+    return reports
+
+
+def _robot(name: str) -> RobotSpec:
+    from physai.sim.robots import load_robot
+
+    return load_robot(name).spec
+
+
+def _require_drawable(path: Path) -> None:
+    """Refuses a picture that could not be written, before anything is computed for it."""
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise PhysaiError(f"{path}: a picture's name ends in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise PhysaiError(f"{path}: no folder {path.parent}")
+
+
+def _draw(reports: dict[str, QualityReport], path: Path) -> dict[str, str]:
+    """Draws each recording; path of the picture by recording."""
+    import re
+
+    from physai.sim.logs.picture import draw
+
+    drawn: dict[str, str] = {}
+    for source, report in reports.items():
+        name = re.sub(r"[^A-Za-z0-9_.\-]+", "-", report.log.name)
+        target = path if len(reports) == 1 else path.with_name(f"{path.stem}-{name}{path.suffix}")
+        draw(report, target)
+        drawn[source] = str(target)
+    return drawn
+
+
+def _print_all(
+    reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str], *, limits: bool
+) -> None:
+    for source, report in reports.items():
+        print("\n".join(_text(report)))
+        if source in pictures:
+            print(f"  drawn into {printable(pictures[source])}")
+        print()
+    for error in unreadable.values():
+        print(styled("unreadable:", "red", sys.stdout), printable(error), "\n")
+    if reports and not limits and not all(report.log.limits_known for report in reports.values()):
+        print("Without --robot nothing is known of a robot's limits, so they were not checked.")
+    fit = sum(report.usable for report in reports.values())
+    total = len(reports) + len(unreadable)
+    print(f"{fit} of {total} recording{'s' if total != 1 else ''} fit to calibrate")
+
+
+def _text(report: QualityReport) -> list[str]:
+    """Title, table of joints, findings."""
+    log = report.log
+    verdict = "fit to calibrate" if report.usable else "NOT fit to calibrate"
+    title = f"{printable(log.name)}: {verdict}"
+    lines = [styled(title, "bold" if report.usable else "red", sys.stdout), f"  {printable(log.source)}"]
+    if report.periods is not None:
+        clock = report.periods
+        lines.append(
+            f"  {len(log.time)} samples in {log.time[-1] - log.time[0]:.4g} s, {clock.rate_hz:.4g} Hz "
+            f"(period {1e3 * clock.median_s:.3f} ms, 99 % {1e3 * clock.p99_s:.3f}, most {1e3 * clock.max_s:.3f}), "
+            f"{log.command_kind} commands"
+        )
+        lines += ["", _joint_table(report)]
+    if report.findings:
+        lines.append("")
+    for finding in report.findings:
+        label = styled(f"{finding.severity:<8}", _STYLES[finding.severity], sys.stdout)
+        lines.append(f"  {label} {finding.check:<7} {printable(finding.message)}")
+        if finding.advice:
+            lines.append(f"{'':<19}→ {printable(finding.advice)}")
+    return lines
+
+
+def _joint_table(report: QualityReport) -> str:
+    """Motion, noise and lag of each joint."""
+    noise = report.noise
+    rows: list[tuple[str, ...]] = []
+    for j, (joint, motion) in enumerate(zip(report.log.joints, report.motions, strict=True)):
+        lag = report.lags[j]
+        command = report.log.command[:, j]
+        rows.append(
+            (
+                joint.name,
+                f"{motion.lowest:.3g} … {motion.highest:.3g}",
+                f"{motion.fastest:.3g}",
+                f"{command.min():.3g} … {command.max():.3g}" if report.log.driven[j] else "-",
+                *(
+                    "-" if noise is None or values is None else f"{values[j]:.2g}"
+                    for values in (
+                        (noise.joint_pos_std, noise.joint_vel_std, noise.joint_effort_std)
+                        if noise is not None
+                        else (None, None, None)
+                    )
+                ),
+                "-"
+                if lag is None
+                else "not told"
+                if not lag.identified
+                else f"{1e3 * lag.lag_s:.1f} ({1e3 * lag.lower_s:.1f} … {1e3 * lag.upper_s:.1f})",
+            )
+        )
+    header = ("joint", "position", "speed", "command", "noise pos", "vel", "effort", "lag [ms] (95 %)")
+    return table(header, rows)
+
+
+def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:
+    return {
+        "usable": not unreadable and all(report.usable for report in reports.values()),
+        "logs": [_log_json(report, pictures.get(source)) for source, report in reports.items()],
+        "unreadable": [{"source": source, "error": error} for source, error in unreadable.items()],
+    }
+
+
+def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    log, noise = report.log, report.noise
+    joints: list[dict[str, Any]] = []
+    for j, (name, motion) in enumerate(zip(log.joint_names, report.motions, strict=False)):
+        lag = report.lags[j]
+        values = {} if noise is None else {"joint_pos": noise.joint_pos_std, "joint_vel": noise.joint_vel_std}
+        values |= {} if noise is None else {"joint_effort": noise.joint_effort_std}
+        joints.append(
+            {
+                "name": name,
+                "motion": asdict(motion),
+                "noise_std": {key: None if std is None else float(std[j]) for key, std in values.items()},
+                "still_s": None if noise is None else float(noise.still_s[j]),
+                "lag": None if lag is None else {**asdict(lag), "identified": lag.identified},
+            }
+        )
+    return {
+        "name": log.name,
+        "source": log.source,
+        "sha256": log.sha256,
+        "usable": report.usable,
+        "samples": len(log.time),
+        "command_kind": log.command_kind,
+        "notes": dict(log.notes),
+        "periods": None if report.periods is None else asdict(report.periods),
+        "joints": joints,
+        "findings": [_finding_json(finding) for finding in report.findings],
+        "picture": picture,
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(finding), "numbers": dict(finding.numbers), "samples": list(finding.samples)}
+
+
+command = Command(
+    summary="judge recordings of a robot before a twin is calibrated", add_arguments=_add_arguments, run=_run
+)
+"""The verb `logs`."""

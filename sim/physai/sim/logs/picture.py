@@ -1,0 +1,225 @@
+"""Draws a recording and what was found in it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from physai.sim.logs.findings import SEVERITIES, Finding
+from physai.sim.logs.quality import QualityReport
+from physai.sim.logs.raw_log import Channel
+from physai.sim.logs.robot_log import Array, LogError
+
+MAX_JOINTS = 8
+"""Joints that fit on a picture: those with the worst findings, then the first."""
+
+_MAX_POINTS = 4000
+"""More points than this are thinned out; each stretch keeps its least and its greatest value."""
+
+_RED = "#c0392b"
+_COLOURS = {"defect": _RED, "warning": "#d98200", "note": "#5d6d7e"}
+_MEASURED, _COMMANDED = "#1f5fa8", "#e08214"
+_MAX_LINES = 14
+_WIDTH, _HEAD, _ROW_HEIGHT, _LINE_HEIGHT = 15.0, 0.7, 2.0, 0.24
+"""Width of the picture, height of its title, of a row of panels and of a line of text [inch]."""
+_SERIES = ("joint_pos", "joint_vel", "joint_effort")
+
+
+def draw(report: QualityReport, path: str | Path) -> None:
+    """Draws positions, speeds, efforts and commands of each joint, the loop's period, and the findings.
+
+    Args:
+        report: of the recording.
+        path: of the picture; its ending says the kind: .png, .svg or .pdf.
+
+    Raises:
+        LogError: the picture cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    joints = _chosen(report)
+    further = [channel for channel in report.log.channels if not channel.joint][:3]
+    lines = report.findings[:_MAX_LINES]
+    rows = len(joints) + bool(further) + 1
+    text_height = _LINE_HEIGHT * (len(lines) + 1)
+    height = _HEAD + rows * _ROW_HEIGHT + text_height
+    # Any: matplotlib's own annotations are partial.
+    figure: Any = Figure(figsize=(_WIDTH, height), dpi=100)
+    FigureCanvasAgg(figure)
+    # Margins in inches: finding them by drawing everything twice would take longer than the drawing.
+    figure.subplots_adjust(
+        left=0.05,
+        right=0.99,
+        top=1.0 - _HEAD / height,
+        bottom=(text_height + 0.45) / height,
+        hspace=0.45,
+        wspace=0.13,
+    )
+    axes: Any = figure.subplots(rows, 3, squeeze=False)
+    _write_title(figure, report, y=1.0 - 0.2 / height, left_out=len(report.log.joints) - len(joints))
+    _draw_series(axes, report, joints, further)
+    _write_findings(figure, report, lines, top=text_height / height, step=_LINE_HEIGHT / height)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise LogError(f"{path}: the picture cannot be written: {error}") from error
+
+
+def _chosen(report: QualityReport) -> list[int]:
+    """Joints to draw, in the robot's order."""
+    names = report.log.joint_names
+
+    def worst(j: int) -> tuple[int, int]:
+        ranks = [SEVERITIES.index(f.severity) for f in report.findings if f.joint == names[j]]
+        return min(ranks, default=len(SEVERITIES)), j
+
+    return sorted(sorted(range(len(names)), key=worst)[:MAX_JOINTS])
+
+
+def _write_title(figure: Any, report: QualityReport, *, y: float, left_out: int) -> None:
+    verdict = "fit to calibrate" if report.usable else "not fit to calibrate"
+    counts = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind in SEVERITIES[:2] if (n := report.count(kind)))
+    text = f"{report.log.name}: {verdict}" + f", {counts}" * bool(counts)
+    text += f" ({left_out} joints not drawn)" * bool(left_out)
+    figure.text(0.5, y, text, fontsize=13, ha="center", va="center", color="black" if report.usable else _RED)
+
+
+def _draw_series(axes: Any, report: QualityReport, joints: list[int], further: list[Channel]) -> None:
+    """One row of panels per joint, one for further channels, one for the clock."""
+    for ax in axes[1:-1].flat:
+        ax.sharex(axes[0, 0])
+    for row, j in enumerate(joints):
+        _draw_joint(axes[row], report, j)
+    if further:
+        _draw_further(axes[len(joints)], report, further)
+    for ax in axes[:-2].flat:
+        ax.tick_params(labelbottom=False)
+    _draw_clock(axes[-1], report)
+
+
+def _draw_joint(axes: Any, report: QualityReport, j: int) -> None:
+    """Position, speed and effort of one joint, each with its command and its findings."""
+    log, joint = report.log, report.log.joints[j]
+    slide = joint.kind == "prismatic"
+    units = {"joint_pos": "m" if slide else "rad", "joint_vel": "m/s" if slide else "rad/s"}
+    units["joint_effort"] = "N" if slide else "N·m"
+    measured = dict(log.series())
+    for ax, name in zip(axes, _SERIES, strict=True):
+        ax.set_title(f"{joint.name}  {name} [{units[name]}]", fontsize=9, loc="left")
+        ax.grid(alpha=0.25)
+        drawn = False
+        if name == log.command_kind and log.driven[j]:
+            _line(ax, log.time, log.command[:, j], color=_COMMANDED, label="command", step=True)
+            drawn = True
+        if name in measured:
+            _line(ax, log.time, measured[name][:, j], color=_MEASURED, label="measured")
+            _mark(ax, log.time, measured[name][:, j], [f for f in report.findings if _is_about(f, joint.name, name)])
+            drawn = True
+        if not drawn:
+            ax.text(0.5, 0.5, "not measured", ha="center", va="center", transform=ax.transAxes, color=_COLOURS["note"])
+        if name == log.command_kind:
+            ax.legend(loc="upper right", fontsize=7, framealpha=0.8)
+        if name == "joint_pos":
+            _limits(ax, joint.position_lower, joint.position_upper)
+
+
+def _draw_further(axes: Any, report: QualityReport, channels: list[Channel]) -> None:
+    """Channels that belong to no joint, after the column map."""
+    for ax in axes[len(channels) :]:
+        ax.axis("off")
+    for ax, channel in zip(axes, channels, strict=False):
+        ax.set_title(f"{channel.label} (column {channel.column})", fontsize=9, loc="left")
+        ax.grid(alpha=0.25)
+        _line(ax, report.log.time, channel.values, color=_MEASURED, label=channel.label)
+        _mark(ax, report.log.time, channel.values, [f for f in report.findings if f.channel == channel.label])
+
+
+def _is_about(finding: Finding, joint: str, name: str) -> bool:
+    return finding.joint == joint and finding.channel.startswith(name) and finding.severity != "note"
+
+
+def _limits(ax: Any, lower: float | None, upper: float | None) -> None:
+    for limit in (lower, upper):
+        if limit is not None:
+            ax.axhline(limit, color=_RED, linewidth=0.7, linestyle="--")
+
+
+def _line(ax: Any, time: Array, values: Array, *, color: str, label: str, step: bool = False) -> None:
+    where, drawn = _thinned(time, values)
+    ax.plot(where, drawn, color=color, linewidth=0.9, label=label, drawstyle="steps-post" if step else "default")
+
+
+def _thinned(time: Array, values: Array) -> tuple[Array, Array]:
+    """At most `_MAX_POINTS` points that look the same: least and greatest of each stretch, in order."""
+    if len(values) <= _MAX_POINTS:
+        return time, values
+    size = -(-len(values) * 2 // _MAX_POINTS)
+    keep: set[int] = set()
+    for start in range(0, len(values), size):
+        part = np.nan_to_num(values[start : start + size])
+        keep |= {start + int(part.argmin()), start + int(part.argmax())}
+    chosen = np.array(sorted(keep))
+    return time[chosen], values[chosen]
+
+
+def _mark(ax: Any, time: Array, values: Array, findings: list[Finding]) -> None:
+    """Marks the samples that findings name; many notes in a row would hide the line."""
+    for finding in findings:
+        if finding.severity == "note":
+            continue
+        at = np.array([i for i in finding.samples if i < len(time)], np.int64)
+        if len(at):
+            colour = _COLOURS[finding.severity]
+            ax.plot(
+                time[at], values[at], linestyle="", marker="o", markersize=4, color=colour, markerfacecolor="none",
+                label=finding.check,
+            )  # fmt: skip
+
+
+def _draw_clock(axes: Any, report: QualityReport) -> None:
+    """The period over time, how often each period occurs, and the lag of each joint."""
+    over_time, histogram, lags = axes
+    time = report.log.time
+    periods = 1e3 * np.diff(time)
+    finite = periods[np.isfinite(periods)]
+    over_time.plot(time[1:], periods, color=_MEASURED, linewidth=0.6, marker=".", markersize=2)
+    over_time.set_title("period [ms] over time [s]", fontsize=9, loc="left")
+    over_time.grid(alpha=0.25)
+    if len(finite):
+        # Periods that differ by rounding only fill one bin.
+        ends = float(finite.min()) - 1e-3, float(finite.max()) + 1e-3
+        histogram.hist(finite, bins=60, range=ends, color=_MEASURED, log=True)
+    histogram.set_title("how often each period [ms] occurs", fontsize=9, loc="left")
+    histogram.grid(alpha=0.25)
+    _draw_lags(lags, report)
+
+
+def _draw_lags(ax: Any, report: QualityReport) -> None:
+    known = [(name, lag) for name, lag in zip(report.log.joint_names, report.lags, strict=False) if lag is not None]
+    told = [(name, lag) for name, lag in known if lag.identified]
+    ax.set_title("lag of effort behind command [ms], 95 % interval", fontsize=9, loc="left")
+    ax.grid(alpha=0.25)
+    if not told:
+        reason = "these commands do not tell it" if known else "needs commanded and measured effort"
+        ax.text(0.5, 0.5, reason, ha="center", va="center", transform=ax.transAxes, color=_COLOURS["note"])
+        ax.set_xticks([])
+        ax.set_yticks([])
+        return
+    for row, (_, lag) in enumerate(told):
+        ends = [[1e3 * (lag.lag_s - lag.lower_s)], [1e3 * (lag.upper_s - lag.lag_s)]]
+        ax.errorbar([1e3 * lag.lag_s], [row], xerr=ends, fmt="o", color=_MEASURED, capsize=4)
+    ax.set_yticks(range(len(told)), [name for name, _ in told])
+    ax.set_ylim(len(told) - 0.3, -0.7)
+    ax.set_xlim(left=0.0)
+
+
+def _write_findings(figure: Any, report: QualityReport, lines: tuple[Finding, ...], *, top: float, step: float) -> None:
+    """The findings as text, worst first, from a height in parts of the figure's down."""
+    for row, finding in enumerate(lines):
+        text = f"{finding.severity}  {finding.check}: {finding.message}"
+        text = (text if len(text) <= 190 else text[:187] + " …").replace("$", r"\$")
+        figure.text(0.01, top - (row + 0.5) * step, text, fontsize=9, color=_COLOURS[finding.severity], va="center")
+    more = len(report.findings) - len(lines)
+    rest = f"and {more} more" if more else "" if lines else "nothing found"
+    figure.text(0.01, 0.5 * step, rest, fontsize=9, color=_COLOURS["note"], va="center")

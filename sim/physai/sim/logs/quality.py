@@ -1,0 +1,119 @@
+"""Judges whether a recording is fit to calibrate a twin, and says what it tells of the robot's timing and noise."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from physai.sdk.robot import RobotSpec
+from physai.sim.logs.checks_channels import channel_findings
+from physai.sim.logs.checks_motion import Motion, command_findings, joint_motion, motion_findings
+from physai.sim.logs.checks_reading import reading_findings, sound_rows
+from physai.sim.logs.checks_timing import timing_findings
+from physai.sim.logs.findings import SEVERITIES, Finding, Severity
+from physai.sim.logs.lag import command_lag
+from physai.sim.logs.lag_fit import LagEstimate
+from physai.sim.logs.noise import NoiseEstimate, sensor_noise
+from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.robot_log import RobotLog
+from physai.sim.logs.timing import PeriodStatistics, period_statistics
+
+_MIN_ROWS = 20
+"""Fewer sound samples than this cannot be judged further."""
+
+
+@dataclass(frozen=True)
+class QualityReport:
+    """What was found in one recording."""
+
+    log: RawLog
+    """The recording, all of its rows."""
+    findings: tuple[Finding, ...]
+    """Worst first."""
+    periods: PeriodStatistics | None
+    """None where too little of the recording is sound to tell; so are the next three."""
+    noise: NoiseEstimate | None
+    motions: tuple[Motion, ...]
+    """One per joint."""
+    lags: tuple[LagEstimate | None, ...]
+    """One per joint."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing forbids calibration."""
+        return self.count("defect") == 0
+
+    def count(self, severity: Severity) -> int:
+        """Number of findings of that severity."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
+    """Judges a recording that was read; what its files held before conversion is not seen."""
+    return check_raw(
+        RawLog(
+            name=log.name,
+            joints=robot.joints,
+            limits_known=True,
+            time=log.time,
+            joint_pos=log.joint_pos,
+            joint_vel=log.joint_vel,
+            joint_effort=log.joint_effort,
+            command=log.command,
+            command_kind=log.command_kind,
+            driven=tuple(joint.effort_limit > 0.0 for joint in robot.joints),
+            channels=tuple(_channels(log)),
+            source=log.source,
+            sha256=log.sha256,
+            notes=log.notes,
+        )
+    )
+
+
+def check_raw(log: RawLog) -> QualityReport:
+    """Judges a recording as `physai.sim.logs.reader.read_raw` yields it."""
+    findings = [Finding(severity="note", check="rows", message=remark) for remark in log.remarks]
+    findings += reading_findings(log)
+    sound = sound_rows(log)
+    if len(sound.time) < _MIN_ROWS:
+        findings.append(
+            Finding(
+                severity="defect",
+                check="length",
+                message=f"{len(sound.time)} of {len(log.time)} samples are sound, too few to judge",
+                advice="record longer",
+                numbers={"samples": len(sound.time)},
+            )
+        )
+        return QualityReport(log, _worst_first(findings), None, None, (), ())
+    robot_log = sound.log()
+    periods, lags = period_statistics(robot_log.time), command_lag(robot_log)
+    motions = tuple(
+        joint_motion(
+            robot_log.time,
+            robot_log.joint_pos[:, j],
+            None if robot_log.joint_vel is None else robot_log.joint_vel[:, j],
+            joint,
+        )
+        for j, joint in enumerate(log.joints)
+    )
+    findings += timing_findings(sound, periods)
+    findings += channel_findings(sound)
+    findings += motion_findings(sound, motions)
+    findings += command_findings(sound, lags)
+    return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)
+
+
+def _worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def _channels(log: RobotLog) -> Iterator[Channel]:
+    """The columns of a log that was read, as if they had lain in a file so."""
+    named = (("joint_pos", log.joint_pos), ("joint_vel", log.joint_vel), ("joint_effort", log.joint_effort))
+    for name, values in (*named, ("command", log.command)):
+        if values is None:
+            continue
+        for j, joint in enumerate(log.joint_names):
+            column = np.ascontiguousarray(values[:, j])
+            yield Channel(f"{name} of {joint}", name, joint, column, column)

@@ -1,0 +1,209 @@
+"""Finding out what a recording is and reading it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from physai.sdk.robot import RobotSpec
+from physai.sim.logs import bag_file, csv_file, json_file, parquet_file
+from physai.sim.logs.assemble import assemble
+from physai.sim.logs.checks_reading import require_readable
+from physai.sim.logs.column_map import ColumnMap
+from physai.sim.logs.find_map import complete_map, map_beside
+from physai.sim.logs.raw_log import RawLog
+from physai.sim.logs.reading import Reading
+from physai.sim.logs.robot_log import LogError, RobotLog
+from physai.sim.logs.table import Table, digest
+
+MAX_LOGS = 10_000
+"""Most recordings of one call."""
+
+_EPISODE = re.compile(r"(?P<file>.+)#(?P<number>[0-9]{1,9})")
+
+
+def read_log(path: str | Path, robot: RobotSpec, *, column_map: Path | None = None) -> RobotLog:
+    """One recording of a robot, in SI units and the robot's joint order.
+
+    Args:
+        path: a CSV, JSON, Parquet or MCAP file (CSV and JSON also gzipped), or a ROS 2 bag folder. `FILE#3` is
+            episode 3 of a file that holds several.
+        robot: whose joints the recording must have, matched by name.
+        column_map: YAML file that says which column is which (see `physai.sim.logs.column_map`). Without one, that
+            beside the recording is taken (`<log>.columns.yaml`, `columns.yaml`), then what the format itself says,
+            then a shipped map that fits the columns.
+
+    Raises:
+        LogError: the recording cannot be read or understood, holds NaN, time that does not ascend or wrong units.
+    """
+    raw = read_raw(path, robot, column_map=column_map)
+    require_readable(raw)
+    return raw.log()
+
+
+def read_logs(paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path | None = None) -> tuple[RobotLog, ...]:
+    """Several recordings under names that tell them apart, in the order given; every episode of a file is one.
+
+    Raises:
+        LogError: as `read_log`, or a recording is given twice.
+    """
+    logs = [read_log(path, robot, column_map=column_map) for path in all_episodes(paths)]
+    names = log_names([log.source for log in logs])
+    seen: dict[tuple[str, str], str] = {}
+    for log in logs:
+        key = (log.sha256, _split(log.source)[1])
+        if key in seen:
+            raise LogError(f"{log.source}: the same recording as {seen[key]}; give each once")
+        seen[key] = log.source
+    return tuple(replace(log, name=name) for log, name in zip(logs, names, strict=True))
+
+
+def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | None = None) -> RawLog:
+    """One recording, not yet judged. Without a robot its joints are those of the column map.
+
+    Raises:
+        LogError: the recording cannot be read or understood.
+    """
+    source, episode = str(path), _split(str(path))[1]
+    file = Path(_split(source)[0])
+    if not file.exists():
+        raise LogError(f"{file}: no such file")
+    given = map_beside(file, column_map)
+    reading = _read(file, given, int(episode) if episode else None)
+    reading = replace(reading, table=replace(reading.table, source=source))
+    complete, found = complete_map(file, reading, given)
+    table = _joined(file, reading.table, complete)
+    return assemble(table, complete, robot, name=log_names([source])[0], found=found)
+
+
+def robot_of(path: str | Path, *, column_map: Path | None = None) -> str | None:
+    """Name of the robot that a recording's column map names, None where it names none.
+
+    Raises:
+        LogError: the recording cannot be read.
+    """
+    file = Path(_split(str(path))[0])
+    if not file.exists():
+        raise LogError(f"{file}: no such file")
+    given = map_beside(file, column_map)
+    if given is not None and given.robot is not None:
+        return given.robot
+    return complete_map(file, _read(file, given, None), given)[0].robot
+
+
+def all_episodes(paths: Iterable[str | Path]) -> tuple[str, ...]:
+    """The paths, those of files with several episodes replaced by one `FILE#number` for each.
+
+    Raises:
+        LogError: a file is missing or unreadable, or there are no or too many recordings.
+    """
+    found: list[str] = []
+    for path in paths:
+        text = str(path)
+        file = Path(_split(text)[0])
+        episodes: tuple[int, ...] = ()
+        if not _split(text)[1] and file.is_file():
+            if _ends(file, parquet_file.SUFFIXES):
+                episodes = parquet_file.episodes_in(file)
+            elif _ends(file, bag_file.SUFFIXES):
+                episodes = bag_file.episodes_in_bag(file)
+        found += [f"{text}#{number}" for number in episodes] if len(episodes) > 1 else [text]
+        if not len(found) <= MAX_LOGS:
+            raise LogError(f"{path}: more than {MAX_LOGS} recordings in all")
+    if not found:
+        raise LogError("no recordings given; name at least one file")
+    return tuple(found)
+
+
+def log_names(sources: list[str]) -> list[str]:
+    """Short names that tell recordings apart: as much of the end of each path as it takes.
+
+    A name that many recorders give every file (`trajectory.csv.gz`) gives way to its folder's.
+    """
+    files = [_split(source)[0] for source in sources]
+    paths = [Path(file).absolute().parts for file in files]
+    ends = [f"#{number}" if (number := _split(source)[1]) else "" for source in sources]
+    depth = [2 if _stem(parts[-1]) in _COMMON_STEMS and len(parts) > 2 else 1 for parts in paths]
+
+    def name(i: int) -> str:
+        parts = [*paths[i][-depth[i] : -1], _stem(paths[i][-1])]
+        if len(parts) > 1 and parts[-1] in _COMMON_STEMS:
+            parts.pop()
+        return "/".join(parts)[-120:] + ends[i]
+
+    for _ in range(max((len(parts) for parts in paths), default=0)):
+        names = [name(i) for i in range(len(sources))]
+        repeated = [i for i in range(len(sources)) if names.count(names[i]) > 1 and depth[i] < len(paths[i]) - 1]
+        if not repeated:
+            break
+        for i in repeated:
+            depth[i] += 1
+    return [name(i) for i in range(len(sources))]
+
+
+_COMMON_STEMS = frozenset({"trajectory", "data", "data_measured", "log", "recording", "measurements"})
+
+
+def _stem(name: str) -> str:
+    """File name without its endings."""
+    known = (*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES)
+    ending = max((suffix for suffix in known if name.lower().endswith(suffix)), key=len, default="")
+    return name[: len(name) - len(ending)] or name
+
+
+def _split(path: str) -> tuple[str, str]:
+    """File and episode number of `FILE#3`; a file of that very name comes first."""
+    match = _EPISODE.fullmatch(path)
+    if match is None or Path(path).exists():
+        return path, ""
+    return match["file"], match["number"]
+
+
+def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(suffixes)
+
+
+def _read(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
+    """The file as its ending says it is to be read."""
+    if path.is_dir() or _ends(path, bag_file.SUFFIXES):
+        return bag_file.read_bag(path, column_map, episode=episode)
+    if _ends(path, parquet_file.SUFFIXES):
+        return _read_parquet(path, episode)
+    if episode is not None:
+        raise LogError(f"{path}#{episode}: only Parquet and MCAP files hold several episodes")
+    if _ends(path, csv_file.SUFFIXES):
+        return Reading(csv_file.read_csv(path))
+    if _ends(path, json_file.SUFFIXES):
+        return Reading(json_file.read_json(path, records=column_map.records if column_map else None))
+    known = ", ".join((*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES))
+    hint = "; convert a ROS 1 bag with rosbags-convert" if path.suffix == ".bag" else ""
+    raise LogError(f"{path}: a recording's name ends in {known}, or it is a ROS 2 bag folder{hint}")
+
+
+def _read_parquet(path: Path, episode: int | None) -> Reading:
+    episodes = parquet_file.episodes_in(path)
+    if episode is None and len(episodes) > 1:
+        raise LogError(
+            f"{path}: holds {len(episodes)} episodes, {episodes[0]} to {episodes[-1]}; say which: {path}#{episodes[0]}"
+        )
+    return parquet_file.read_parquet(path, episode=episode)
+
+
+def _joined(path: Path, table: Table, column_map: ColumnMap) -> Table:
+    """The table with the files that its column map joins to it."""
+    if not column_map.joins:
+        return table
+    streams, files = list(table.streams), list(table.files)
+    for join in column_map.joins:
+        other = _plain_or_gzipped(path.parent / join.file)
+        if not _ends(other, csv_file.SUFFIXES):
+            raise LogError(f"{path}: its column map joins {join.file}; only CSV files can be joined")
+        streams.append(csv_file.read_csv_stream(other, prefix=join.prefix, join=join.by))
+        files.append(other)
+    return replace(table, streams=tuple(streams), files=tuple(files), sha256=digest(files))
+
+
+def _plain_or_gzipped(path: Path) -> Path:
+    """The file or, where it is not there, the same one gzipped or unpacked."""
+    other = path.with_name(path.name[:-3] if path.name.endswith(".gz") else f"{path.name}.gz")
+    return other if other.is_file() and not path.is_file() else path

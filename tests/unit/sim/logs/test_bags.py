@@ -1,0 +1,350 @@
+"""MCAP files and ROS 2 bags, written with the libraries that robots use."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcap.writer import CompressionType
+from mcap.writer import Writer as McapWriter
+from numpy.typing import NDArray
+from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import Stores, get_typestore
+
+from physai.sdk.robot import RobotSpec
+from physai.sim.agents import Agent
+from physai.sim.logs import LogError, RobotLog, read_log, read_logs
+from physai.sim.logs import bag_messages as bag_messages_module
+from physai.sim.play import Player
+from physai.sim.recording import RecordingWriter
+from physai.sim.tasks.registry import load_task
+
+Array = NDArray[np.float64]
+Sent = list[tuple[str, int, Any]]
+"""Topic, time of recording [ns], message."""
+
+ROS: Any = get_typestore(Stores.ROS2_HUMBLE)
+EPOCH_NS = 1_700_000_000_000_000_000
+
+
+def kind(name: str) -> Any:
+    return ROS.types[name]
+
+
+def stamp(ns: int) -> Any:
+    time = kind("builtin_interfaces/msg/Time")(sec=ns // 10**9, nanosec=ns % 10**9)
+    return kind("std_msgs/msg/Header")(stamp=time, frame_id="")
+
+
+def joint_state(ns: int, names: list[str], position: Any = (), velocity: Any = (), effort: Any = ()) -> Any:
+    arrays = [np.array(values, np.float64) for values in (position, velocity, effort)]
+    return kind("sensor_msgs/msg/JointState")(stamp(ns), names, *arrays)
+
+
+def numbers(values: list[float]) -> Any:
+    layout = kind("std_msgs/msg/MultiArrayLayout")(dim=[], data_offset=0)
+    return kind("std_msgs/msg/Float64MultiArray")(layout, np.array(values, np.float64))
+
+
+def trajectory(ns: int, names: list[str], points: list[tuple[float, list[float]]]) -> Any:
+    duration, point = kind("builtin_interfaces/msg/Duration"), kind("trajectory_msgs/msg/JointTrajectoryPoint")
+    none = np.zeros(0)
+    made = [
+        point(np.array(values, np.float64), none, none, none, duration(int(after), int(after % 1 * 1e9)))
+        for after, values in points
+    ]
+    return kind("trajectory_msgs/msg/JointTrajectory")(stamp(ns), names, made)
+
+
+def bag(path: Path, sent: Sent, storage: StoragePlugin = StoragePlugin.MCAP) -> Path:
+    with Writer(path, version=9, storage_plugin=storage) as writer:
+        topics: dict[str, Any] = {}
+        for topic, ns, message in sent:
+            if topic not in topics:
+                topics[topic] = writer.add_connection(topic, message.__msgtype__, typestore=ROS)
+            writer.write(topics[topic], ns, ROS.serialize_cdr(message, message.__msgtype__))
+    return path
+
+
+def swing(count: int = 60) -> tuple[Array, Array, Array]:
+    """Time [s], positions and speeds of two joints, shape (n, 2)."""
+    time = np.linspace(0.0, (count - 1) * 0.01, count)
+    size = np.array([1.0, 0.5])
+    return time, size * np.sin(5 * time)[:, None], 5 * size * np.cos(5 * time)[:, None]
+
+
+def states(names: list[str], *, jitter_ns: int = 0) -> Sent:
+    time, pos, vel = swing()
+    sent: Sent = []
+    for i, t in enumerate(time):
+        ns = EPOCH_NS + round(t * 1e9)
+        sent.append(("/joint_states", ns + jitter_ns, joint_state(ns, names, pos[i], vel[i], pos[i] * 0.1)))
+    return sent
+
+
+def commands(late_ns: int = 0) -> Sent:
+    return [("/effort/commands", EPOCH_NS + i * 10**7 + late_ns, numbers([0.1 * i, -0.1 * i])) for i in range(60)]
+
+
+def by_time(*parts: Sent) -> Sent:
+    return sorted((message for part in parts for message in part), key=lambda message: message[1])
+
+
+MAP = "command_kind: joint_effort\nros: {command: {topic: /effort/commands, joints: [elbow, shoulder]}}\n"
+
+
+@pytest.fixture
+def read(tmp_path: Path, arm: RobotSpec) -> Callable[..., RobotLog]:
+    def reader(sent: Sent, column_map: str | None = MAP, storage: StoragePlugin = StoragePlugin.MCAP) -> RobotLog:
+        if column_map is not None:
+            (tmp_path / "columns.yaml").write_text(column_map)
+        return read_log(bag(tmp_path / "run", sent, storage), arm)
+
+    return reader
+
+
+@pytest.mark.parametrize("storage", [StoragePlugin.MCAP, StoragePlugin.SQLITE3])
+def test_a_bag_folder_comes_back(read: Callable[..., RobotLog], storage: StoragePlugin) -> None:
+    log = read(by_time(states(["elbow", "shoulder"]), commands()), storage=storage)
+    time, pos, vel = swing()
+    assert log.time == pytest.approx(time, abs=1e-9)
+    assert log.joint_names == ("shoulder", "elbow")
+    # The messages name the elbow first; the robot has the shoulder first.
+    assert (log.joint_pos == pos[:, ::-1]).all()
+    assert log.joint_vel is not None
+    assert (log.joint_vel == vel[:, ::-1]).all()
+    assert log.joint_effort is not None
+    assert (log.joint_effort == 0.1 * pos[:, ::-1]).all()
+    assert log.command_kind == "joint_effort"
+    assert log.command[10] == pytest.approx([-1.0, 1.0])
+
+
+def test_one_mcap_file_alone_is_read(tmp_path: Path, arm: RobotSpec) -> None:
+    folder = bag(tmp_path / "run", by_time(states(["shoulder", "elbow"]), commands()))
+    (file,) = folder.glob("*.mcap")
+    (folder / "columns.yaml").write_text(MAP)
+    assert (read_log(file, arm).joint_pos == swing()[1]).all()
+    file.rename(folder / "moved.mcap")
+    with pytest.raises(LogError, match=r"metadata.yaml names run.mcap, which is not there"):
+        read_log(folder, arm, column_map=folder / "columns.yaml")
+
+
+def test_a_command_counts_from_when_it_was_sent(read: Callable[..., RobotLog]) -> None:
+    log = read(by_time(states(["shoulder", "elbow"]), commands(late_ns=4_000_000)))
+    # The state at 0 ms came before the first command at 4 ms; that at 10 ms belongs to it.
+    assert len(log.time) == 59
+    assert log.command[0] == pytest.approx([0.0, 0.0])
+    assert log.command[5] == pytest.approx([-0.5, 0.5])
+
+
+def test_the_sensors_own_stamps_are_taken_where_all_messages_have_them(read: Callable[..., RobotLog]) -> None:
+    _, pos, _ = swing()
+    names = ["shoulder", "elbow"]
+    sent = states(names, jitter_ns=0)
+    late = [(topic, ns + (3_000_000 if i % 2 else 0), message) for i, (topic, ns, message) in enumerate(sent)]
+    targets = [
+        ("/joint_command", EPOCH_NS + i * 10**7, joint_state(EPOCH_NS + i * 10**7, names, position=pos[i] + 0.1))
+        for i in range(60)
+    ]
+    log = read(by_time(late, targets), column_map=None)
+    assert log.command_kind == "joint_pos"
+    assert np.diff(log.time) == pytest.approx(0.01, abs=1e-9)
+    assert log.command == pytest.approx(pos + 0.1)
+
+
+def test_the_times_of_recording_are_taken_where_a_topic_has_no_stamps(read: Callable[..., RobotLog]) -> None:
+    log = read(by_time(states(["shoulder", "elbow"], jitter_ns=2_000_000), commands()))
+    # Recorded 2 ms after their stamps, so 2 ms after the commands; both clocks would put the states first.
+    assert len(log.time) == 60
+    assert log.command[3] == pytest.approx([-0.3, 0.3])
+
+
+def test_trajectories_of_one_point_and_of_many(read: Callable[..., RobotLog]) -> None:
+    names = ["elbow", "shoulder"]
+    first = trajectory(EPOCH_NS, names, [(0.1, [1.0, 2.0]), (0.2, [3.0, 4.0]), (0.5, [9.0, 9.0])])
+    second = trajectory(EPOCH_NS + 300_000_000, names, [(0.05, [5.0, 6.0])])
+    plan = [("/plan", EPOCH_NS, first), ("/plan", EPOCH_NS + 300_000_000, second)]
+    log = read(by_time(states(["shoulder", "elbow"]), plan), column_map=None)
+    assert log.command_kind == "joint_pos"
+    # Points count from 0.1 and 0.2 s; what is left of the plan gives way at 0.3 s to a single point, sent at once.
+    at = {round(0.1 + t, 2): row.tolist() for t, row in zip(log.time, log.command, strict=True)}
+    assert (at[0.1], at[0.19], at[0.2], at[0.29]) == ([2, 1], [2, 1], [4, 3], [4, 3])
+    assert (at[0.3], at[0.55]) == ([6, 5], [6, 5])
+
+
+def test_joints_that_the_robot_has_not_are_left_out(read: Callable[..., RobotLog]) -> None:
+    sent = states(["shoulder", "elbow"])
+    grip = [("/joint_states", ns + 10, joint_state(ns, ["gripper"], [0.04])) for _, ns, _ in sent]
+    assert (read(by_time(sent, grip, commands())).joint_pos == swing()[1]).all()
+
+
+def test_physais_own_recordings_hold_one_log_per_episode(tmp_path: Path) -> None:
+    task = replace(load_task("ur10e-reach"), episode_length_s=0.32)
+    path = tmp_path / "play.mcap"
+    moments = list(Player(Agent(task.contract, "random"), task, episodes=2))
+    with RecordingWriter(path, task) as writer:
+        for moment in moments:
+            writer.add(moment)
+    logs = read_logs([path], task.contract.robot)
+    assert [log.name for log in logs] == ["play#0", "play#1"]
+    for episode, log in enumerate(logs):
+        own = [moment for moment in moments if moment.episode == episode]
+        assert log.joint_names == task.contract.robot.joint_names
+        assert log.joint_pos == pytest.approx(np.array([moment.qpos for moment in own]), abs=1e-12)
+        assert log.command_kind == "joint_pos"
+        assert log.command[0] == pytest.approx(own[0].targets["joint_pos_target"])
+    with pytest.raises(LogError, match="no episode 2; it holds 2, counted from 0"):
+        read_log(f"{path}#2", task.contract.robot)
+
+
+NAMES = ["shoulder", "elbow"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "column_map", "message"),
+    [
+        (commands(), MAP, "no topic of sensor_msgs/JointState with positions; topics: /effort/commands"),
+        (states(NAMES), None, "no topic of commands beside the joint states"),
+        (
+            by_time(states(NAMES), commands()),
+            None,
+            "2 numbers without names, the column map names 0 joints; write them",
+        ),
+        (
+            by_time(states(NAMES), commands()),
+            MAP.replace("[elbow, shoulder]", "[elbow]"),
+            "2 numbers without names, the column map names 1 joints",
+        ),
+        (
+            by_time(states(NAMES), commands(), [("/other", EPOCH_NS, numbers([1.0]))]),
+            None,
+            r"2 topics may hold the commands \(/effort/commands, /other\)",
+        ),
+        (by_time(states(NAMES), commands()), MAP.replace("/effort/c", "/C"), "no commands on topic /Commands, only on"),
+        (by_time(states(["a", "b"]), commands()), MAP, "no columns for joint shoulder, elbow of the robot"),
+        (by_time(states(NAMES), commands()), MAP + "clock: header\n", "clock: unknown entry"),
+        (by_time(states(NAMES), commands()), MAP.replace("ros: {", "ros: {clock: header, "), "without a stamp"),
+        (
+            by_time(states(NAMES), [("/both", EPOCH_NS, joint_state(EPOCH_NS, NAMES, [0, 0], [1, 1]))] * 2),
+            None,
+            "the commands on /both fill position, velocity, so what they ask for is not plain",
+        ),
+        (
+            by_time(states(NAMES)[:30], [("/joint_states", EPOCH_NS, joint_state(EPOCH_NS, NAMES, [1, 2, 3]))]),
+            MAP,
+            "a JointState with 2 names and 3 numbers in position",
+        ),
+    ],
+)
+def test_what_a_bag_does_not_say_is_an_error(
+    read: Callable[..., RobotLog], sent: Sent, column_map: str | None, message: str
+) -> None:
+    with pytest.raises(LogError, match=message):
+        read(sent, column_map=column_map)
+
+
+def test_two_publishers_of_one_joint_are_refused(read: Callable[..., RobotLog]) -> None:
+    other = [("/joint_states", EPOCH_NS + 5, joint_state(EPOCH_NS + 5, ["elbow", "wrist"], [0.0, 0.0]))] * 2
+    with pytest.raises(LogError, match="names joint elbow in messages of different joints; two nodes"):
+        read(by_time(states(NAMES), other, commands()))
+
+
+def json_mcap(path: Path, compression: CompressionType) -> Path:
+    """Twenty states and commands of the joint `hinge`."""
+    with path.open("wb") as file:
+        writer = McapWriter(file, compression=compression, chunk_size=500)
+        writer.start()
+        schema = writer.register_schema("sensor_msgs/JointState", "jsonschema", b"{}")
+        channels = [writer.register_channel(topic, "json", schema) for topic in ("/joint_states", "/targets/x")]
+        for i in range(20):
+            body = {"name": ["hinge"], "position": [0.1 * i], "velocity": [], "effort": []}
+            for channel in channels:
+                writer.add_message(channel, i * 10**7, json.dumps(body).encode(), i * 10**7)
+        writer.finish()
+    return path
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD])
+def test_json_messages_and_every_compression(tmp_path: Path, hinge: RobotSpec, compression: CompressionType) -> None:
+    log = read_log(json_mcap(tmp_path / "log.mcap", compression), hinge)
+    assert log.joint_pos[:, 0] == pytest.approx(0.1 * np.arange(20))
+    assert log.joint_vel is None
+    assert (log.command == log.joint_pos).all()
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD])
+def test_flipped_bits_are_refused(tmp_path: Path, hinge: RobotSpec, compression: CompressionType) -> None:
+    path = json_mcap(tmp_path / "log.mcap", compression)
+    data = bytearray(path.read_bytes())
+    data[250] ^= 0x55
+    path.write_bytes(data)
+    with pytest.raises(LogError, match="damaged"):
+        read_log(path, hinge)
+
+
+def test_files_that_end_early_or_are_something_else_are_refused(tmp_path: Path, arm: RobotSpec) -> None:
+    (file,) = bag(tmp_path / "run", by_time(states(NAMES), commands())).glob("*.mcap")
+    (tmp_path / "columns.yaml").write_text(MAP)
+    data = file.read_bytes()
+    cut, other = tmp_path / "cut.mcap", tmp_path / "other.mcap"
+    cut.write_bytes(data[: len(data) // 2])
+    other.write_bytes(b"PK\x03\x04" + data)
+    for path, message in ((cut, "damaged or cut off"), (other, "not an MCAP file")):
+        with pytest.raises(LogError, match=message):
+            read_log(path, arm)
+
+
+def test_a_damaged_sqlite_bag_is_refused(tmp_path: Path, arm: RobotSpec) -> None:
+    folder = bag(tmp_path / "run", by_time(states(NAMES), commands()), StoragePlugin.SQLITE3)
+    (tmp_path / "columns.yaml").write_text(MAP)
+    (file,) = folder.glob("*.db3")
+    file.write_bytes(b"SQLite format 3\0" + b"\xff" * 5000)
+    with pytest.raises(LogError, match="not a readable"):
+        read_log(folder, arm)
+
+
+def test_a_chunk_that_says_it_is_huge_is_refused_before_it_is_decompressed(
+    tmp_path: Path, arm: RobotSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = bag(tmp_path / "run", by_time(states(NAMES), commands())).glob("*.mcap")
+    monkeypatch.setattr(bag_messages_module, "_MAX_CHUNK_BYTES", 1000)
+    with pytest.raises(LogError, match="once decompressed, at most 1000 are read"):
+        read_log(file, arm)
+
+
+def test_folders_that_are_no_bags_are_refused(tmp_path: Path, arm: RobotSpec) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(LogError, match=r"without a readable metadata.yaml is no ROS 2 bag"):
+        read_log(tmp_path / "run", arm)
+    for text, message in (
+        ("a: [", "not the metadata"),
+        ("rosbag2_bagfile_information: {storage_identifier: zfs, relative_file_paths: []}", "stored as 'zfs'"),
+        (
+            "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [a], compression_mode: FILE}",
+            "compressed by rosbag2",
+        ),
+    ):
+        (tmp_path / "run" / "metadata.yaml").write_text(text)
+        with pytest.raises(LogError, match=message):
+            read_log(tmp_path / "run", arm)
+
+
+def test_message_definitions_in_the_file_are_not_used(tmp_path: Path, hinge: RobotSpec) -> None:
+    """A definition of one's own for a known type must not decide how bytes are read, nor run as code."""
+    buffer = BytesIO()
+    writer = McapWriter(buffer)
+    writer.start(profile="ros2")
+    schema = writer.register_schema("sensor_msgs/msg/JointState", "ros2msg", b"uint8 evil\n")
+    for topic in ("/joint_states", "/targets/x"):
+        channel = writer.register_channel(topic, "cdr", schema)
+        for i in range(10):
+            message = joint_state(EPOCH_NS + i * 10**7, ["hinge"], [0.1 * i])
+            writer.add_message(channel, i, bytes(ROS.serialize_cdr(message, message.__msgtype__)), i)
+    writer.finish()
+    path = tmp_path / "log.mcap"
+    path.write_bytes(buffer.getvalue())
+    assert read_log(path, hinge).joint_pos[:, 0] == pytest.approx(0.1 * np.arange(10))
