@@ -91,7 +91,7 @@ def test_random_stays_within_step_and_bounds_and_repeats_with_its_seed(reach: Ta
     assert (runs[0] != runs[2]).any()
     assert (runs[0] <= np.array(term.upper, np.float32)).all()
     steps = np.abs(np.diff(runs[0], axis=0))
-    assert 0.9 * 0.0625 < steps.max() <= 0.0625 + 1e-6
+    assert 0.9 * max(term.scale) < steps.max() <= max(term.scale) + 1e-6
 
 
 def test_unknown_agents_get_a_hint(cartpole: Task) -> None:
