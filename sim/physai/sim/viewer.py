@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 
 from physai.sdk.errors import DeviceError
+from physai.sim.counterexample import RecordedPlayer
 from physai.sim.film import framing
 from physai.sim.markers import CommandMarkers, draw
 from physai.sim.play import Moment, Player
@@ -154,7 +155,7 @@ class Window:
         self.close()
 
 
-def watch(player: Player, window: Window, pacer: Pacer) -> None:
+def watch(player: Player | RecordedPlayer, window: Window, pacer: Pacer) -> None:
     """Plays until the player has finished or the window is closed."""
     shown = -np.inf
     for moment in player:

@@ -135,6 +135,8 @@ def _draw(reports: dict[str, QualityReport], path: Path) -> dict[str, str]:
 def _print_all(
     reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str], *, limits: bool
 ) -> None:
+    from physai.sim.logs import lag_summary
+
     for source, report in reports.items():
         print("\n".join(_text(report)))
         if source in pictures:
@@ -144,6 +146,11 @@ def _print_all(
         print(styled("unreadable:", "red", sys.stdout), printable(error), "\n")
     if reports and not limits and not all(report.log.limits_known for report in reports.values()):
         print("Without --robot nothing is known of a robot's limits, so they were not checked.")
+    summary = lag_summary(lag for report in reports.values() for lag in report.lags)
+    if summary is not None and len(reports) > 1:
+        print(
+            f"Effort follows its command {1e3 * summary.mean_s:.1f} ms later, 99 % within {1e3 * summary.p99_s:.1f} ms."
+        )
     fit = sum(report.usable for report in reports.values())
     total = len(reports) + len(unreadable)
     print(f"{fit} of {total} recording{'s' if total != 1 else ''} fit to calibrate")
@@ -206,8 +213,14 @@ def _joint_table(report: QualityReport) -> str:
 
 
 def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from physai.sim.logs import lag_summary
+
+    lag = lag_summary(lag for report in reports.values() for lag in report.lags)
     return {
         "usable": not unreadable and all(report.usable for report in reports.values()),
+        "lag": None if lag is None else asdict(lag),
         "logs": [_log_json(report, pictures.get(source)) for source, report in reports.items()],
         "unreadable": [{"source": source, "error": error} for source, error in unreadable.items()],
     }

@@ -18,6 +18,7 @@ from physai.sdk.cli.text import printable, table
 from physai.sdk.errors import PhysaiError, TaskError, unknown_name
 
 if TYPE_CHECKING:
+    from physai.sim.counterexample import RecordedPlayer
     from physai.sim.evaluate import Policy
     from physai.sim.play import Moment, Outcome, Player
     from physai.sim.tasks.task import Task
@@ -32,7 +33,12 @@ INTERRUPTED = 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai play`."""
     parser.add_argument(
-        "what", metavar="TASK|RUN|POLICY", help="task (name or Python file), run folder, or exported policy.onnx"
+        "what",
+        metavar="TASK|RUN|POLICY|REPORT",
+        help="task (name or Python file), run folder, exported policy.onnx, or with --counterexample a report folder",
+    )
+    parser.add_argument(
+        "--counterexample", type=int, metavar="N", help="show counterexample N of a report of `physai sim validate`"
     )
     parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
     parser.add_argument("--robot", help="robot to play the task with (MJCF, URDF or name), where it takes another")
@@ -59,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class _Cast:
     """Who plays what."""
 
-    policy: Policy
     task: Task
     played_by: str
     """The policy's file, or the agent's name."""
@@ -69,20 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Plays; no torch is needed."""
     _check_numbers(arguments)
     _check_outputs(arguments)
-    cast = _cast(arguments)
     in_window = arguments.video is None and arguments.record is None
-    from physai.sim.play import Player
-
     if arguments.episodes is None and arguments.duration_s is None and not in_window:
         arguments.episodes = 1
-    player = Player(
-        cast.policy,
-        cast.task,
-        episodes=arguments.episodes,
-        seed=arguments.seed,
-        duration_s=arguments.duration_s,
-        randomise=not arguments.nominal,
-    )
+    cast, player = _staged(arguments) if arguments.counterexample is None else _recorded(arguments)
     with _stops_at_interrupt(player) as interrupted:
         if in_window:
             _play_in_window(player, cast.task)
@@ -125,7 +120,36 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             path.unlink()
 
 
-def _cast(arguments: argparse.Namespace) -> _Cast:
+def _staged(arguments: argparse.Namespace) -> tuple[_Cast, Player]:
+    """A policy or an agent, and a player that plays it."""
+    from physai.sim.play import Player
+
+    policy, cast = _cast(arguments)
+    player = Player(
+        policy,
+        cast.task,
+        episodes=arguments.episodes,
+        seed=arguments.seed,
+        duration_s=arguments.duration_s,
+        randomise=not arguments.nominal,
+    )
+    return cast, player
+
+
+def _recorded(arguments: argparse.Namespace) -> tuple[_Cast, RecordedPlayer]:
+    """A counterexample of a report, and a player that shows what was recorded."""
+    from physai.sim.counterexample import RecordedPlayer, find_counterexample
+
+    for option in ("agent", "robot", "preset", "record", "duration_s"):
+        if getattr(arguments, option) is not None:
+            raise PhysaiError(f"--counterexample shows a recording as it is; leave --{option.replace('_', '-')} out")
+    case, path = find_counterexample(Path(arguments.what), arguments.counterexample)
+    print(printable(f"counterexample {case.index}: {case.description}"), file=sys.stderr)
+    player = RecordedPlayer(path, task=arguments.task)
+    return _Cast(player.task, str(path)), player
+
+
+def _cast(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
     from physai.sim.tasks.registry import BUILT_IN
 
     what: str = arguments.what
@@ -137,7 +161,7 @@ def _cast(arguments: argparse.Namespace) -> _Cast:
     return _cast_policy(path, arguments)
 
 
-def _cast_agent(arguments: argparse.Namespace) -> _Cast:
+def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
     from physai.sim.agents import Agent
     from physai.sim.tasks.registry import load_task
 
@@ -145,10 +169,10 @@ def _cast_agent(arguments: argparse.Namespace) -> _Cast:
         raise TaskError(f"{arguments.what} is a task already; leave --task {arguments.task} out")
     task = load_task(arguments.what, robot=arguments.robot, preset=arguments.preset)
     name = arguments.agent or "zero"
-    return _Cast(Agent(task.contract, name, seed=arguments.seed), task, name)
+    return Agent(task.contract, name, seed=arguments.seed), _Cast(task, name)
 
 
-def _cast_policy(path: Path, arguments: argparse.Namespace) -> _Cast:
+def _cast_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
     from physai.sim.locate import find_policy, policy_task
     from physai.sim.policy import OnnxPolicy
     from physai.sim.tasks.registry import load_task
@@ -163,11 +187,11 @@ def _cast_policy(path: Path, arguments: argparse.Namespace) -> _Cast:
         task = load_task(name or policy.contract.task, robot=arguments.robot, preset=arguments.preset)
     else:
         task = policy_task(file, task=name)
-    return _Cast(policy, task, str(file))
+    return policy, _Cast(task, str(file))
 
 
 @contextlib.contextmanager
-def _stops_at_interrupt(player: Player) -> Generator[list[int]]:
+def _stops_at_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]:
     """Ctrl-C ends playing at the next moment, so that every file is finished; the list tells whether it came."""
     interrupts: list[int] = []
 
@@ -184,14 +208,14 @@ def _stops_at_interrupt(player: Player) -> Generator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _play_in_window(player: Player, task: Task) -> None:
+def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
     from physai.sim.viewer import Pacer, Window, watch
 
     with Window(task) as window:
         watch(player, window, Pacer())
 
 
-def _play_into_files(player: Player, cast: _Cast, arguments: argparse.Namespace) -> None:
+def _play_into_files(player: Player | RecordedPlayer, cast: _Cast, arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import Progress
 

@@ -48,7 +48,7 @@ def complete_map(path: Path, reading: Reading, given: ColumnMap | None) -> tuple
     if shipped is None:
         raise LogError(
             f"{path}: nothing says which column is which; write {path.name.split('.')[0]}.columns.yaml beside it or "
-            f"name a map with --columns:\n{_TEMPLATE}{_columns(reading)}"
+            f"name a map with --columns:\n{_TEMPLATE}{_columns(reading)}{_nearly(path, reading.table.columns)}"
         )
     return shipped, True
 
@@ -58,7 +58,7 @@ def shipped_map(path: Path, columns: tuple[str, ...]) -> ColumnMap | None:
     known = set(columns)
     fitting = [
         column_map
-        for column_map in _shipped_maps()
+        for column_map in _shipped_maps().values()
         if column_map.match is not None
         and fnmatch(path.name.lower(), column_map.match.file)
         and known >= set(column_map.match.columns)
@@ -66,9 +66,21 @@ def shipped_map(path: Path, columns: tuple[str, ...]) -> ColumnMap | None:
     return max(fitting, key=lambda m: len(m.match.columns) if m.match else 0, default=None)
 
 
+def _nearly(path: Path, columns: tuple[str, ...]) -> str:
+    """What a shipped map misses that most of the columns fit, on a line of its own; empty where none does."""
+    for name, column_map in _shipped_maps().items():
+        if column_map.match is None or not fnmatch(path.name.lower(), column_map.match.file):
+            continue
+        missing = [column for column in column_map.match.columns if column not in columns]
+        if len(missing) <= len(column_map.match.columns) / 2:
+            return f"\n  the shipped map {name} would fit but for {', '.join(missing)}"
+    return ""
+
+
 @cache
-def _shipped_maps() -> tuple[ColumnMap, ...]:
-    return tuple(load_column_map(path) for path in sorted(_SHIPPED.glob("*.yaml")))
+def _shipped_maps() -> dict[str, ColumnMap]:
+    """Shipped maps by name."""
+    return {path.stem: load_column_map(path) for path in sorted(_SHIPPED.glob("*.yaml"))}
 
 
 _TEMPLATE = """  time: {column: t, unit: s}

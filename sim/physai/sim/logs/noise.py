@@ -117,7 +117,7 @@ def still_stretches(time: Array, position: Array, command: Array) -> list[slice]
 
 
 def _blocks(time: Array, length_s: float) -> list[slice]:
-    """The whole blocks of that length, end to end, of at least eight samples each."""
+    """Blocks of that length, end to end, the last one shorter; those of fewer than eight samples are left out."""
     number = np.floor((time - time[0]) / length_s)
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(edges) if last - first >= 8]

@@ -1,6 +1,5 @@
 """One recording of a robot: what was commanded and what was measured, in SI units and the robot's joint order."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,7 +46,7 @@ class RobotLog:
     """Path of the recording, as given."""
     sha256: str
     """Of the file's bytes as they lie there; of the concatenated digests where a recording has several files."""
-    notes: Mapping[str, float] = field(default_factory=dict[str, float])
+    notes: dict[str, float] = field(default_factory=dict[str, float])
     """Constants of the recording such as a servo gain."""
 
     def __post_init__(self) -> None:

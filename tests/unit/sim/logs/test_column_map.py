@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -48,12 +48,14 @@ def test_units_of_angle(hinge: RobotSpec, unit: str, value: float, radians: floa
     assert raw({"q": [value, 0]}, {"column": "q", "unit": unit}, hinge).joint_pos[0, 0] == pytest.approx(radians)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(2**15), 2**15 - 1), min_size=2, max_size=30))
 def test_wrapped_integers_come_back(hinge: RobotSpec, values: list[int]) -> None:
     stored = [value % 65536 for value in values]
     assert raw({"q": stored}, {"column": "q", "wrap": 65536}, hinge).joint_pos[:, 0].tolist() == values
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-170, 170), min_size=1, max_size=30), st.floats(0, 359))
 def test_turns_are_counted(hinge: RobotSpec, steps: list[float], start: float) -> None:
     angle = start + np.concatenate([[0.0], np.cumsum(steps)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -77,6 +77,7 @@ def test_empty_cells_are_missing_and_text_is_no_number(tmp_path: Path) -> None:
     assert stream.text == {"mode"}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
 def test_numbers_survive_text(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     path = tmp_path_factory.getbasetemp() / "law.csv"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -30,6 +30,7 @@ def test_names_are_as_short_as_they_may_be() -> None:
     assert log_names(["d.parquet#3", "d.parquet#4"]) == ["d#3", "d#4"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "data", "trajectory"]), min_size=1, max_size=4), unique_by=tuple))
 def test_different_paths_have_different_names(parts: list[list[str]]) -> None:
     names = log_names(["/" + "/".join([*part, "log.csv"]) for part in parts])
@@ -88,6 +89,13 @@ def test_the_shipped_maps_know_their_recordings(write: CsvWriter, hinge: RobotSp
         read_log(path, hinge.model_copy(update={"joints": joints}))
     path.with_name("data_desired.csv").unlink()
     with pytest.raises(LogError, match=r"data_desired.csv.gz: cannot be read: no such file"):
+        read_log(path, hinge)
+
+
+def test_a_shipped_map_that_nearly_fits_says_what_is_missing(write: CsvWriter, hinge: RobotSpec) -> None:
+    t = np.arange(20) * 0.01
+    path = write({"time": t, "position": t, "velocity": t}, column_map=None, name="data_measured.csv")
+    with pytest.raises(LogError, match="the shipped map dfki_simple_pendulum would fit but for torque"):
         read_log(path, hinge)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,6 +33,7 @@ def test_periods_need_a_clock_that_runs() -> None:
             period_statistics(np.array(time))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=50))
 def test_statistics_bound_each_other(periods: list[int]) -> None:
     s = period_statistics(np.concatenate([[0.0], np.cumsum(np.array(periods) * 1e-3)]))

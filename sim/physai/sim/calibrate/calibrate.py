@@ -1,0 +1,213 @@
+"""From recordings to a twin: split, fit, and judge on what the fit did not see."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.errors import PhysaiError
+from physai.sim.calibrate.drive import choose_drive
+from physai.sim.calibrate.fit import Fit, Step, fit
+from physai.sim.calibrate.fitted import calibration_model, installed_version, model_fingerprint, robot_reference
+from physai.sim.calibrate.measured import measured_noise, measured_timing
+from physai.sim.calibrate.parameters import Parameter, catalogue
+from physai.sim.calibrate.replay import WINDOW_MAX_S, WINDOW_MIN_S, WINDOW_S, ReplayScore, replay, require_logs_of
+from physai.sim.calibrate.twin import FittedParameter, LogRecord, Logs, Residuals, Twin
+from physai.sim.calibrate.windows import Windows, cut
+from physai.sim.logs import LogError, RobotLog
+from physai.sim.robots import Robot
+
+Array = npt.NDArray[np.float64]
+
+TIME_BUDGET_S = 180.0
+HELD_OUT_SHARE = 0.4
+"""Share of the recordings that a split keeps out of the fit."""
+STILL_RANGE = 0.01
+"""A recording in which no joint leaves so narrow a range is one of a robot at rest [rad or m]."""
+MOTION_MIN = 2e-3
+"""Least motion within a window of the joint that moves most, root mean square [rad or m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A twin and what there is to show of it."""
+
+    twin: Twin
+    fit: Fit
+    train: ReplayScore
+    train_nominal: ReplayScore
+    held_out: ReplayScore | None
+    held_out_nominal: ReplayScore | None
+
+
+def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
+    """Recordings in which something moves, and those in which nothing does: they tell of sensor noise and no more."""
+    moving = [bool((np.ptp(log.joint_pos, axis=0) >= STILL_RANGE).any()) for log in logs]
+    return (
+        tuple(log for log, moves in zip(logs, moving, strict=True) if moves),
+        tuple(log for log, moves in zip(logs, moving, strict=True) if not moves),
+    )
+
+
+def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
+    """Recordings to fit and recordings to judge by, drawn by a seed, each in the order given.
+
+    A recording is never cut in two: its halves share their friction, temperature and mistakes.
+    """
+    if len(logs) < 2:
+        return tuple(logs), ()
+    count = max(1, round(HELD_OUT_SHARE * len(logs)))
+    held = set(np.random.default_rng(seed).permutation(len(logs))[:count].tolist())
+    train = tuple(log for number, log in enumerate(logs) if number not in held)
+    return train, tuple(log for number, log in enumerate(logs) if number in held)
+
+
+def calibrate(
+    robot: Robot,
+    train: Sequence[RobotLog],
+    held_out: Sequence[RobotLog] = (),
+    *,
+    window_s: float = WINDOW_S,
+    time_budget_s: float = TIME_BUDGET_S,
+    seed: int = 0,
+    num_threads: int = 0,
+    still: Sequence[RobotLog] = (),
+    folder: Path | None = None,
+    report: Callable[[Step], None] = lambda step: None,
+) -> Calibration:
+    """Fits the twin of a robot to recordings and judges it on others.
+
+    Args:
+        robot: the nominal robot.
+        train: recordings to fit.
+        held_out: recordings to judge by; without any the twin is not credible.
+        window_s: length of the windows [s].
+        time_budget_s: time after which the search ends with the best so far [s].
+        seed: of the bootstrap.
+        num_threads: threads; 0 for one per processor this process may use.
+        still: recordings of the robot at rest, for its sensors' noise.
+        folder: where the twin file will lie; names the robot's file from there. The current folder by default.
+        report: told of every evaluation.
+
+    Raises:
+        LogError: the recordings are of another robot, too short, or nothing moves in them.
+    """
+    logs = (*train, *held_out)
+    _check(robot, train, held_out, window_s, time_budget_s)
+    drive = choose_drive(robot, logs)
+    windows = cut(train, window_s, stride_s=0.5 * window_s)
+    _require_motion(windows)
+    parameters = catalogue(robot, drive)
+    threads = num_threads or len(os.sched_getaffinity(0))
+    found = fit(robot, parameters, windows, drive, time_budget_s=time_budget_s, num_threads=threads, report=report)
+    home = (folder or Path.cwd()).resolve()
+    twin = Twin(
+        robot=robot_reference(robot, home),
+        model_sha256=model_fingerprint(robot),
+        joint_names=robot.spec.joint_names,
+        parameters=_fitted(parameters, found),
+        covariance=_in_units(parameters, found),
+        noise=measured_noise((*logs, *still)),
+        timing=measured_timing(logs),
+        logs=Logs(train=_records(train), held_out=_records(held_out)),
+        notes=found.notes,
+        physai_version=installed_version(),
+        folder=str(home),
+    )
+    return _judged(twin, found, robot, train, held_out, window_s, seed, threads)
+
+
+def _judged(
+    twin: Twin,
+    found: Fit,
+    robot: Robot,
+    train: Sequence[RobotLog],
+    held_out: Sequence[RobotLog],
+    window_s: float,
+    seed: int,
+    threads: int,
+) -> Calibration:
+    """Scores the fitted and the nominal robot on both parts."""
+
+    def scores(logs: Sequence[RobotLog]) -> tuple[ReplayScore, ReplayScore]:
+        return (
+            replay(twin, robot, logs, window_s=window_s, seed=seed, num_threads=threads),
+            replay(calibration_model(robot), robot, logs, window_s=window_s, seed=seed, num_threads=threads),
+        )
+
+    fitted, nominal = scores(train)
+    held, held_nominal = scores(held_out) if held_out else (None, None)
+    if held is not None and held_nominal is not None:
+        twin = replace(twin, residuals=residuals(held, held_nominal))
+    return Calibration(
+        twin=twin, fit=found, train=fitted, train_nominal=nominal, held_out=held, held_out_nominal=held_nominal
+    )
+
+
+def residuals(twin: ReplayScore, nominal: ReplayScore) -> Residuals:
+    """What a twin file keeps of two scores on the same windows."""
+    return Residuals(
+        window_s=twin.windows.window_s,
+        joint_names=twin.joint_names,
+        twin=twin.rmse,
+        nominal=nominal.rmse,
+        gain=twin.gain_over(nominal),
+        motion=tuple(float(x) for x in twin.windows.motion()),
+    )
+
+
+def _check(
+    robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog], window_s: float, time_budget_s: float
+) -> None:
+    require_logs_of(robot, train)
+    if held_out:
+        require_logs_of(robot, held_out)
+    twice = {log.sha256 for log in train} & {log.sha256 for log in held_out}
+    for log in train:
+        if log.sha256 in twice:
+            raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must be new to the twin")
+    if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
+        raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
+    if not 1.0 <= time_budget_s <= 1e6:
+        raise PhysaiError(f"a time budget lies in 1 … 1 000 000 s, got {time_budget_s:g}")
+
+
+def _require_motion(windows: Windows) -> None:
+    moved = windows.motion()
+    if not float(moved.max()) >= MOTION_MIN:
+        raise LogError(
+            f"nothing moves enough in these recordings: within {windows.window_s:g} s the liveliest joint moves by "
+            f"{moved.max():.2g} (root mean square), a fit needs {MOTION_MIN:g} rad or m; record the robot swinging or "
+            "tracking something through its range"
+        )
+
+
+def _fitted(parameters: Sequence[Parameter], found: Fit) -> tuple[FittedParameter, ...]:
+    chosen = set(found.chosen.tolist())
+    spread = np.sqrt(np.diag(found.covariance))
+    return tuple(
+        FittedParameter(
+            name=parameter.name,
+            unit=parameter.unit,
+            prior=parameter.prior,
+            prior_std=parameter.prior_std,
+            lower=parameter.lower,
+            upper=parameter.upper,
+            value=float(np.clip(found.values[number], parameter.lower, parameter.upper)),
+            std=float(spread[number] * parameter.prior_std),
+            identified=number in chosen,
+        )
+        for number, parameter in enumerate(parameters)
+    )
+
+
+def _in_units(parameters: Sequence[Parameter], found: Fit) -> Array:
+    units = np.array([parameter.prior_std for parameter in parameters])
+    return found.covariance * np.outer(units, units)
+
+
+def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:
+    return tuple(LogRecord(name=log.name, sha256=log.sha256) for log in logs)

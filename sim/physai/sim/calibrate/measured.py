@@ -1,0 +1,51 @@
+"""What recordings tell of the robot beside its parameters: sensor noise, loop period, lag of commands."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.calibrate.twin import SensorNoise, Timing
+from physai.sim.logs import RobotLog, command_lag, lag_summary, sensor_noise
+from physai.sim.logs.noise import MIN_STILL_S
+
+Array = npt.NDArray[np.float64]
+
+
+def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
+    """Noise of every joint's sensors, root mean square over the recordings.
+
+    Recordings in which the joint stood still count alone where there are any: of a moving joint some of what looks
+    like noise is motion.
+    """
+    estimates = [sensor_noise(log) for log in logs]
+    still = np.array([estimate.still_s for estimate in estimates]) >= MIN_STILL_S
+    weights = np.where(still.any(axis=0), still, True).astype(np.float64)
+
+    def pooled(values: list[Array | None]) -> tuple[float, ...]:
+        known = [i for i, value in enumerate(values) if value is not None]
+        if not known:
+            return ()
+        table = np.array([values[i] for i in known], dtype=np.float64)
+        # A joint may have stood still only in recordings that lack this sensor.
+        share = np.where(weights[known].sum(axis=0) > 0.0, weights[known], 1.0)
+        return tuple(float(x) for x in np.sqrt((share * table**2).sum(axis=0) / share.sum(axis=0)))
+
+    return SensorNoise(
+        joint_pos_std=pooled([estimate.joint_pos_std for estimate in estimates]),
+        joint_vel_std=pooled([estimate.joint_vel_std for estimate in estimates]),
+        joint_effort_std=pooled([estimate.joint_effort_std for estimate in estimates]),
+    )
+
+
+def measured_timing(logs: Sequence[RobotLog]) -> Timing:
+    """Loop periods of all recordings together, and the lag of their commands where it shows."""
+    periods = np.concatenate([np.diff(log.time) for log in logs])
+    lag = lag_summary(estimate for log in logs for estimate in command_lag(log))
+    return Timing(
+        command_lag_mean_s=None if lag is None else lag.mean_s,
+        command_lag_p99_s=None if lag is None else lag.p99_s,
+        period_median_s=float(np.median(periods)),
+        period_p99_s=float(np.quantile(periods, 0.99)),
+        period_max_s=float(periods.max()),
+    )

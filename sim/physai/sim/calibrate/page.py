@@ -1,0 +1,192 @@
+"""A calibration as one self-contained page: how far to believe the twin first, then the evidence."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from physai.sim.calibrate.calibrate import Calibration
+from physai.sim.calibrate.credibility import bounds
+from physai.sim.calibrate.page_plots import error_chart, history_chart, parameter_chart, replay_chart
+from physai.sim.calibrate.replay import ReplayScore
+from physai.sim.calibrate.twin import Credibility, FittedParameter, Timing, Twin
+from physai.sim.report.style import STYLE
+
+MAX_CHARTS = 60
+"""Replay plots of one page; further recordings are listed with their errors only."""
+
+
+def calibration_page(calibration: Calibration, *, title: str) -> str:
+    """The page: HTML with inline style and SVG, nothing to load.
+
+    Args:
+        calibration: what was found.
+        title: what to call the twin, such as its file.
+    """
+    credibility = calibration.twin.credible()
+    body = "".join(
+        [
+            *_answer(calibration, credibility, title),
+            *_errors(calibration),
+            *_parameters(calibration.twin),
+            *_replays(calibration),
+            *_measured(calibration.twin),
+            *_identity(calibration.twin),
+        ]
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>Twin of {escape(calibration.twin.robot)}</title><style>{STYLE}</style></head>"
+        f"<body>{body}</body></html>\n"
+    )
+
+
+def _answer(calibration: Calibration, credibility: Credibility, title: str) -> Iterator[str]:
+    twin = calibration.twin
+    known = sum(parameter.identified for parameter in twin.parameters)
+    outcome, word = ("PASS", "Yes") if credibility.holds else ("INCONCLUSIVE", "No")
+    yield f"<h1>{escape(title)} · {escape(twin.robot)}</h1>"
+    yield f'<div class="answer {outcome}"><div><div class="soft small">Is this twin credible?</div>'
+    yield f'<div class="word">{word}</div></div><div><ul>'
+    yield from (f"<li>{escape(reason)}</li>" for reason in credibility.reasons)
+    yield (
+        f"<li>{known} of {len(twin.parameters)} parameters are constrained by the recordings; the others keep their "
+        f"nominal values</li></ul></div></div>"
+    )
+    if twin.notes:
+        yield f'<p class="soft">{escape("; ".join(twin.notes))}</p>'
+
+
+def _errors(calibration: Calibration) -> Iterator[str]:
+    yield '<h2>Replay error</h2><div class="grid">'
+    if calibration.held_out is not None and calibration.held_out_nominal is not None:
+        limits = None if calibration.twin.residuals is None else bounds(calibration.twin.residuals)
+        yield _panel(
+            "held-out recordings",
+            error_chart(calibration.held_out, calibration.held_out_nominal, limits),
+            "Open loop from measured states, root mean square with 95 % bootstrap interval over windows; "
+            "dashed: greatest credible error.",
+        )
+    yield _panel(
+        "fitted recordings",
+        error_chart(calibration.train, calibration.train_nominal, None),
+        f"{calibration.fit.windows} windows of {calibration.train.windows.window_s:g} s were fitted.",
+    )
+    if len(calibration.fit.history) > 1:
+        yield _panel(
+            "the fit",
+            history_chart(calibration.fit.history, calibration.twin.joint_names),
+            "Short windows first, then whole ones: the error of a longer window is larger.",
+        )
+    yield "</div>"
+
+
+def _parameters(twin: Twin) -> Iterator[str]:
+    found = [parameter for parameter in twin.parameters if parameter.identified]
+    rest = [parameter for parameter in twin.parameters if not parameter.identified]
+    yield "<h2>Parameters that the recordings constrain</h2>"
+    if not found:
+        yield "<p>None.</p>"
+    else:
+        yield '<div class="grid">'
+        yield _panel(
+            "distance from the nominal robot",
+            parameter_chart(found),
+            "In standard deviations of the prior, with 95 % interval; 0 is the nominal value, pale: the prior's own "
+            "95 %.",
+        )
+        yield f'<div class="panel">{_table(found)}</div></div>'
+    if rest:
+        yield f"<details><summary>{len(rest)} parameters that they do not constrain</summary>"
+        yield (
+            "<p>They have their nominal values. Some cannot matter to this robot, some need other motions, some only "
+            "matter together with one above.</p>"
+        )
+        yield f"{_table(rest)}</details>"
+
+
+def _table(parameters: Sequence[FittedParameter]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(p.name)}</code></td><td class='number'>{_number(p.value)}</td>"
+        f"<td class='number'>± {_number(1.96 * p.std)}</td><td class='number'>{_number(p.prior)}</td>"
+        f"<td class='soft'>{escape(p.unit)}{_at_bound(p)}</td></tr>"
+        for p in parameters
+    )
+    return (
+        "<table><thead><tr><th>parameter</th><th class='number'>value</th><th class='number'>95 %</th>"
+        f"<th class='number'>nominal</th><th></th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+
+
+def _at_bound(parameter: FittedParameter) -> str:
+    at_end = parameter.identified and parameter.value in (parameter.lower, parameter.upper)
+    return " · at its bound" if at_end else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _replays(calibration: Calibration) -> Iterator[str]:
+    left = MAX_CHARTS
+    parts = (
+        ("held out", calibration.held_out, calibration.held_out_nominal),
+        ("fitted", calibration.train, calibration.train_nominal),
+    )
+    for label, score, nominal in parts:
+        if score is None or nominal is None:
+            continue
+        yield f'<h2>Replay of {label} recordings</h2><div class="grid">'
+        for number, log in enumerate(score.windows.logs):
+            for joint, name in enumerate(score.joint_names):
+                if left > 0:
+                    left -= 1
+                    yield _panel(
+                        f"{log.name}: {name}", replay_chart(score, number, joint), _log_errors(score, nominal, log.name)
+                    )
+        yield "</div>"
+
+
+def _log_errors(score: ReplayScore, nominal: ReplayScore, log: str) -> str:
+    return "; ".join(
+        f"{name}: {twin:.4f}, nominal {before:.4f}"
+        for name, twin, before in zip(score.joint_names, score.per_log()[log], nominal.per_log()[log], strict=True)
+    )
+
+
+def _measured(twin: Twin) -> Iterator[str]:
+    noise = twin.noise
+    yield "<h2>Measured on the recordings</h2><table><tbody>"
+    for label, values, unit in (
+        ("noise of joint_pos (standard deviation)", noise.joint_pos_std, "rad or m"),
+        ("noise of joint_vel", noise.joint_vel_std, "rad/s or m/s"),
+        ("noise of joint_effort", noise.joint_effort_std, "N·m or N"),
+    ):
+        text = ", ".join(f"{x:.3g}" for x in values) if values else "not measured"
+        yield f"<tr><td>{label}</td><td>{text}</td><td class='soft'>{unit if values else ''}</td></tr>"
+    yield from (f"<tr><td>{label}</td><td>{value}</td><td></td></tr>" for label, value in _times(twin.timing))
+    yield "</tbody></table>"
+
+
+def _times(timing: Timing) -> Iterator[tuple[str, str]]:
+    def text(*values: float | None) -> str:
+        return ", ".join("not measured" if value is None else f"{1e3 * value:.3g} ms" for value in values)
+
+    yield "lag of effort behind command: mean, 99 %", text(timing.command_lag_mean_s, timing.command_lag_p99_s)
+    yield (
+        "loop period: median, 99 %, greatest",
+        text(timing.period_median_s, timing.period_p99_s, timing.period_max_s),
+    )
+
+
+def _identity(twin: Twin) -> Iterator[str]:
+    yield "<h2>Identity</h2><table><tbody>"
+    yield f"<tr><td>twin</td><td class='hash'>{twin.hash}</td></tr>"
+    yield f"<tr><td>nominal model</td><td class='hash'>{twin.model_sha256}</td></tr>"
+    for label, logs in (("fitted", twin.logs.train), ("held out", twin.logs.held_out)):
+        yield from (f"<tr><td>{label}: {escape(log.name)}</td><td class='hash'>{log.sha256}</td></tr>" for log in logs)
+    yield f"<tr><td>physai</td><td>{escape(twin.physai_version)}</td></tr></tbody></table>"
+
+
+def _panel(title: str, drawing: str, note: str) -> str:
+    return f'<div class="panel"><h3>{escape(title)}</h3>{drawing}<p class="soft small">{escape(note)}</p></div>'

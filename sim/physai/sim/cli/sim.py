@@ -1,0 +1,25 @@
+"""`physai sim`: calibrate a twin on recordings, replay recordings in it, judge policies in it."""
+
+from __future__ import annotations
+
+import argparse
+
+from physai.sdk.cli.command import Command
+from physai.sim.cli import calibrate, replay, validate
+
+_VERBS = {"calibrate": calibrate.command, "replay": replay.command, "validate": validate.command}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, verb in _VERBS.items():
+        description = verb.summary[0].upper() + verb.summary[1:] + "."
+        verb.add_arguments(actions.add_parser(name, help=verb.summary, description=description))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    return _VERBS[arguments.action].run(arguments)
+
+
+command = Command(summary="calibrate a twin, replay recordings, judge policies", add_arguments=_add_arguments, run=_run)
+"""The verb `sim`."""

@@ -1,0 +1,224 @@
+"""`physai sim validate`: judge an exported policy in a calibrated twin."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.sdk.verdict import Verdict
+    from physai.sim.gates.gate import Context, Finding
+    from physai.sim.gates.runner import Line
+
+MAX_SEED = 2**20 - 1
+REPORT_FOLDER = "validation"
+"""Folder of the report beside the policy, where no other is named."""
+
+VERDICT_FILE, HTML_FILE, JUNIT_FILE = "verdict.json", "report.html", "junit.xml"
+_STYLES = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow"}
+_WORDS = {"PASS": "may be flashed", "FAIL": "must not be flashed", "INCONCLUSIVE": "must not be flashed yet"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai sim validate`."""
+    parser.add_argument("policy", type=Path, metavar="POLICY", help="run folder or exported policy.onnx")
+    parser.add_argument(
+        "--twin",
+        type=Path,
+        metavar="TWIN",
+        help="twin.json of `physai sim calibrate`; without it the nominal robot, in which nothing can pass",
+    )
+    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--gates", type=Path, metavar="YAML", help="settings of the gates (default: built in)")
+    parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy it must not be worse than")
+    parser.add_argument(
+        "--latency", type=Path, metavar="JSON", help="duration of every tick, as measured on the target"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help=f"folder of the report (default: {REPORT_FOLDER} beside the policy)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to play in (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="choice of the verdict's episodes (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
+    from physai.sim.gates.gate import Context
+    from physai.sim.gates.judgement import judge
+    from physai.sim.gates.latency import load_evidence
+    from physai.sim.gates.runner import find_all
+
+    if not 0 <= arguments.seed <= MAX_SEED:
+        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
+    subject, settings, twin_name = _open(arguments)
+    evidence = None if arguments.latency is None else load_evidence(arguments.latency)
+    report = _report_folder(arguments.report or _default_report(arguments.policy))
+    context = Context(subject, settings)
+    with _progress(context) as tell:
+        findings = find_all(context, report, jobs=arguments.jobs, evidence=evidence, tell=tell)
+    verdict = judge(context, findings, report)
+    _write(verdict, findings, context, report, twin_name)
+    if arguments.json:
+        print(json.dumps(verdict.model_dump(mode="json")))
+    else:
+        print(printable(_text(verdict, report)))
+        print(_last_line(verdict, subject.task.name))
+    return verdict.outcome.exit_code
+
+
+def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
+    """The subject, the settings, and what to call the twin."""
+    from physai.sim.calibrate.twin import load_twin, nominal_twin
+    from physai.sim.gates.settings import GateSettings, load_gates
+    from physai.sim.gates.subject import find_origin, open_subject
+    from physai.sim.locate import find_policy
+
+    settings = GateSettings() if arguments.gates is None else load_gates(arguments.gates)
+    path = find_policy(arguments.policy)
+    origin = find_origin(path, task=arguments.task)
+    if arguments.twin is None:
+        twin, name = nominal_twin(origin.load().robot), "the nominal robot, fitted to nothing"
+    else:
+        twin, name = load_twin(arguments.twin), str(arguments.twin)
+    subject = open_subject(path, twin, origin=origin, baseline=arguments.baseline, seed=arguments.seed)
+    return subject, settings, name
+
+
+def _default_report(policy: Path) -> Path:
+    return (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
+
+
+def _report_folder(folder: Path) -> Path:
+    """The folder, made if missing, once it is known to be writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise PhysaiError(f"--report {folder}: cannot be written: {error.strerror}") from None
+    return folder
+
+
+def _write(verdict: Verdict, findings: dict[str, Finding], context: Context, report: Path, twin_name: str) -> None:
+    from physai.sdk.files import write_atomic
+    from physai.sdk.verdict import save_verdict
+    from physai.sim.report.html import Page, html_report
+    from physai.sim.report.junit import junit_xml
+
+    task = context.subject.task
+    page = Page(
+        task=task.name,
+        criterion=task.success.text,
+        policy=str(context.subject.path),
+        twin=twin_name,
+        charts={name: finding.chart for name, finding in findings.items()},
+        folder=report,
+    )
+    save_verdict(verdict, report / VERDICT_FILE)
+    try:
+        write_atomic(report / HTML_FILE, html_report(verdict, page).encode())
+        write_atomic(report / JUNIT_FILE, junit_xml(verdict, name=task.name))
+    except OSError as error:
+        raise PhysaiError(f"{report}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _progress(context: Context) -> Generator[Callable[[Sequence[Line]], None]]:
+    """A live table on a terminal, a line per finished gate elsewhere; both on stderr."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        told: set[str] = set()
+
+        def tell(lines: Sequence[Line]) -> None:
+            for line in lines:
+                if line.finding is not None and line.gate.name not in told:
+                    told.add(line.gate.name)
+                    print(f"{line.gate.name}: {_found(line)}", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        yield lambda lines: live.update(_live_table(lines, context))
+
+
+def _live_table(lines: Sequence[Line], context: Context) -> Any:
+    from rich.spinner import Spinner
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=f"{context.subject.task.name}: {context.subject.path}", title_justify="left", box=None)
+    shown.add_column("gate")
+    shown.add_column("")
+    shown.add_column("episodes", justify="right")
+    shown.add_column("measured")
+    for line in lines:
+        finding = line.finding
+        state: Any = Text("waiting", "dim")
+        if finding is not None:
+            state = Text(finding.outcome.value, _STYLES[finding.outcome.value])
+        elif line.running:
+            state = Spinner("dots", "playing")
+        most = f" of ≤ {line.most}" if line.running and line.most else ""
+        episodes = f"{line.episodes}{most}" if line.episodes or (line.running and line.most) else ""
+        shown.add_row(line.gate.name, state, episodes, _numbers(line))
+    return shown
+
+
+def _found(line: Line) -> str:
+    finding = line.finding
+    return "" if finding is None else " ".join(part for part in (finding.outcome.value, _numbers(line)) if part)
+
+
+def _numbers(line: Line) -> str:
+    measured = line.finding.measured[:1] if line.finding is not None else []
+    return ", ".join(f"{m.name} {m.value:.4g}" for m in measured)
+
+
+def _text(verdict: Verdict, report: Path) -> str:
+    """The gates as a table, then why it does not pass."""
+    from physai.sim.report.summary import reasons
+
+    rows = [
+        [
+            gate.gate,
+            gate.outcome.value,
+            str(gate.episodes or ""),
+            f"{gate.measured[0].name} {gate.measured[0].value:.4g}" if gate.measured else "",
+        ]
+        for gate in verdict.gates
+    ]
+    lines = [table(["gate", "outcome", "episodes", "measured"], rows, indent="")]
+    found = reasons(verdict)
+    for gate in found.blocking:
+        cause = f" ({gate.cause.value})" if gate.cause else ""
+        lines.append(f"\n{gate.gate}{cause}: {gate.message}\n  → {gate.next_step}")
+        if gate.counterexample is not None and gate.counterexample.recording:
+            lines.append(f"  → physai play --counterexample {gate.counterexample.index} {report}")
+    if found.waiting:
+        lines.append(f"\n{', '.join(found.waiting)}: would pass in a twin that is credible")
+    lines.append(f"\nreport  {report / HTML_FILE}")
+    return "\n".join(lines)
+
+
+def _last_line(verdict: Verdict, task: str) -> str:
+    outcome = verdict.outcome.value
+    colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
+    return f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]} ({task})"
+
+
+command = Command(summary="judge an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)
+"""The verb `sim validate`."""

@@ -1,0 +1,127 @@
+"""Plays a failing episode again, alone, and records it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from physai.sim.engines.protocol import Array
+from physai.sim.environment import Environment
+from physai.sim.gates.batch import Played
+from physai.sim.gates.gate import Case
+from physai.sim.gates.rollout import Tick, play_batch
+from physai.sim.gates.subject import Subject
+from physai.sim.play import Moment, Outcome, Verdict
+from physai.sim.recording import RecordingWriter
+
+FOLDER = "counterexamples"
+"""Folder inside a report folder."""
+MAX_TRIES = 4
+"""Failing episodes played again at most, until one fails alone too."""
+
+
+def record_smallest(subject: Subject, cases: Sequence[Case], path: Path, *, gate: str) -> Case | None:
+    """Records the least perturbed case that fails when it is played alone, from its seed.
+
+    A graph rounds differently in batches of different sizes, and a chaotic robot makes much of it: a case that does
+    not fail alone is not a counterexample that anyone could see again.
+
+    Args:
+        subject: what is judged.
+        cases: failing episodes, least perturbed first.
+        path: of the recording, an MCAP file.
+        gate: name of the gate they failed.
+
+    Returns:
+        The case that was recorded; None if none of the first fails alone.
+
+    Raises:
+        RecordingError: the file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for case in cases[:MAX_TRIES]:
+        values = None if case.batch.values is None else (case.batch.values[case.row],)
+        batch = replace(case.batch, seeds=(case.seed,), values=values, visits=0)
+        origin = {
+            "played_by": str(subject.path),
+            "gate": gate,
+            "seed": str(case.seed),
+            "condition": json.dumps(case.batch.condition.as_json()),
+            "parameters": json.dumps(case.parameters),
+        }
+        with RecordingWriter(path, subject.task, origin=origin) as writer:
+            observer = Recorder(writer, case.seed)
+            played = play_batch(subject.policy(batch.arm), subject.task, subject.twin, batch, observer=observer)
+            observer.finish(played)
+        if not played.success[0] or played.violated[0]:
+            return case
+    path.unlink(missing_ok=True)
+    return None
+
+
+class Recorder:
+    """Turns the control periods of one world into a recording's moments."""
+
+    def __init__(self, writer: RecordingWriter, seed: int) -> None:
+        """Writes to `writer`; `seed` of the episode."""
+        self._writer, self._seed = writer, seed
+        self._last: Tick | None = None
+        self._end: tuple[Array, Array] | None = None
+        self._dt = 0.0
+
+    def __call__(self, env: Environment, tick: Tick) -> None:
+        """Takes one control period; what comes after the end of the episode is left out."""
+        if self._end is not None:
+            return
+        self._dt = env.step_dt
+        self._writer.add(self._moment(tick.step, tick.qpos[0], tick.qvel[0], tick))
+        self._last = tick
+        if tick.after.done[0]:
+            engine = env.engine
+            self._end = np.array(getattr(engine, "last_qpos")[0]), np.array(getattr(engine, "last_qvel")[0])  # noqa: B009
+
+    def finish(self, played: Played) -> None:
+        """Writes the last moment."""
+        last = self._last
+        if last is None or self._end is None:
+            return
+        judged, failed = last.after.judged[0], last.after.terminated[0]
+        outcome = Outcome(
+            episode=0,
+            seed=self._seed,
+            ended="diverged" if played.diverged[0] else "failure" if failed else "time",
+            length_s=float(played.length_s[0]),
+            total_reward=0.0,
+            judged=int(bool(judged)),
+            succeeded=int(bool(played.success[0])),
+            metrics={},
+        )
+        moment = self._moment(last.step + 1, *self._end, None)
+        self._writer.add(replace(moment, commands=_row(last.before.commands), outcome=outcome))
+
+    def _moment(self, step: int, qpos: Array, qvel: Array, tick: Tick | None) -> Moment:
+        before = self._last
+        verdict = None
+        if before is not None and before.after.judged[0]:
+            metrics = {name: float(values[0]) for name, values in before.after.metrics.items()}
+            verdict = Verdict(bool(before.after.succeeded[0]), metrics)
+        return Moment(
+            episode=0,
+            seed=self._seed,
+            start_s=0.0,
+            time_s=step * self._dt,
+            qpos=np.array(qpos, np.float64),
+            qvel=np.array(qvel, np.float64),
+            sensors={} if tick is None else _row(tick.before.sensors),
+            commands={} if tick is None else _row(tick.before.commands),
+            targets={} if tick is None else _row(tick.guarded.targets),
+            reward=None if before is None else float(before.after.reward[0]),
+            verdict=verdict,
+            outcome=None,
+        )
+
+
+def _row(fields: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.array(values[0]) for name, values in fields.items()}

@@ -1,0 +1,136 @@
+"""From findings to a verdict: the credibility of the twin, Holm's correction, counterexamples."""
+
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from physai.sdk.errors import ContractError
+from physai.sdk.policy_file import PolicyError
+from physai.sdk.verdict import Counterexample, GateResult, Outcome, Verdict, combine, utc_text
+from physai.sim.gates.counterexample import FOLDER, record_smallest
+from physai.sim.gates.gate import Context, Finding, Gate
+from physai.sim.gates.runner import GATES
+from physai.sim.statistics import holm
+
+PACKAGES = ("mujoco", "onnxruntime", "numpy", "warp-lang", "mujoco-warp", "cmaes")
+
+MAX_TEXT = 4000
+
+WOULD_PASS = "It passes in this twin, but the twin is not credible."
+WOULD_FAIL = "It fails in this twin, but the twin is not credible."
+
+
+def judge(context: Context, findings: dict[str, Finding], report: Path) -> Verdict:
+    """The verdict on a subject; records the counterexamples.
+
+    Args:
+        context: what was judged.
+        findings: of every gate, by name.
+        report: folder of the report; recordings go into a folder in it.
+
+    Raises:
+        RecordingError: a recording cannot be written.
+    """
+    _correct(findings, context.settings.alpha)
+    temper(findings)
+    results: list[GateResult] = []
+    number = 0
+    for gate in (kind() for kind in GATES):
+        finding = findings[gate.name]
+        counterexample = None
+        if finding.outcome is not Outcome.PASS and finding.cases:
+            number += 1
+            counterexample = _counterexample(context, finding, gate.name, number, report)
+        results.append(_result(context, gate, finding, counterexample))
+    return Verdict(
+        policy_sha256=context.subject.policy_sha256,
+        contract_fingerprint=_fingerprint(context),
+        twin_hash=context.subject.twin.hash,
+        gates_sha256=context.settings.sha256,
+        created=utc_text(datetime.now(UTC)),
+        gates=tuple(results),
+        outcome=combine(result.outcome for result in results),
+        versions=_versions(),
+        physai_version=version("physai-sdk"),
+    )
+
+
+def _correct(findings: dict[str, Finding], alpha: float) -> None:
+    """Holm's correction over the family: a pass that does not survive it is undecided."""
+    tested = {name: f.p_value for name, f in findings.items() if f.p_value is not None}
+    for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
+        finding = findings[name]
+        if finding.outcome is Outcome.PASS and not adjusted <= alpha:
+            finding.outcome = Outcome.INCONCLUSIVE
+            finding.message = f"Its p-value of {tested[name]:.2g} does not survive the correction for several tests."
+            finding.next_step = "raise max_episodes of this gate"
+
+
+def temper(findings: dict[str, Finding]) -> None:
+    """In a twin that is not credible nothing that follows passes, and what was played there decides nothing."""
+    if findings["twin"].outcome is Outcome.PASS:
+        return
+    names = [gate.name for gate in GATES]
+    for gate in GATES[names.index("twin") + 1 :]:
+        finding = findings[gate.name]
+        undecided = finding.outcome is Outcome.PASS or (gate.rests_on_twin and finding.outcome is Outcome.FAIL)
+        if not undecided:
+            continue
+        said = WOULD_PASS if finding.outcome is Outcome.PASS else WOULD_FAIL
+        finding.message = f"{said} {finding.message}".strip()
+        finding.outcome = Outcome.INCONCLUSIVE
+        finding.next_step = finding.next_step or "calibrate the twin on recordings of the robot, then validate again"
+
+
+def _counterexample(context: Context, finding: Finding, gate: str, number: int, report: Path) -> Counterexample | None:
+    relative = f"{FOLDER}/{number}.mcap"
+    case = record_smallest(context.subject, finding.cases, report / relative, gate=gate)
+    recorded = case is not None
+    case = case or finding.cases[0]
+    return Counterexample(
+        index=number,
+        description=case.description[:500],
+        episode_seed=str(case.seed),
+        step=case.step,
+        parameters=case.parameters,
+        recording=relative if recorded else None,
+    )
+
+
+def _result(context: Context, gate: Gate, finding: Finding, counterexample: Counterexample | None) -> GateResult:
+    passed = finding.outcome is Outcome.PASS
+    return GateResult(
+        gate=gate.name,
+        outcome=finding.outcome,
+        question=gate.question,
+        method=gate.method(context)[:MAX_TEXT],
+        threshold=gate.threshold(context)[:MAX_TEXT],
+        measured=tuple(finding.measured),
+        episodes=finding.episodes,
+        seeds=finding.seeds,
+        cause=None if passed else finding.cause,
+        message=_clean(finding.message),
+        next_step=_clean(finding.next_step),
+        counterexample=counterexample,
+    )
+
+
+def _clean(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)[:MAX_TEXT]
+
+
+def _fingerprint(context: Context) -> str:
+    try:
+        return context.subject.policy().fingerprint
+    except (PolicyError, ContractError):
+        return context.subject.task.contract.fingerprint
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""Renderings of a verdict: a page for people, JUnit XML for machines."""

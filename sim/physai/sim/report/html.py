@@ -1,0 +1,168 @@
+"""A verdict as one self-contained page: the answer first, then the evidence."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.verdict import GateResult, Measurement, Outcome, Verdict
+from physai.sim.report.plots import plots
+from physai.sim.report.style import STYLE
+from physai.sim.report.summary import reasons
+
+WORDS = {Outcome.PASS: "Yes", Outcome.FAIL: "No", Outcome.INCONCLUSIVE: "Not yet"}
+"""Answers to "may I flash it?"."""
+
+MAX_REASONS = 4
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows beside the verdict."""
+
+    task: str
+    criterion: str
+    """The task's success criterion in words."""
+    policy: str
+    """File of the policy, as named."""
+    twin: str
+    """Where the twin came from."""
+    charts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Numbers to plot, by gate."""
+    folder: Path | None = None
+    """Folder of the report, where the recordings of counterexamples lie."""
+
+
+def html_report(verdict: Verdict, page: Page) -> str:
+    """The page: HTML with inline style and SVG, nothing to load."""
+    body = "".join(
+        [
+            *_answer(verdict, page),
+            *_gates(verdict),
+            *plots(verdict, page.charts, page.folder),
+            *_details(verdict),
+            *_identity(verdict, page),
+        ]
+    )
+    title = f"May I flash it? {WORDS[verdict.outcome]}: {page.task}"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
+    yield f"<h1>{escape(page.task)} · {escape(page.criterion)}</h1>"
+    yield f'<div class="answer {verdict.outcome}"><div><div class="soft small">May I flash it?</div>'
+    yield f'<div class="word">{WORDS[verdict.outcome]}</div></div><div>'
+    yield from _reasons(verdict)
+    yield "</div></div>"
+
+
+def _reasons(verdict: Verdict) -> Iterator[str]:
+    """Why not, the failures first, and what to do; or on what the yes rests."""
+    if verdict.outcome is Outcome.PASS:
+        played = sum(gate.episodes for gate in verdict.gates)
+        yield f"<p>All {len(verdict.gates)} gates pass, over {played} episodes.</p>"
+        yield from (f'<p class="soft">{_shortened(gate.message)}</p>' for gate in verdict.gates if gate.gate == "twin")
+        return
+    found = reasons(verdict)
+    yield "<ul>"
+    for gate in found.blocking[:MAX_REASONS]:
+        cause = f' <span class="soft">(cause: {escape(gate.cause)})</span>' if gate.cause else ""
+        yield f"<li><b>{escape(gate.gate)}</b>{cause}: {_shortened(gate.message)}"
+        yield f'<br><span class="soft">→ {_shortened(gate.next_step)}</span></li>'
+    rest = found.blocking[MAX_REASONS:]
+    if rest:
+        yield f"<li>and {', '.join(escape(gate.gate) for gate in rest)}</li>"
+    if found.waiting:
+        yield f'<li class="soft">{escape(", ".join(found.waiting))}: would pass in a twin that is credible</li>'
+    yield "</ul>"
+
+
+def _shortened(text: str, length: int = 260) -> str:
+    first = text.strip().splitlines()[0] if text.strip() else ""
+    return escape(first if len(first) <= length else first[: length - 1] + "…")
+
+
+def _gates(verdict: Verdict) -> Iterator[str]:
+    yield '<table><thead><tr><th>gate</th><th></th><th class="optional">question</th><th>measured</th>'
+    yield '<th class="number">episodes</th></tr></thead><tbody>'
+    for gate in verdict.gates:
+        number = _deciding(gate)
+        yield f'<tr class="{gate.outcome}"><td><a href="#{escape(gate.gate)}">{escape(gate.gate)}</a></td>'
+        yield f'<td><span class="pill">{gate.outcome}</span></td><td class="optional">{escape(gate.question)}</td>'
+        yield f'<td>{number}</td><td class="number">{gate.episodes or ""}</td></tr>'
+    yield "</tbody></table>"
+
+
+def _deciding(gate: GateResult) -> str:
+    return measurement_text(gate.measured[0]) if gate.measured else ""
+
+
+def measurement_text(m: Measurement) -> str:
+    """A measurement in one line, as HTML."""
+    is_rate = m.name.startswith(
+        ("success_rate", "worst_success_rate", "drop", "violation_rate", "missed", "success_lost")
+    )
+    percent = is_rate and m.name != "missed_in_a_row"
+    value = _number(m.value, percent, m.unit)
+    if m.lower is not None and m.upper is not None:
+        value += f' <span class="soft">[{_number(m.lower, percent)}, {_number(m.upper, percent)}]</span>'
+    elif m.upper is not None:
+        value += f' <span class="soft">≤ {_number(m.upper, percent)}</span>'
+    name, _, part = m.name.partition(".")
+    name = name.replace("_", " ") + (f" ({part})" if part else "")
+    held = "" if m.threshold is None else f' <span class="soft">vs {_number(m.threshold, percent, m.unit)}</span>'
+    return f"{escape(name)} {value}{held}"
+
+
+def _number(value: float, percent: bool, unit: str = "") -> str:
+    if percent:
+        return f"{value:.1%}"
+    if unit == "s":
+        return f"{1e3 * value:.3g} ms"
+    return f"{value:.4g}{' ' + escape(unit) if unit else ''}"
+
+
+def _details(verdict: Verdict) -> Iterator[str]:
+    yield "<h2>Every gate</h2>"
+    for gate in verdict.gates:
+        yield f'<details id="{escape(gate.gate)}"><summary class="{gate.outcome}">'
+        yield f'<span class="pill">{gate.outcome}</span> '
+        yield f"<b>{escape(gate.gate)}</b> · {escape(gate.question)}</summary>"
+        yield f'<p class="soft">{escape(gate.method)}</p><p>Passes when: {escape(gate.threshold)}</p>'
+        if gate.message:
+            yield f"<pre>{escape(gate.message)}</pre>"
+        if gate.next_step:
+            yield f"<p>→ {escape(gate.next_step)}</p>"
+        if gate.measured:
+            yield f"<p>{'<br>'.join(measurement_text(m) for m in gate.measured)}</p>"
+        if gate.seeds:
+            seeds = "; ".join(f"stream {s.stream}, {s.first} to {s.first + s.count - 1}" for s in gate.seeds)
+            yield f'<p class="soft small">seeds: {escape(seeds)}</p>'
+        yield "</details>"
+
+
+def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
+    rows: Sequence[tuple[str, str]] = (
+        ("policy", page.policy),
+        ("policy SHA-256", verdict.policy_sha256),
+        ("contract fingerprint", verdict.contract_fingerprint),
+        ("twin", page.twin),
+        ("twin hash", verdict.twin_hash),
+        ("gates SHA-256", verdict.gates_sha256),
+        ("verdict SHA-256", verdict.sha256),
+        ("created", verdict.created),
+        ("physai", verdict.physai_version),
+        ("with", ", ".join(f"{name} {version}" for name, version in sorted(verdict.versions.items()))),
+    )
+    yield "<h2>What was judged</h2><table><tbody>"
+    for label, value in rows:
+        yield f'<tr><td class="soft">{escape(label)}</td><td class="hash">{escape(value)}</td></tr>'
+    yield "</tbody></table>"
+    yield '<p class="soft small">The verdict holds for exactly these bytes. verdict.json in this folder is the record; '
+    yield "this page is a rendering of it.</p>"

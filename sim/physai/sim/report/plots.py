@@ -1,0 +1,177 @@
+"""The plots of a report, one panel each, from the numbers the gates kept."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.verdict import Counterexample, GateResult, Outcome, Verdict
+from physai.sim.recording_format import RecordingError
+from physai.sim.recording_reader import read_recording
+from physai.sim.report.svg import Bar, Interval, Series, bars, histogram, intervals, lines
+from physai.sim.statistics import wilson
+
+Charts = Mapping[str, Mapping[str, Any]]
+KINDS = ("mark", "second", "third", "fourth")
+MAX_CURVES = 4
+MAX_PARAMETERS = 6
+
+
+def plots(verdict: Verdict, charts: Charts, folder: Path | None) -> Iterator[str]:
+    """All panels for which there are numbers, as HTML.
+
+    Args:
+        verdict: what was found.
+        charts: numbers by gate.
+        folder: where the recordings of counterexamples lie, if they may be read.
+    """
+    panels = [
+        *_replay(charts.get("twin", {})),
+        *_perturbations(verdict, charts),
+        *_limits(charts.get("safety", {})),
+        *_latency(charts.get("latency", {})),
+        *_search(charts.get("falsification", {})),
+        *_engines(charts.get("engine", {})),
+    ]
+    if panels:
+        yield f'<h2>Evidence</h2><div class="grid">{"".join(panels)}</div>'
+    cases = [(gate, gate.counterexample) for gate in verdict.gates if gate.counterexample is not None]
+    if cases:
+        yield "<h2>Worst cases</h2>"
+        yield '<div class="grid">'
+        for gate, case in cases:
+            yield from _case(gate, case, folder)
+        yield "</div>"
+
+
+def _panel(title: str, drawing: str, note: str) -> str:
+    return f'<div class="panel"><h3>{escape(title)}</h3>{drawing}<p class="soft small">{escape(note)}</p></div>'
+
+
+def _replay(chart: Mapping[str, Any]) -> Iterator[str]:
+    if not chart:
+        return
+    rows: list[Interval] = []
+    for joint, twin, nominal in zip(chart["joints"], chart["twin"], chart["nominal"], strict=True):
+        rows.append(Interval(f"{joint}, twin", *twin, hint=f"{twin[0]:.4g} [{twin[1]:.4g}, {twin[2]:.4g}]"))
+        rows.append(Interval(f"{joint}, nominal", *nominal, kind="fourth", hint=f"{nominal[0]:.4g}"))
+    upper = 1.1 * max(row.upper for row in rows)
+    drawing = intervals(rows, title="replay error", unit="rad or m", lower=0.0, upper=upper)
+    note = f"Root mean square error of {chart['window_s']:g} s open-loop replay of recordings kept out of the fit."
+    yield _panel("Twin against the robot's logs", drawing, note)
+
+
+def _perturbations(verdict: Verdict, charts: Charts) -> Iterator[str]:
+    measured = {m.name: m for gate in verdict.gates for m in gate.measured}
+    counts: dict[str, Sequence[int]] = {}
+    success = charts.get("success", {}).get("success")
+    if success:
+        counts["calibrated"] = (sum(success), len(success))
+    counts.update(charts.get("robustness", {}).get("conditions", {}))
+    rows: list[Interval] = []
+    for name, (good, total) in counts.items():
+        found = measured.get("success_rate" if name == "calibrated" else f"success_rate.{name}")
+        target = None if found is None else found.threshold
+        lower, upper = wilson(good, total)
+        kind = "bad" if target is not None and upper < target else "mark"
+        hint = f"{good} of {total}, 95 % interval {lower:.1%} to {upper:.1%}"
+        rows.append(Interval(name, good / max(1, total), lower, upper, kind, target, hint))
+    if rows:
+        drawing = intervals(rows, title="success by perturbation", unit="", lower=0.0, upper=1.0, form=".0%")
+        yield _panel("Success by perturbation", drawing, "Rate and 95 % Wilson interval; dashed: the target.")
+
+
+def _limits(chart: Mapping[str, Any]) -> Iterator[str]:
+    rows: list[Bar] = []
+    for kind, joints in chart.get("used", {}).items():
+        for joint, used in zip(chart["joints"], joints, strict=True):
+            if used is not None:
+                hint = f"{joint} {kind}: median {used[0]:.0%}, greatest {used[1]:.0%}"
+                rows.append(Bar(f"{joint} {kind}"[:24], used[0], used[1], hint))
+    if rows:
+        upper = max(1.1, min(2.0, 1.05 * max(row.greatest for row in rows)))
+        drawing = bars(rows, title="joint limits used", limit=1.0, upper=upper)
+        share = chart.get("saturated", 0.0)
+        note = f"Greatest use in an episode: median and worst; commands lie at a bound {share:.1%} of the time."
+        yield _panel("Joint limits used", drawing, note)
+
+
+def _latency(chart: Mapping[str, Any]) -> Iterator[str]:
+    if chart:
+        edges = [1e3 * edge for edge in chart["edges_s"]]
+        drawing = histogram(chart["counts"], edges, title="tick", unit="ms", limit=1e3 * chart["deadline_s"])
+        yield _panel(
+            "Time of a tick", drawing, "Logarithmic counts; what lies beyond the right end is in the last bin."
+        )
+
+
+def _search(chart: Mapping[str, Any]) -> Iterator[str]:
+    history: list[list[float]] = chart.get("history", [])
+    if len(history) < 2:
+        return
+    generations = list(range(1, len(history) + 1))
+    drawing = lines(
+        [
+            Series("worst robot", generations, [row[0] for row in history], "second"),
+            Series("mean", generations, [row[1] for row in history], "mark"),
+        ],
+        title="falsification search",
+        x_unit="generation",
+        y_unit="score",
+    )
+    note = (
+        f"2 is success all the time, below 1 means failures. The worst robot lies {chart['size']:.1f} σ from the fit."
+    )
+    yield _panel("Search for a robot on which it fails", drawing, note)
+
+
+def _engines(chart: Mapping[str, Any]) -> Iterator[str]:
+    if "pairs" not in chart:
+        return
+    lost, won, count = chart["pairs"]
+    rows = [
+        Interval("only in MuJoCo", lost / count, *wilson(lost, count), kind="second"),
+        Interval("only in Warp", won / count, *wilson(won, count)),
+    ]
+    drawing = intervals(rows, title="engines", unit="", lower=0.0, upper=1.0, form=".0%")
+    note = f"Share of {count} episodes that succeed in one engine only; early positions differ by "
+    yield _panel("Two engines", drawing, f"{note}{chart['early_difference']:.2g} (median).")
+
+
+def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterator[str]:
+    drawing = _traces(case, folder)
+    moved = list(case.parameters.items())[:MAX_PARAMETERS]
+    parameters = ", ".join(f"{name} {value:.4g}" for name, value in moved)
+    more = len(case.parameters) - len(moved)
+    command = (
+        f"<code>physai play --counterexample {case.index} {escape(str(folder) if folder else 'REPORT')}</code>"
+        if case.recording
+        else "It fails in its batch only, not alone, so there is no recording."
+    )
+    tone = Outcome(gate.outcome)
+    yield f'<div class="panel {tone}"><h3>{case.index} · {escape(gate.gate)}</h3><p>{escape(case.description)}</p>'
+    yield f'{drawing}<p class="small">{command}</p><p class="soft small">seed {escape(case.episode_seed or "none")}; '
+    yield f"{escape(parameters)}{f' and {more} more' if more > 0 else ''}</p></div>"
+
+
+def _traces(case: Counterexample, folder: Path | None) -> str:
+    """Joint positions over time, from the recording."""
+    if folder is None or case.recording is None:
+        return ""
+    try:
+        recording = read_recording(folder / case.recording)
+    except RecordingError:
+        return ""
+    if not recording.episodes:
+        return ""
+    episode, names = recording.episodes[0], recording.contract.robot.joint_names
+    first = episode.qpos.shape[1] - len(names)
+    series = [
+        Series(name[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind)
+        for joint, (name, kind) in enumerate(zip(names[:MAX_CURVES], cycle(KINDS), strict=False))
+    ]
+    dt = recording.contract.timing.control_dt
+    mark = None if case.step is None or not math.isfinite(case.step) else case.step * dt
+    return lines(series, title="joint positions", x_unit="s", y_unit="rad or m", mark=mark)

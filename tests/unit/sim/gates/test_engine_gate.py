@@ -1,0 +1,122 @@
+"""Gate `engine`: the same episodes in MuJoCo and MuJoCo Warp, pair by pair."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.sdk.errors import MissingExtraError, ModelError
+from physai.sdk.verdict import Cause, Outcome
+from physai.sim.gates import engine as engine_module
+from physai.sim.gates.batch import Played
+from physai.sim.gates.engine import EngineGate
+from physai.sim.gates.gate import Context, Finding
+
+Writer = Callable[..., Path]
+
+
+def ask(context: Context, first: Played, second: Played) -> Finding:
+    """The gate's finding for two given answers."""
+    generator = EngineGate().play(context)
+    next(generator)
+    with pytest.raises(StopIteration) as stop:
+        generator.send([first, second])
+    return stop.value.value
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "modules", lambda: None)
+
+
+@pytest.fixture
+def pair(bench: Any, write_policy: Writer) -> tuple[Context, Played]:
+    from physai.sim.gates.workers import play
+
+    context = bench.context(write_policy())
+    return context, play(context.subject, context.batch(0, context.conditions["calibrated"]))
+
+
+def changed(played: Played, **fields: Any) -> Played:
+    return Played(**{**{name: getattr(played, name) for name in played.__dataclass_fields__}, **fields})
+
+
+@pytest.mark.usefixtures("installed")
+def test_equal_answers_pass(pair: tuple[Context, Played]) -> None:
+    context, played = pair
+    finding = ask(context, played, played)
+    assert finding.outcome is Outcome.PASS
+    assert finding.chart["pairs"] == [0, 0, 64]
+
+
+@pytest.mark.usefixtures("installed")
+def test_motions_that_differ_early_are_the_twins_fault(pair: tuple[Context, Played]) -> None:
+    context, played = pair
+    finding = ask(context, played, changed(played, early_pos=played.early_pos + 0.03))
+    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.TWIN)
+    assert "differ by 0.03 (median)" in finding.message
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(("lost", "outcome"), [(12, Outcome.PASS), (13, Outcome.FAIL), (64, Outcome.FAIL)])
+def test_a_success_that_is_lost_beyond_the_margin_fails(
+    pair: tuple[Context, Played], lost: int, outcome: Outcome
+) -> None:
+    # 12 of 64 are 18.75 %, 13 are 20.3 %; 13 lost and none won have p = 2^-13.
+    context, played = pair
+    finding = ask(context, played, changed(played, success=np.arange(64) >= lost))
+    assert finding.outcome is outcome
+    assert finding.cause is (Cause.POLICY if outcome is Outcome.FAIL else None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_difference_that_may_be_chance_is_undecided(pair: tuple[Context, Played]) -> None:
+    context, played = pair
+    rows = np.arange(64)
+    # 40 lost and 24 won: a loss of 25 %, but p = 0.03 is above alpha / 4.
+    finding = ask(context, changed(played, success=rows < 40), changed(played, success=rows >= 40))
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert "raise engine.episodes" in finding.next_step
+
+
+def test_without_the_second_engine_it_says_what_to_install(
+    bench: Any, write_policy: Writer, monkeypatch: pytest.MonkeyPatch, find: Callable[..., Any]
+) -> None:
+    def missing() -> None:
+        raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
+
+    monkeypatch.setattr(engine_module, "modules", missing)
+    finding = find(EngineGate(), bench.context(write_policy()))
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert "pip install warp-lang mujoco-warp" in finding.message
+
+
+@pytest.mark.slow
+def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find: Callable[..., Any]) -> None:
+    """Compiles Warp's kernels for this machine, once."""
+    pytest.importorskip("mujoco_warp")
+    finding = find(EngineGate(), bench.context(write_policy()))
+    assert finding.outcome is Outcome.PASS
+    assert 0.0 < finding.chart["early_difference"] < 1e-3
+
+
+@pytest.mark.slow
+def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer) -> None:
+    pytest.importorskip("mujoco_warp")
+    from physai.sim.gates.second_engine import WarpEngine
+
+    model = bench.subject(write_policy()).task.model
+    engine = WarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})
+    engine.reset(np.ones(2, bool), np.zeros((2, 1)), np.zeros((2, 1)))
+    engine.drive(np.full((2, 10, 1), 10.0))
+    # 10 N less friction 0.2 N for 0.1 s: twice the mass, half the speed.
+    fast, slow = engine.state("qvel")[:, 0]
+    assert fast == pytest.approx(9.8 / 2.0 * 0.1, rel=0.03)
+    assert slow == pytest.approx(9.8 / 4.0 * 0.1, rel=0.03)
+    assert engine.state("qpos")[0, 0] > engine.state("qpos")[1, 0] > 0.0
+    engine.state("qvel")[1] = np.nan
+    assert engine.broken().tolist() == [False, True]
+    with pytest.raises(ModelError, match="keeps no snapshots"):
+        engine.snapshot()

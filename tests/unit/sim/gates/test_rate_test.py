@@ -1,0 +1,77 @@
+"""The sequential test of a success rate: three answers, each wrong as rarely as promised."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from physai.sdk.verdict import Outcome
+from physai.sim.gates.rate_test import RateTest
+from physai.sim.statistics import CountError
+
+
+def after(successes: int, trials: int, *, target: float = 0.8, alpha: float = 0.01) -> RateTest:
+    test = RateTest(target, 0.1, alpha=alpha)
+    test.add(successes, trials)
+    return test
+
+
+def test_it_passes_fails_or_does_not_know() -> None:
+    # ln 100 / ln(0.9 / 0.8) = 39.1; ln 100 / ln(0.3 / 0.2) = 11.4.
+    assert after(39, 39).outcome is Outcome.INCONCLUSIVE
+    assert after(40, 40).outcome is Outcome.PASS
+    assert after(0, 11).outcome is Outcome.INCONCLUSIVE
+    assert after(0, 12).outcome is Outcome.FAIL
+    assert after(80, 100).outcome is Outcome.INCONCLUSIVE
+    assert (after(0, 0).fewest_to_pass, after(0, 0).fewest_to_fail) == (40, 12)
+
+
+def test_the_p_value_is_the_greatest_ratio_seen() -> None:
+    test = after(20, 20)
+    assert math.isclose(test.p_value, (8 / 9) ** 20)
+    test.add(0, 5)
+    assert math.isclose(test.p_value, (8 / 9) ** 20)
+
+
+def test_it_says_how_many_more_would_do() -> None:
+    # 95 of 100: each further episode gains 0.95 ln(9/8) + 0.05 ln(1/2) = 0.0772; 100 have gained 7.72 > 4.6.
+    test = after(19, 20)
+    gain = 0.95 * math.log(9 / 8) + 0.05 * math.log(0.5)
+    seen = 19 * math.log(9 / 8) + math.log(0.5)
+    assert test.more_to_pass == math.ceil((math.log(100) - seen) / gain)
+    assert after(15, 20).more_to_pass is None
+
+
+def test_wrong_answers_are_as_rare_as_promised() -> None:
+    """At the target itself neither answer is right; looked at after every batch of 8, for 40 looks."""
+    random = np.random.default_rng(3)
+    outcomes: list[Outcome] = []
+    for _ in range(1500):
+        test = RateTest(0.9, 0.07, alpha=0.05)
+        for batch in random.binomial(8, 0.9, 40):
+            test.add(int(batch), 8)
+            if test.outcome is not Outcome.INCONCLUSIVE:
+                break
+        outcomes.append(test.outcome)
+    # 1500 trials of probability 0.05: 75 expected, 100 is three standard deviations above.
+    assert outcomes.count(Outcome.PASS) <= 100
+    assert outcomes.count(Outcome.FAIL) <= 100
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.floats(0.2, 0.95), st.floats(0.01, 0.3))
+def test_more_successes_never_make_it_worse(good: int, bad: int, target: float, margin: float) -> None:
+    order = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]
+    test, better = RateTest(target, margin, alpha=0.01), RateTest(target, margin, alpha=0.01)
+    test.add(good, good + bad)
+    better.add(good + 1, good + 1 + bad)
+    assert order.index(better.outcome) >= order.index(test.outcome)
+    assert better.p_value <= test.p_value
+
+
+def test_impossible_plans_and_counts_are_refused() -> None:
+    with pytest.raises(CountError, match="target must lie between 0 and 1"):
+        RateTest(1.0, 0.1, alpha=0.05)
+    with pytest.raises(CountError, match="5 successes of 4 trials"):
+        RateTest(0.9, 0.05, alpha=0.05).add(5, 4)

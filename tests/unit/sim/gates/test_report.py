@@ -1,0 +1,169 @@
+"""The page and the JUnit file: the answer first, everything escaped, nothing to load."""
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from physai.sdk.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, Verdict, combine
+from physai.sim.gates.judgement import WOULD_PASS
+from physai.sim.report.html import Page, html_report, measurement_text
+from physai.sim.report.junit import junit_xml
+from physai.sim.report.summary import reasons
+from physai.sim.report.svg import Axis, Bar, Interval, Series, bars, histogram, intervals, lines, ticks
+
+
+def gate(name: str, outcome: Outcome, **fields: Any) -> GateResult:
+    usual: dict[str, Any] = {"question": f"Is {name} well?", "method": "by looking", "threshold": "it is"}
+    if outcome is not Outcome.PASS:
+        usual |= {"message": f"{name} is <b>not</b> well", "next_step": "look & see"}
+    if outcome is Outcome.FAIL:
+        usual |= {"cause": Cause.POLICY}
+    return GateResult(gate=name, outcome=outcome, **{**usual, **fields})
+
+
+def verdict(*gates: GateResult) -> Verdict:
+    return Verdict(
+        policy_sha256="1" * 64,
+        contract_fingerprint="2" * 64,
+        twin_hash="3" * 64,
+        gates_sha256="4" * 64,
+        created="2026-11-21T12:00:00Z",
+        gates=gates,
+        outcome=combine(g.outcome for g in gates),
+        versions={"numpy": "2.0"},
+        physai_version="0.1.0",
+    )
+
+
+MIXED = verdict(
+    gate("contract", Outcome.PASS, episodes=7),
+    gate("success", Outcome.FAIL, counterexample=Counterexample(index=1, description="it <fell>", episode_seed="5")),
+    gate("engine", Outcome.INCONCLUSIVE),
+)
+PAGE = Page(task="tower & <script>", criterion="it stands", policy="a/<b>.onnx", twin="nominal")
+
+
+@pytest.mark.parametrize(
+    ("shown", "word"),
+    [
+        (verdict(gate("contract", Outcome.PASS, episodes=12)), "Yes"),
+        (MIXED, "No"),
+        (verdict(gate("contract", Outcome.INCONCLUSIVE)), "Not yet"),
+    ],
+)
+def test_the_page_answers_first(shown: Verdict, word: str) -> None:
+    page = html_report(shown, PAGE)
+    answer = page.index(f'<div class="word">{word}</div>')
+    assert answer < page.index("<table>")
+    assert f"May I flash it? {word}: tower" in page
+
+
+def test_nothing_is_loaded_and_nothing_slips_in() -> None:
+    page = html_report(MIXED, PAGE)
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=\"(?!#)", page)
+    assert "url(" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "tower &amp; &lt;script&gt;" in page
+    assert "success is &lt;b&gt;not&lt;/b&gt; well" in page
+    assert "it &lt;fell&gt;" in page
+    assert "a/&lt;b&gt;.onnx" in page
+
+
+def test_failures_hide_what_is_only_undecided_and_say_what_to_do() -> None:
+    page = html_report(MIXED, PAGE)
+    answer = page[: page.index("<table>")]
+    assert "<b>success</b>" in answer
+    assert "look &amp; see" in answer
+    assert "<b>engine</b>" not in answer
+
+
+def test_gates_that_only_wait_for_the_twin_share_a_line() -> None:
+    shown = verdict(
+        gate("twin", Outcome.INCONCLUSIVE),
+        gate("success", Outcome.INCONCLUSIVE, message=f"{WOULD_PASS} So there."),
+        gate("safety", Outcome.INCONCLUSIVE, message=WOULD_PASS),
+    )
+    found = reasons(shown)
+    assert [blocking.gate for blocking in found.blocking] == ["twin"]
+    assert found.waiting == ("success", "safety")
+    assert "success, safety: would pass in a twin that is credible" in html_report(shown, PAGE)
+
+
+def test_the_plots_draw_what_the_gates_kept(tmp_path: Path) -> None:
+    charts: dict[str, Any] = {
+        "twin": {"window_s": 0.25, "joints": ["hip"], "twin": [[0.1, 0.05, 0.2]], "nominal": [[0.4, 0.3, 0.5]]},
+        "success": {"success": [1, 1, 0]},
+        "robustness": {"conditions": {"measured": [3, 4]}},
+        "safety": {"joints": ["hip"], "used": {"speed": [[0.5, 1.2]], "effort": [None]}, "saturated": 0.1},
+        "latency": {"counts": [5, 0, 1], "edges_s": [0.0, 0.001, 0.002, 0.003], "deadline_s": 0.002},
+        "falsification": {"history": [[1.0, 1.5], [0.5, 1.4]], "size": 2.0},
+        "engine": {"pairs": [1, 2, 64], "early_difference": 1e-4},
+    }
+    page = html_report(MIXED, Page(task="t", criterion="c", policy="p", twin="n", charts=charts, folder=tmp_path))
+    assert page.count("<svg") == 6
+    for title in ("logs", "perturbation", "limits used", "tick", "Search", "engines"):
+        assert re.search(rf"<h3>[^<]*{title}[^<]*</h3>", page), title
+    assert "2 of 3, 95 % interval" in page
+    assert "hip speed: median 50%, greatest 120%" in page
+
+
+@pytest.mark.parametrize(
+    ("measured", "text"),
+    [
+        (Measurement(name="success_rate", value=0.5, lower=0.25, upper=0.75, confidence=0.95), "success rate 50.0%"),
+        (Measurement(name="drop.quantised", value=-0.01, upper=0.04, confidence=0.9), "drop (quantised) -1.0%"),
+        (Measurement(name="p99", value=0.0021, unit="s", threshold=0.01), "p99 2.1 ms"),
+        (Measurement(name="missed_in_a_row", value=3.0, threshold=2.0), "missed in a row 3"),
+    ],
+)
+def test_numbers_are_written_as_people_read_them(measured: Measurement, text: str) -> None:
+    assert measurement_text(measured).startswith(text)
+
+
+def test_junit_counts_what_is_undecided_as_an_error() -> None:
+    root = ElementTree.fromstring(junit_xml(MIXED, name="t"))
+    (suite,) = root
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    cases = {case.get("name"): case for case in suite.findall("testcase")}
+    assert cases["contract"].find("failure") is None
+    failure = cases["success"].find("failure")
+    assert failure is not None
+    assert failure.get("type") == "policy"
+    assert "success is <b>not</b> well" in (failure.text or "")
+    assert cases["engine"].find("error") is not None
+
+
+def test_an_axis_is_linear_and_ends() -> None:
+    axis = Axis(0.0, 2.0, 100.0, 300.0)
+    assert [axis.at(value) for value in (-1.0, 0.0, 0.5, 2.0, 9.0)] == [100.0, 100.0, 150.0, 300.0, 300.0]
+    assert Axis(1.0, 1.0, 0.0, 10.0).at(1.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "values"),
+    [
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.0, 20.0, [0.0, 5.0, 10.0, 15.0, 20.0]),
+        (-3.0, 4.0, [-2.0, 0.0, 2.0, 4.0]),
+    ],
+)
+def test_ticks_are_round(lower: float, upper: float, values: list[float]) -> None:
+    assert ticks(lower, upper) == pytest.approx(values)
+
+
+def test_charts_bear_empty_and_odd_numbers() -> None:
+    drawings = (
+        intervals([Interval("a<b", 0.5, 0.0, 1.0)], title="t", unit="", lower=0.0, upper=0.0),
+        histogram([0, 0], [0.0, 1.0, 2.0], title="t", unit="ms", limit=5.0),
+        bars([Bar("x", 0.0, 3.0)], title="t", limit=1.0, upper=2.0),
+        lines([Series("s", [0.0, 1.0], [float("nan"), 1.0], "mark")], title="t", x_unit="s", y_unit="rad"),
+        lines([], title="t", x_unit="s", y_unit="rad"),
+    )
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        assert root.tag == "svg"
+        assert "nan" not in drawing

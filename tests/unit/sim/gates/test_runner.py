@@ -1,0 +1,228 @@
+"""All gates together: one verdict whatever the number of jobs, resumable, and never a PASS without a credible twin."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from physai.sdk.verdict import Cause, Outcome, Verdict
+from physai.sim.calibrate.twin import nominal_twin
+from physai.sim.gates import runner, workers
+from physai.sim.gates.batch import Batch, Played
+from physai.sim.gates.gate import Context
+from physai.sim.gates.judgement import WOULD_PASS, judge
+from physai.sim.gates.latency import LatencyEvidence
+from physai.sim.gates.runner import GATES, Line, find_all
+from physai.sim.gates.store import FOLDER, Store
+from physai.sim.gates.subject import Subject
+
+Writer = Callable[..., Path]
+
+SETTINGS: dict[str, Any] = {
+    "engine": {"episodes": 8},
+    "falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16},
+    "robustness": {"measured": {"target": 0.8}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_second_engine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Its kernels take minutes to compile once; the engine gate has tests of its own."""
+    from physai.sdk.errors import MissingExtraError
+    from physai.sim.gates import engine
+
+    def missing() -> None:
+        raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
+
+    monkeypatch.setattr(engine, "modules", missing)
+
+
+def quiet(lines: Sequence[Line]) -> None:
+    """Tells nobody."""
+
+
+def ticks(subject: Subject) -> LatencyEvidence:
+    return LatencyEvidence(
+        policy_sha256=subject.policy_sha256,
+        contract_fingerprint=subject.task.contract.fingerprint,
+        device="bench",
+        runtime="none",
+        tick_s=(0.001,) * 10_000,
+    )
+
+
+def validated(context: Context, folder: Path, *, jobs: int = 1, evidence: LatencyEvidence | None = None) -> Verdict:
+    folder.mkdir(exist_ok=True)
+    return judge(context, find_all(context, folder, jobs=jobs, evidence=evidence, tell=quiet), folder)
+
+
+def outcomes(verdict: Verdict) -> dict[str, Outcome]:
+    return {gate.gate: gate.outcome for gate in verdict.gates}
+
+
+def test_an_honest_policy_passes_every_gate_it_can(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    context = bench.context(write_policy(), **SETTINGS)
+    verdict = validated(context, tmp_path / "report", evidence=ticks(context.subject))
+    found = outcomes(verdict)
+    assert list(found) == [gate.name for gate in GATES]
+    assert {name for name, outcome in found.items() if outcome is not Outcome.PASS} == {"engine"}
+    engine = next(gate for gate in verdict.gates if gate.gate == "engine")
+    assert "pip install warp-lang mujoco-warp" in engine.next_step
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert not (tmp_path / "report" / FOLDER).exists()
+
+
+def test_in_a_twin_that_is_not_credible_nothing_that_follows_passes(
+    bench: Any, write_policy: Writer, tmp_path: Path
+) -> None:
+    bench.twin = nominal_twin(bench.subject(write_policy()).task.robot)
+    context = bench.context(write_policy(), **SETTINGS)
+    verdict = validated(context, tmp_path / "report", evidence=ticks(context.subject))
+    found = outcomes(verdict)
+    assert found.pop("contract") is Outcome.PASS
+    assert set(found.values()) == {Outcome.INCONCLUSIVE}
+    messages = {gate.gate: gate.message for gate in verdict.gates}
+    assert messages["success"].startswith(WOULD_PASS)
+    assert verdict.outcome.exit_code == 2
+
+
+def test_a_policy_that_fails_in_such_a_twin_is_undecided_too(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    """What it does in a wrong world decides nothing; what its file computes does not depend on the world."""
+    bench.twin = nominal_twin(bench.subject(write_policy()).task.robot)
+    verdict = validated(bench.context(write_policy(stiffness=-12.0, error=1.0), **SETTINGS), tmp_path / "report")
+    found = outcomes(verdict)
+    assert found["success"] is Outcome.INCONCLUSIVE
+    assert found["parity"] is Outcome.FAIL
+    assert verdict.outcome is Outcome.FAIL
+
+
+def test_a_broken_contract_ends_it(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    bench.twin = replace(bench.twin, model_sha256="0" * 64)
+    verdict = validated(bench.context(write_policy()), tmp_path / "report")
+    assert verdict.gates[0].cause is Cause.CONTRACT
+    assert all(gate.message == runner.NOT_RUN for gate in verdict.gates[1:])
+    assert verdict.outcome is Outcome.FAIL
+
+
+def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    from physai.sim.counterexample import RecordedPlayer, find_counterexample
+
+    folder = tmp_path / "report"
+    context = bench.context(write_policy(stiffness=-12.0), **SETTINGS)
+    verdict = validated(context, folder)
+    success = next(gate for gate in verdict.gates if gate.gate == "success")
+    assert success.counterexample is not None
+    (folder / "verdict.json").write_text(verdict.model_dump_json())
+    case, path = find_counterexample(folder, success.counterexample.index)
+    player = RecordedPlayer(path, task=context.subject.origin.task)
+    moments = list(player)
+    assert moments[0].seed == int(case.episode_seed or 0)
+    assert abs(moments[-1].qpos[0]) > 1.9
+    assert moments[-1].outcome is not None
+    assert (moments[-1].outcome.ended, moments[-1].outcome.succeeded) == ("failure", 0)
+    assert len(moments) == round(moments[-1].outcome.length_s / 0.02) + 1
+
+
+def test_two_processes_find_the_same(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    context = bench.context(write_policy(), **SETTINGS)
+    alone = validated(context, tmp_path / "one", evidence=ticks(context.subject))
+    together = validated(context, tmp_path / "two", jobs=2, evidence=ticks(context.subject))
+    assert together.model_copy(update={"created": alone.created}) == alone
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was(
+    bench: Any, write_policy: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = bench.context(write_policy(), **SETTINGS)
+    whole = validated(context, tmp_path / "whole", evidence=ticks(context.subject))
+    played: list[str] = []
+
+    def until(limit: int) -> Callable[[Subject, Batch], Played]:
+        def play(subject: Subject, batch: Batch) -> Played:
+            if len(played) >= limit:
+                raise KeyboardInterrupt
+            played.append(batch.key)
+            return workers.play_batch(subject.policy(batch.arm), subject.task, subject.twin, batch)
+
+        return play
+
+    monkeypatch.setattr(workers, "play", until(4))
+    with pytest.raises(KeyboardInterrupt):
+        validated(context, tmp_path / "killed", evidence=ticks(context.subject))
+    first = list(played)
+    assert len(list((tmp_path / "killed" / FOLDER).glob("*.npz"))) == 4
+    monkeypatch.setattr(workers, "play", until(1000))
+    again = validated(context, tmp_path / "killed", evidence=ticks(context.subject))
+    assert again.model_copy(update={"created": whole.created}) == whole
+    assert len(set(played)) == len(played), "no batch was played twice"
+    assert played[: len(first)] == first
+
+
+def test_what_was_played_for_another_policy_is_forgotten(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    context = bench.context(write_policy())
+    batch = context.batch(0, context.conditions["calibrated"], count=8)
+    store = Store.open(tmp_path, context.subject)
+    played = workers.play(context.subject, batch)
+    store.put(batch, played)
+    assert Store.open(tmp_path, context.subject).resumed == 1
+    again = Store.open(tmp_path, context.subject).get(batch)
+    assert again is not None
+    assert again.to_bytes() == played.to_bytes()
+    (file,) = (tmp_path / FOLDER).glob("*.npz")
+    file.write_bytes(file.read_bytes()[:-10])
+    assert store.get(batch) is None
+    other = bench.subject(write_policy("other", stiffness=11.0))
+    assert Store.open(tmp_path, other).resumed == 0
+
+
+def test_progress_is_told_gate_by_gate(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def tell(lines: Sequence[Line]) -> None:
+        seen.append({line.gate.name: (line.episodes, line.finding is not None) for line in lines})
+
+    context = bench.context(write_policy(), **SETTINGS)
+    find_all(context, tmp_path, jobs=1, evidence=None, tell=tell)
+    assert list(seen[0]) == [gate.name for gate in GATES]
+    done = [sum(found for _, found in state.values()) for state in seen]
+    assert done == sorted(done)
+    assert done[-1] == len(GATES)
+    assert seen[-1]["success"][0] == 64
+
+
+def test_a_verdict_is_canonical_and_names_what_was_judged(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    context = bench.context(write_policy(), **SETTINGS)
+    verdict = validated(context, tmp_path / "report")
+    assert verdict.policy_sha256 == context.subject.policy_sha256
+    assert verdict.twin_hash == bench.twin.hash
+    assert verdict.gates_sha256 == context.settings.sha256
+    assert {"mujoco", "onnxruntime", "numpy"} <= set(verdict.versions)
+    record = json.loads(verdict.model_dump_json())
+    success = next(gate for gate in record["gates"] if gate["gate"] == "success")
+    assert success["seeds"][0]["count"] == success["episodes"] == 64
+
+
+def test_too_many_jobs_are_refused(bench: Any, write_policy: Writer) -> None:
+    from physai.sdk.errors import PhysaiError
+
+    for jobs in (0, -1, 1000):
+        with pytest.raises(PhysaiError, match=r"--jobs must lie in 1 … 256"):
+            workers.make_workers(bench.subject(write_policy()), jobs)
+
+
+def test_a_worker_that_dies_is_reported(bench: Any, write_policy: Writer) -> None:
+    context = bench.context(write_policy())
+    with workers.Processes(context.subject, 1) as pool:
+        for process in pool._processes.values():  # pyright: ignore[reportPrivateUsage]
+            process.kill()
+            process.join()
+
+        def play() -> None:
+            pool.start(context.batch(0, context.conditions["calibrated"], count=8))
+            pool.finished()
+
+        with pytest.raises(workers.WorkerError, match="a worker process ended with code -9"):
+            play()
