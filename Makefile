@@ -43,9 +43,11 @@ build: $(INSTALLED) ## Build sdist and wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 
-schema: $(INSTALLED) ## Write docs/contract.schema.json
+schema: $(INSTALLED) ## Write the JSON Schemas in docs/
 	$(BIN)/physai contract schema > docs/contract.schema.json.new
 	mv docs/contract.schema.json.new docs/contract.schema.json
+	$(BIN)/python -m physai.sdk.verdict_schema > docs/verdict.schema.json.new
+	mv docs/verdict.schema.json.new docs/verdict.schema.json
 
 constraints: $(INSTALLED) ## Write constraints.txt from what .venv has
 	$(BIN)/python .ci/constraints.py > constraints.txt.new

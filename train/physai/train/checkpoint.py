@@ -24,6 +24,8 @@ from physai.sdk.contract_diff import require_same
 from physai.sdk.contract_io import CONTRACT_FILE, load_contract, parse_contract, save_contract
 from physai.sdk.errors import CheckpointError, TaskError
 from physai.sdk.files import write_atomic
+from physai.sim.calibrate.measured_task import training_task
+from physai.sim.calibrate.twin import load_twin
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
@@ -47,10 +49,13 @@ class TaskSource:
     """Built-in name or path of a task file."""
     robot: str | None = None
     preset: str | None = None
+    twin: str | None = None
+    """Absolute path of the calibrated twin it was trained in."""
 
     def load(self) -> Task:
         """Makes the task."""
-        return load_task(self.task, robot=self.robot, preset=self.preset)
+        task = load_task(self.task, robot=self.robot, preset=self.preset)
+        return training_task(task, load_twin(self.twin)) if self.twin else task
 
 
 @dataclass(frozen=True)
@@ -233,6 +238,10 @@ def load_run(folder: Path) -> LoadedRun:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
     graph.normaliser.refresh()
     origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
+    twin = origin.pop("twin", None)
+    if twin is not None:
+        # A path says nothing on another computer.
+        origin["twin_hash"] = load_twin(twin).hash
     made_by = {**made_by, **origin, "iteration": str(iteration), "run": folder.resolve().name}
     return LoadedRun(folder=folder, task=task, config=config, graph=graph, provenance=made_by)
 

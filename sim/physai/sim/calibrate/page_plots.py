@@ -9,7 +9,6 @@ import numpy.typing as npt
 from physai.sim.calibrate.replay import ReplayScore
 from physai.sim.calibrate.twin import FittedParameter
 from physai.sim.report.svg import (
-    LABEL_WIDTH,
     ROW_HEIGHT,
     WIDTH,
     Axis,
@@ -17,6 +16,7 @@ from physai.sim.report.svg import (
     Series,
     chart,
     intervals,
+    label_width,
     line,
     lines,
     rectangle,
@@ -63,7 +63,7 @@ def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
     places = [(p.value - p.prior) / p.prior_std for p in parameters]
     reaches = [PRIOR_REACH * p.std / p.prior_std for p in parameters]
     far = max(PRIOR_REACH, *(abs(place) + reach for place, reach in zip(places, reaches, strict=True)))
-    axis = Axis(-1.05 * far, 1.05 * far, LABEL_WIDTH, WIDTH - 16)
+    axis = Axis(-1.05 * far, 1.05 * far, label_width(p.name for p in parameters), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(parameters)
     parts: list[str] = []
     for value in ticks(axis.lower, axis.upper):
@@ -73,7 +73,7 @@ def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
         y = 8.0 + ROW_HEIGHT * (row + 0.5)
         left, right = axis.at(-PRIOR_REACH), axis.at(PRIOR_REACH)
         parts.append(rectangle(left, y - 7, right - left, 14, "faint"))
-        parts.append(text(LABEL_WIDTH - 10, y + 4, parameter.name, anchor="end"))
+        parts.append(text(axis.start - 10, y + 4, parameter.name, anchor="end"))
         parts.append(line(axis.at(place - reach), y, axis.at(place + reach), y, "whisker mark"))
         hint = f"{parameter.value:.4g} ± {PRIOR_REACH * parameter.std:.2g} {parameter.unit}"
         spot = f'cx="{axis.at(place):.1f}" cy="{y:.1f}" r="5"'

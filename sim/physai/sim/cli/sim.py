@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import Command
-from physai.sim.cli import calibrate, replay, validate
+from physai.sim.cli import calibrate, record, replay, validate
 
-_VERBS = {"calibrate": calibrate.command, "replay": replay.command, "validate": validate.command}
+_VERBS = {
+    "record": record.command,
+    "calibrate": calibrate.command,
+    "replay": replay.command,
+    "validate": validate.command,
+}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

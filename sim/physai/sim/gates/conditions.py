@@ -1,17 +1,16 @@
 """What an episode is played under: delay, noise, jitter, pushes and payload, from what the twin has measured."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from physai.sim.calibrate.parameters import DELAY
+from physai.sim.calibrate.measured_task import lag_range, measured_sensors
 from physai.sim.calibrate.twin import Twin
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.settings import RobustnessSettings
-from physai.sim.tasks.task import Delay, Push, SensorModel, Task, WorldView
+from physai.sim.tasks.task import Delay, Push, Task, WorldView
 
 OVERRUN_SHARE = 0.01
 """Share of control periods that start late: what lies beyond a 99th percentile."""
@@ -19,8 +18,6 @@ OVERRUN_SHARE = 0.01
 PUSH_INTERVAL_S = 3.0
 PUSH_SPEED_SHARE = 0.1
 """Push of a task that has none, as a share of each joint's speed limit."""
-Z_P99 = 2.326
-"""99th percentile of a normal distribution, in standard deviations."""
 UNKNOWN_SPEED = 1.0
 """Speed limit assumed for a joint without one [rad/s or m/s]."""
 
@@ -56,7 +53,7 @@ def conditions(task: Task, twin: Twin, settings: RobustnessSettings) -> dict[str
     `calibrated` is the robot as the logs show it; `measured` holds the delay at its 99th percentile; `twice` doubles
     delay, noise and overruns; `pushes` and `payload` add to `measured` what no log tells of.
     """
-    lower, upper = _lag_range(task, twin)
+    lower, upper = lag_range(task, twin)
     late = late_periods(task, twin, 1.0)
     calibrated = Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper, late_periods=late)
     measured = replace(calibrated, name="measured", lag_lower_s=upper)
@@ -75,17 +72,6 @@ def conditions(task: Task, twin: Twin, settings: RobustnessSettings) -> dict[str
         replace(measured, name="payload", payload_kg=settings.payload_fraction * moving_mass(task.model)),
     )
     return {condition.name: condition for condition in found}
-
-
-def _lag_range(task: Task, twin: Twin) -> tuple[float, float]:
-    """Delay of a command [s]: measured mean and 99th percentile, mirrored; the task's own where no log tells."""
-    mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
-    for parameter in twin.parameters:
-        if parameter.name == DELAY and parameter.identified and (mean is None or p99 is None):
-            mean, p99 = parameter.value, parameter.value + Z_P99 * parameter.std
-    if mean is None or p99 is None:
-        return task.action_delay.lower_s, task.action_delay.upper_s
-    return max(0.0, 2.0 * mean - p99), max(mean, p99)
 
 
 def late_periods(task: Task, twin: Twin, scale: float) -> int:
@@ -140,7 +126,7 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
         critic_size=1,
         training_reset=None,
         randomisation=(),
-        sensors=_sensors(task.sensors, twin, condition.noise_scale),
+        sensors=measured_sensors(task.sensors, twin, condition.noise_scale),
         sensor_delay=_scaled(task.sensor_delay, condition.sensor_lag_scale),
         action_delay=Delay(lower_s=condition.lag_lower_s, upper_s=condition.lag_upper_s),
         push=_push(task, condition.push_scale) if condition.push_scale > 0.0 else None,
@@ -149,25 +135,6 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
 
 def _nothing(view: WorldView) -> Array:
     return np.zeros((len(view.qpos), 1), np.float32)
-
-
-def _sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: float) -> dict[str, SensorModel]:
-    """Measured noise where there is any, the task's assumption elsewhere; of several joints, the noisiest one's."""
-    models = {name: replace(model, noise_std=scale * model.noise_std) for name, model in sensors.items()}
-    for name in ("joint_pos", "joint_vel", "joint_effort"):
-        measured: tuple[float, ...] = getattr(twin.noise, f"{name}_std")
-        if measured:
-            models[name] = replace(models.get(name, SensorModel()), noise_std=scale * max(measured))
-    bias = _position_bias(twin)
-    if bias is not None:
-        models["joint_pos"] = replace(models.get("joint_pos", SensorModel()), bias=bias)
-    return models
-
-
-def _position_bias(twin: Twin) -> float | None:
-    """Greatest offset of a position sensor that the logs leave possible [rad or m]; None where they say nothing."""
-    found = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
-    return max((abs(p.value) + 2.0 * p.std for p in found), default=None)
 
 
 def _scaled(delay: Delay, scale: float) -> Delay:

@@ -169,7 +169,7 @@ def _traces(case: Counterexample, folder: Path | None) -> str:
     episode, names = recording.episodes[0], recording.contract.robot.joint_names
     first = episode.qpos.shape[1] - len(names)
     series = [
-        Series(name[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind)
+        Series(name.removesuffix("_joint")[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind)
         for joint, (name, kind) in enumerate(zip(names[:MAX_CURVES], cycle(KINDS), strict=False))
     ]
     dt = recording.contract.timing.control_dt

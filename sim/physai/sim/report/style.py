@@ -30,7 +30,7 @@ td.number, th.number { text-align: right; white-space: nowrap; }
 .soft { color: var(--soft); } .small { font-size: 13px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr)); gap: 18px 28px; }
 .panel { border: 1px solid var(--rule); border-radius: 6px; padding: 12px 14px; break-inside: avoid; min-width: 0; }
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; max-width: 720px; height: auto; display: block; }
 svg text.label { font: 12px system-ui, sans-serif; fill: var(--soft); } svg text.strong { fill: var(--ink); }
 svg .grid { stroke: var(--rule); stroke-width: 1; } svg .target { stroke: var(--ink); stroke-width: 1.6;
   stroke-dasharray: 4 3; } svg .whisker { stroke-width: 2.5; }

@@ -1,12 +1,15 @@
 """Small charts as SVG text: no script, no font, nothing to load; colours come from the page's style sheet."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH = 560
-LABEL_WIDTH = 150
+LABEL_WIDTH, LABEL_MAX = 110, 250
+"""Least and greatest space for the rows' labels."""
+CHARACTER = 6.6
+"""Width of a character of a label on average."""
 ROW_HEIGHT = 26
 
 
@@ -58,6 +61,12 @@ def rectangle(x: float, y: float, width: float, height: float, kind: str, hint: 
     return f"{shape}><title>{escape(hint)}</title></rect>" if hint else f"{shape}/>"
 
 
+def label_width(labels: Iterable[str]) -> float:
+    """Space that the longest label takes."""
+    longest = max((len(label) for label in labels), default=0)
+    return min(LABEL_MAX, max(LABEL_WIDTH, CHARACTER * longest + 14))
+
+
 def _grid(axis: Axis, top: float, bottom: float, unit: str, form: str) -> list[str]:
     parts: list[str] = []
     for value in ticks(axis.lower, axis.upper):
@@ -84,12 +93,12 @@ class Interval:
 
 def intervals(rows: Sequence[Interval], *, title: str, unit: str, lower: float, upper: float, form: str = "g") -> str:
     """Values with their intervals, a row each, and what they are held against."""
-    axis = Axis(lower, upper, LABEL_WIDTH, WIDTH - 16)
+    axis = Axis(lower, upper, label_width(row.label for row in rows), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(rows)
     parts = _grid(axis, 4, bottom, unit, form)
     for index, row in enumerate(rows):
         y = 8.0 + ROW_HEIGHT * (index + 0.5)
-        parts.append(text(LABEL_WIDTH - 10, y + 4, row.label, anchor="end"))
+        parts.append(text(axis.start - 10, y + 4, row.label, anchor="end"))
         if row.target is not None:
             x = axis.at(row.target)
             parts.append(line(x, y - 10, x, y + 10, "target"))
@@ -132,12 +141,12 @@ class Bar:
 
 def bars(rows: Sequence[Bar], *, title: str, limit: float, upper: float) -> str:
     """Typical and greatest use of a limit, a row each."""
-    axis = Axis(0.0, upper, LABEL_WIDTH, WIDTH - 16)
+    axis = Axis(0.0, upper, label_width(row.label for row in rows), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(rows)
     parts = _grid(axis, 4, bottom, "", ".0%")
     for index, row in enumerate(rows):
         y = 8.0 + ROW_HEIGHT * index + 6
-        parts.append(text(LABEL_WIDTH - 10, y + 11, row.label, anchor="end"))
+        parts.append(text(axis.start - 10, y + 11, row.label, anchor="end"))
         kind = "bad" if row.greatest > limit else "faint"
         parts.append(rectangle(axis.start, y, axis.at(row.greatest) - axis.start, 14, kind, row.hint))
         parts.append(rectangle(axis.start, y + 4, axis.at(row.typical) - axis.start, 6, "mark", row.hint))
@@ -178,7 +187,8 @@ def lines(series: Sequence[Series], *, title: str, x_unit: str, y_unit: str, mar
     if mark is not None:
         x = across.at(mark)
         parts.append(line(x, top, x, bottom, "target"))
-    for number, one in enumerate(series):
+    legend = across.start
+    for one in series:
         stride = max(1, len(one.x) // MAX_POINTS)
         points = [
             f"{across.at(x):.1f},{up.at(y):.1f}"
@@ -186,7 +196,7 @@ def lines(series: Sequence[Series], *, title: str, x_unit: str, y_unit: str, mar
             if math.isfinite(y)
         ]
         parts.append(f'<polyline class="curve {one.kind}" points="{" ".join(points)}"/>')
-        parts.append(rectangle(across.start + 110 * number, 4, 12, 4, one.kind))
-        parts.append(text(across.start + 110 * number + 18, 11, one.label))
+        parts += [rectangle(legend, 4, 12, 4, one.kind), text(legend + 18, 11, one.label)]
+        legend += CHARACTER * len(one.label) + 34
     parts.append(text(across.end, 11, y_unit, anchor="end"))
     return chart(parts, bottom + 34, title)

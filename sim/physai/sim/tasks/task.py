@@ -199,3 +199,12 @@ class Task:
     push: Push | None = None
     metrics: Mapping[str, Term] = field(default_factory=dict[str, Term])
     """Physical quantities reported at the end of each command or episode."""
+
+    def __post_init__(self) -> None:
+        """Raises TaskError for a model that does not step as the contract says: a second would be no second."""
+        step, agreed = float(self.model.opt.timestep), self.contract.timing.physics_dt
+        if not abs(step - agreed) <= 1e-9:
+            raise TaskError(
+                f"task {self.name}: its model steps by {step:g} s, its contract by {agreed:g} s; set the model's "
+                "option timestep to the contract's physics_dt"
+            )

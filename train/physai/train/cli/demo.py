@@ -1,16 +1,27 @@
-"""`physai demo`: the whole way once, on this machine: train, export, drive the twin, show what came of it."""
+"""`physai demo`: the whole way once, on this machine: calibrate, train, export, drive the twin, judge, show it."""
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from physai.sdk.cli.command import Command
 from physai.sdk.errors import PhysaiError
+from physai.sdk.verdict import Outcome, Verdict, parse_verdict
+
+TWIN_FILE = "twin.json"
+REPORT_FOLDER = "validation"
+CALIBRATION_S = 60.0
+"""Time the fit of the twin may take [s]; half of it is enough on two free cores."""
+MAX_JOBS = 8
+STOP_AT = 0.99
+"""Share of successes at which training may end: above what the gates ask for, so that they have something to see."""
 
 TORCH_FREE = """
 import sys
@@ -36,30 +47,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trains, exports, judges and films; every step is a `physai` verb a user can run alone."""
+    """Every step is a `physai` verb a user can run alone."""
     if not arguments.time_budget_s > 0.0:
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
-    folder = arguments.out / arguments.task
+    folder: Path = arguments.out / arguments.task
     if folder.exists():
         _keep_old(folder)
+    twin = _twin(arguments.task, folder)
+    in_twin = ["--twin", str(twin)] if twin else []
+    _step("3 of 6: training on this computer")
     started = time.monotonic()
-    _step("1 of 4: training on this computer")
     budget = ["--time-budget-s", str(arguments.time_budget_s), "--seed", str(arguments.seed)]
-    _verb(["train", arguments.task, "--out", str(folder), *budget])
+    _verb(["train", arguments.task, "--out", str(folder), *budget, *in_twin, "--set", f"stop_at_success={STOP_AT}"])
     trained_s = time.monotonic() - started
-    _step("2 of 4: exporting sensors-to-commands as one ONNX graph")
+    _step("4 of 6: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
     _verb(["export", str(folder)])
-    _step("3 of 4: driving the twin with the exported graph, without torch")
     judged = json.loads(_verb(["eval", str(folder), "--episodes", str(arguments.episodes), "--json"], torch=False))
-    _step("4 of 4: filming it")
+    _step("5 of 6: judging it: ten gates in the calibrated twin")
+    verdict = _validate(folder, in_twin)
+    _step("6 of 6: filming it")
     film = arguments.out / f"{arguments.task}.mp4"
     filmed = _film(folder, film)
-    summary = _summary(folder, film if filmed else None, judged, trained_s)
+    summary = _summary(folder, film if filmed else None, judged, trained_s) | _judgement(verdict, folder)
     if arguments.json:
         print(json.dumps(summary))
     else:
         _print_summary(summary)
     return 0
+
+
+def _twin(task: str, folder: Path) -> Path | None:
+    """Records the stand-in robot and calibrates a twin on that; None for a robot that cannot be recorded so."""
+    from physai.sim.robots import robot_names
+    from physai.sim.tasks.registry import load_task
+
+    robot = load_task(task).robot
+    if robot.spec.base == "floating":
+        print(f"{robot.name} has a floating base: no stand-in is recorded, the twin stays nominal", file=sys.stderr)
+        return None
+    work = folder.with_name(f"{folder.name}-robot")
+    if work.exists():
+        _keep_old(work)
+    name = robot.name if robot.name in robot_names() else str(robot.path)
+    _step(f"1 of 6: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
+    _verb(["sim", "record", name, "--output", str(work)], torch=False)
+    _step("2 of 6: calibrating the twin on the recordings")
+    twin = work / TWIN_FILE
+    logs = sorted(str(path) for path in work.glob("*.csv"))
+    limits = ["--output", str(twin), "--report", str(work), "--time-budget-s", str(CALIBRATION_S)]
+    _verb(["sim", "calibrate", name, *logs, *limits], torch=False, accepted=(0, 1))
+    return twin
+
+
+def _validate(folder: Path, in_twin: list[str]) -> Verdict:
+    """The verdict, whatever it is."""
+    jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
+    verb = ["sim", "validate", str(folder), *in_twin, "--report", str(folder / REPORT_FOLDER), "--jobs", jobs, "--json"]
+    return parse_verdict(_verb(verb, torch=False, accepted=(0, 1, 2)), source="physai sim validate")
+
+
+def _judgement(verdict: Verdict, folder: Path) -> dict[str, Any]:
+    return {
+        "verdict": verdict.outcome.value,
+        "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
+        "verdict_reasons": [f"{gate.gate}: {gate.message}" for gate in verdict.gates if gate.outcome != Outcome.PASS],
+        "report": str(folder / REPORT_FOLDER / "report.html"),
+    }
 
 
 def _keep_old(folder: Path) -> None:
@@ -71,13 +124,13 @@ def _keep_old(folder: Path) -> None:
     print(f"the earlier demo is kept in {aside}", file=sys.stderr)
 
 
-def _verb(arguments: list[str], *, torch: bool = True) -> str:
+def _verb(arguments: list[str], *, torch: bool = True, accepted: Sequence[int] = (0,)) -> str:
     """Runs a verb in a process of its own, progress on this terminal; returns what it printed."""
     program = "import sys; from physai.sdk.cli.main import main; sys.exit(main(sys.argv[1:]))" if torch else TORCH_FREE
     done = subprocess.run([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 130:
         raise KeyboardInterrupt
-    if done.returncode:
+    if done.returncode not in accepted or (done.returncode and not done.stdout):
         raise PhysaiError(f"`physai {' '.join(arguments)}` failed; its message is above")
     return done.stdout
 
@@ -118,7 +171,11 @@ def _print_summary(summary: dict[str, Any]) -> None:
         f"  success         {summary['succeeded']} of {summary['judged']} = {summary['success']:.1%}, "
         f"95 % interval {lower:.1%} to {upper:.1%} ({summary['criterion']})"
     )
-    for label in ("policy", "fingerprint", "learning_curve", "film"):
+    passed = [name for name, outcome in summary["gates"].items() if outcome == Outcome.PASS]
+    print(f"  verdict         {summary['verdict']}: {len(passed)} of {len(summary['gates'])} gates pass")
+    for reason in summary["verdict_reasons"]:
+        print(f"                  {reason}")
+    for label in ("policy", "fingerprint", "report", "learning_curve", "film"):
         if summary[label]:
             print(f"  {label.replace('_', ' '):<15} {summary[label]}")
 

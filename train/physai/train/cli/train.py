@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot"
     )
+    parser.add_argument(
+        "--twin", type=Path, metavar="TWIN", help="train in this calibrated twin: its model, delay and noise"
+    )
     parser.add_argument("--preset", help="variant of the task, where it offers some")
     parser.add_argument(
         "--set",
@@ -84,13 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
-    from physai.train.checkpoint import CHECKPOINT_FILE, TaskSource
+    from physai.train.checkpoint import CHECKPOINT_FILE
     from physai.train.config import with_options
     from physai.train.presets import preset_for
 
     if not arguments.task:
         raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
-    source = TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset)
+    source = _source(arguments)
     options = dict(_option(text) for text in arguments.options)
     for name in ("num_envs", "seed", "iterations"):
         if getattr(arguments, name) is not None:
@@ -105,16 +108,23 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfi
     return folder, source, config
 
 
+def _source(arguments: argparse.Namespace) -> "TaskSource":
+    from physai.train.checkpoint import TaskSource
+
+    twin = str(arguments.twin.resolve()) if arguments.twin else None
+    return TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset, twin=twin)
+
+
 def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
     from dataclasses import replace
 
-    from physai.train.checkpoint import TaskSource, load_config
+    from physai.train.checkpoint import load_config
 
     source, config, _ = load_config(arguments.resume)
     if arguments.task and arguments.task != source.task:
         # The contract check that follows prints what differs between the two tasks.
-        source = TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset)
-    kept = ("num_envs", "seed", "out") if arguments.task else ("num_envs", "seed", "out", "robot", "preset")
+        source = _source(arguments)
+    kept = ("num_envs", "seed", "out") if arguments.task else ("num_envs", "seed", "out", "robot", "preset", "twin")
     fixed = [f"--{n.replace('_', '-')}" for n in kept if getattr(arguments, n) is not None]
     fixed += [f"--set {option}" for option in arguments.options]
     if fixed:

@@ -1,0 +1,75 @@
+"""`physai sim record`: recordings of a stand-in for a robot that is not at hand."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from physai.sdk.cli.command import Command
+from physai.sdk.errors import PhysaiError
+
+_EPILOG = """\
+The stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. It rehearses
+what you do with a real robot: record it, `physai sim calibrate`, `physai sim validate`. A twin fitted to it is credible
+for the stand-in, and says nothing of a real robot.
+"""
+
+MAX_RECORDINGS = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai sim record`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("robot", metavar="ROBOT", help="a robot's name, or the path of an MJCF or URDF file")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder of the recordings")
+    parser.add_argument("--recordings", metavar="N", type=int, default=5, help="how many (default: 5)")
+    parser.add_argument("--duration-s", metavar="S", type=float, default=10.0, help="length of each (default: 10)")
+    parser.add_argument("--rate-hz", metavar="HZ", type=float, default=250.0, help="samples per second (default: 250)")
+    parser.add_argument("--seed", type=int, default=0, help="which stand-in (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Records, and writes a column map beside the recordings."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from physai.sim.rehearsal import excite, stand_in, write_columns, write_recording
+    from physai.sim.robots import load_robot
+
+    if not 1 <= arguments.recordings <= MAX_RECORDINGS:
+        raise PhysaiError(f"--recordings must lie in 1 … {MAX_RECORDINGS}, got {arguments.recordings}")
+    if not 0 <= arguments.seed < 2**32:
+        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    folder: Path = arguments.output
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PhysaiError(f"{folder} is there already; name a new or empty folder")
+    robot = load_robot(arguments.robot)
+    standing_in = stand_in(robot, arguments.seed)
+    files: list[str] = []
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        line = bar.add_task("recording", total=arguments.recordings)
+        for number in range(arguments.recordings):
+            recording = excite(
+                standing_in,
+                duration_s=arguments.duration_s,
+                rate_hz=arguments.rate_hz,
+                seed=number,
+                tell=lambda done, number=number: bar.update(line, completed=number + done),
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{number + 1:02d}.csv"
+            write_recording(recording, robot, path)
+            files.append(str(path))
+        write_columns(robot, folder)
+    if arguments.json:
+        print(json.dumps({"robot": robot.name, "seed": arguments.seed, "recordings": files}))
+    else:
+        print(f"{len(files)} recordings of a stand-in for {robot.name} in {folder}")
+        print(f"next: physai sim calibrate {arguments.robot} {folder}/*.csv -o twin.json")
+    return 0
+
+
+command = Command(summary="record a stand-in for a robot that is not at hand", add_arguments=add_arguments, run=run)
+"""The verb `sim record`."""

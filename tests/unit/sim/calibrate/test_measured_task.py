@@ -1,0 +1,65 @@
+"""A task as a twin's recordings show its robot."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from physai.sdk.errors import TaskError
+from physai.sim.calibrate.measured_task import TRAINING_NOISE, lag_range, training_task
+from physai.sim.calibrate.twin import SensorNoise, Timing, Twin, nominal_twin
+from physai.sim.robots import load_robot
+from physai.sim.tasks.registry import load_task
+
+
+def measured_twin() -> Twin:
+    return replace(
+        nominal_twin(load_robot("double_pendulum")),
+        noise=SensorNoise(joint_pos_std=(1e-4, 2e-4), joint_vel_std=(0.1, 0.2)),
+        timing=Timing(command_lag_mean_s=0.006, command_lag_p99_s=0.008),
+    )
+
+
+def test_delays_lie_around_the_measured_mean() -> None:
+    task = load_task("pendubot-swingup")
+    assert lag_range(task, measured_twin()) == pytest.approx((0.004, 0.008))
+    unmeasured = nominal_twin(load_robot("double_pendulum"))
+    assert lag_range(task, unmeasured) == (task.action_delay.lower_s, task.action_delay.upper_s)
+
+
+def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() -> None:
+    task = load_task("pendubot-swingup")
+    found = training_task(task, measured_twin())
+    assert found.contract == task.contract
+    assert (found.action_delay.lower_s, found.action_delay.upper_s) == pytest.approx((0.0, 0.016))
+    assert found.sensors["joint_vel"].noise_std == pytest.approx(TRAINING_NOISE * 0.2)
+    assert found.sensors["joint_pos"].noise_std == pytest.approx(TRAINING_NOISE * 2e-4)
+    assert found.randomisation == task.randomisation
+
+
+def test_the_twins_model_takes_the_place_of_the_nominal_one() -> None:
+    from physai.sim.calibrate.parameters import catalogue
+    from physai.sim.calibrate.twin import FittedParameter
+
+    robot = load_robot("double_pendulum")
+    mass = next(p for p in catalogue(robot, "effort") if p.name.endswith(".mass"))
+    fitted = FittedParameter.model_validate({**vars(mass), "value": 1.1 * mass.prior, "std": 0.01, "identified": True})
+    twin = replace(measured_twin(), parameters=(fitted,), covariance=np.array([[1e-4]]))
+    found = training_task(load_task("pendubot-swingup"), twin)
+    body = mass.name.removesuffix(".mass")
+    assert found.model.body(body).mass[0] == pytest.approx(1.1 * mass.prior)
+    assert found.model.opt.timestep == found.contract.timing.physics_dt
+
+
+def test_a_model_that_steps_otherwise_than_its_contract_says_is_refused() -> None:
+    task = load_task("pendubot-swingup")
+    model = copy.copy(task.model)
+    model.opt.timestep = 0.001
+    with pytest.raises(TaskError, match=r"steps by 0.001 s, its contract by 0.002 s"):
+        replace(task, model=model)
+
+
+def test_a_twin_of_another_robot_is_refused_with_both() -> None:
+    with pytest.raises(TaskError, match=r"twin is of cartpole.*pendubot-swingup drives joint1, joint2"):
+        training_task(load_task("pendubot-swingup"), nominal_twin(load_robot("cartpole")))
