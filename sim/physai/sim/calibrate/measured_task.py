@@ -3,11 +3,15 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from physai.sdk.errors import TaskError
 from physai.sim.calibrate.parameters import DELAY
 from physai.sim.calibrate.twin import Twin
-from physai.sim.tasks.task import Delay, SensorModel, Task
+from physai.sim.engines.protocol import Array
+from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
 
 Z_P99 = 2.326
 """99th percentile of a normal distribution, in standard deviations."""
@@ -16,6 +20,15 @@ TRAINING_MARGIN = 2.0
 """Training sees delays from none to this many times the measured 99th percentile: validation asks for twice too."""
 TRAINING_NOISE = 1.5
 """Training sees this many times the measured noise, between what validation asks for at first and twice that."""
+
+
+POSTERIOR_REACH = 2.0
+"""Training varies each model field by so many of its posterior's standard deviations either way, evenly."""
+POSTERIOR_DRAWS = 256
+ROUNDING = 1e-9
+"""What varies by less only rounds differently."""
+NEGATIVE_FIELDS = ("body_ipos", "actuator_biasprm")
+"""Fields whose values may have either sign; all others keep a tenth of their value at least."""
 
 
 def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
@@ -53,8 +66,10 @@ def _position_bias(twin: Twin) -> float | None:
 def training_task(task: Task, twin: Twin) -> Task:
     """The task to learn for the robot that the twin was fitted to.
 
-    The task's own randomisation stays and now varies the fitted model; sensors get TRAINING_NOISE times the measured
-    noise, commands a delay of up to TRAINING_MARGIN times the measured one. The contract is the task's.
+    The task's own randomisation stays and now varies the fitted model; beside it, each field of the model varies by
+    POSTERIOR_REACH standard deviations of the twin's posterior, as the recordings leave it open. Sensors get
+    TRAINING_NOISE times the measured noise, commands a delay of up to TRAINING_MARGIN times the measured one. The
+    contract is the task's.
 
     Raises:
         TaskError: the twin is of a robot with other joints.
@@ -74,6 +89,38 @@ def training_task(task: Task, twin: Twin) -> Task:
     return replace(
         task,
         model=model,
+        randomisation=(*task.randomisation, *posterior_randomisation(twin, model)),
         sensors=measured_sensors(task.sensors, twin, TRAINING_NOISE),
         action_delay=Delay(lower_s=0.0, upper_s=max(task.action_delay.upper_s, TRAINING_MARGIN * upper)),
     )
+
+
+def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
+    """What the recordings leave open, as rules for training: one per element of a model field that varies.
+
+    The directions of principal axes (`body_iquat`) are left alone: what they change is small, and adding to a
+    quaternion makes none.
+    """
+    if not twin.parameters:
+        return ()
+    rules: list[Randomise] = []
+    for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0).items()):
+        spread: Array = rows.std(axis=0)
+        value: Array = np.asarray(getattr(model, name), dtype=np.float64)
+        if name == "body_iquat" or spread.shape != value.shape:
+            continue
+        for place in np.argwhere(spread > ROUNDING * (1.0 + np.abs(value))).tolist():
+            reach = POSTERIOR_REACH * float(spread[tuple(place)])
+            lower = -reach if name in NEGATIVE_FIELDS else max(-reach, -0.9 * float(value[tuple(place)]))
+            row, *columns = (int(index) for index in place)
+            rules.append(
+                Randomise(
+                    field=name,
+                    rows=(row,),
+                    columns=tuple(columns) or None,
+                    operation="add",
+                    lower=lower,
+                    upper=reach,
+                )
+            )
+    return tuple(rules)

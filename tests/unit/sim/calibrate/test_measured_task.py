@@ -35,6 +35,7 @@ def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() 
     assert (found.action_delay.lower_s, found.action_delay.upper_s) == pytest.approx((0.0, 0.016))
     assert found.sensors["joint_vel"].noise_std == pytest.approx(TRAINING_NOISE * 0.2)
     assert found.sensors["joint_pos"].noise_std == pytest.approx(TRAINING_NOISE * 2e-4)
+    # Nothing was fitted, so nothing more varies than the task itself varies.
     assert found.randomisation == task.randomisation
 
 
@@ -50,6 +51,13 @@ def test_the_twins_model_takes_the_place_of_the_nominal_one() -> None:
     body = mass.name.removesuffix(".mass")
     assert found.model.body(body).mass[0] == pytest.approx(1.1 * mass.prior)
     assert found.model.opt.timestep == found.contract.timing.physics_dt
+    (rule,) = [
+        r for r in found.randomisation[len(load_task("pendubot-swingup").randomisation) :] if r.field == "body_mass"
+    ]
+    assert rule.rows == (found.model.body(body).id,)
+    # Two standard deviations of 0.01 kg, as far as 256 draws tell.
+    assert rule.upper == pytest.approx(0.02, rel=0.15)
+    assert rule.lower == -rule.upper
 
 
 def test_a_model_that_steps_otherwise_than_its_contract_says_is_refused() -> None:
