@@ -33,19 +33,23 @@ class Sprt:
         Args:
             p0: a rate that must not pass; nor must any lower one.
             p1: a rate that must not fail; nor must any higher one.
-            alpha: greatest probability of PASS at p0 or below.
-            beta: greatest probability of FAIL at p1 or above.
+            alpha: greatest probability of PASS at p0 or below; 0 for a test that never passes.
+            beta: greatest probability of FAIL at p1 or above; 0 for a test that never fails.
 
         Raises:
             CountError: a number does not lie between 0 and 1, or p0 is not below p1.
         """
-        for name, value in (("p0", p0), ("p1", p1), ("alpha", alpha), ("beta", beta)):
+        for name, value in (("p0", p0), ("p1", p1)):
             require_share(name, value)
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if value != 0.0:
+                require_share(name, value)
         if not p0 < p1:
             raise CountError(f"p0 must be below p1, got {p0} and {p1}")
         self.p0, self.p1 = p0, p1
         self._success, self._failure = math.log(p1 / p0), math.log1p(-p1) - math.log1p(-p0)
-        self._accept, self._reject = -math.log(alpha), math.log(beta)
+        self._accept = -math.log(alpha) if alpha else math.inf
+        self._reject = math.log(beta) if beta else -math.inf
         self.successes = self.trials = 0
         self._outcome = Outcome.INCONCLUSIVE
 
@@ -75,6 +79,90 @@ class Sprt:
     def outcome(self) -> Outcome:
         """What is known so far."""
         return self._outcome
+
+
+class RateTest:
+    """Is a success rate above the target (PASS), below it (FAIL), or not known yet (INCONCLUSIVE)?
+
+    Two `Sprt` run along, one against "at most the target", one against "at least the target". Each is wrong with a
+    probability of at most alpha however often one looks, so policies near the target stay undecided instead of being
+    called by chance.
+    """
+
+    def __init__(self, target: float, margin: float, *, alpha: float) -> None:
+        """Plans the test.
+
+        Args:
+            target: success rate to exceed.
+            margin: the test needs the fewest episodes for policies this much better or worse than the target.
+            alpha: greatest probability of a wrong PASS, and of a wrong FAIL.
+
+        Raises:
+            CountError: a number does not lie between 0 and 1.
+        """
+        for name, value in (("target", target), ("margin", margin), ("alpha", alpha)):
+            require_share(name, value)
+        self.target, self.alpha = target, alpha
+        # A rate of 0 or 1 would let one episode decide everything; two thirds of the way there does not.
+        self._high = min(target + margin, 1.0 - (1.0 - target) / 3.0)
+        self._low = max(target - margin, target / 3.0)
+        self._above = Sprt(target, self._high, alpha=alpha, beta=0.0)
+        self._below = Sprt(self._low, target, alpha=0.0, beta=alpha)
+        self._most = 0.0
+
+    def add(self, successes: int, trials: int) -> None:
+        """Counts a batch and looks once.
+
+        Raises:
+            CountError: more successes than trials.
+        """
+        self._above.add(successes, trials)
+        self._below.add(successes, trials)
+        self._most = max(self._most, self._above.log_ratio)
+
+    @property
+    def successes(self) -> int:
+        """Episodes that succeeded so far."""
+        return self._above.successes
+
+    @property
+    def trials(self) -> int:
+        """Episodes so far."""
+        return self._above.trials
+
+    @property
+    def p_value(self) -> float:
+        """Of the hypothesis that the rate is at most the target; valid whenever it is looked at."""
+        return math.exp(-self._most)
+
+    def interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
+        """Confidence interval of the rate that bears having been looked at, see `anytime_rate`."""
+        return anytime_rate(self.successes, self.trials, confidence=confidence)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is known so far."""
+        if self._above.outcome is Outcome.PASS:
+            return Outcome.PASS
+        return self._below.outcome
+
+    @property
+    def fewest_to_pass(self) -> int:
+        """Episodes after which the test passes if all succeed."""
+        return math.ceil(-math.log(self.alpha) / math.log(self._high / self.target))
+
+    @property
+    def fewest_to_fail(self) -> int:
+        """Episodes after which the test fails if none succeeds."""
+        return math.ceil(-math.log(self.alpha) / math.log((1.0 - self._low) / (1.0 - self.target)))
+
+    @property
+    def more_to_pass(self) -> int | None:
+        """Further episodes that would let it pass at the rate seen so far; None if none would."""
+        rate = self.successes / max(1, self.trials)
+        gain = rate * math.log(self._high / self.target)
+        gain += (1.0 - rate) * math.log((1.0 - self._high) / (1.0 - self.target))
+        return math.ceil((-math.log(self.alpha) - self._above.log_ratio) / gain) if gain > 0.0 else None
 
 
 def anytime_rate(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:

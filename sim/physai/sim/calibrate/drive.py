@@ -6,7 +6,6 @@ from typing import Any, Literal
 import mujoco
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import lfilter
 
 from physai.sim.logs import LogError, RobotLog, command_lag
 from physai.sim.robots import Robot
@@ -148,6 +147,9 @@ def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
         sent = np.maximum(np.searchsorted(log.time, time - lag.dead_time_s, side="right") - 1, 0)
         held = log.command[sent, joint]
         if lag.time_constant_s > 0.0:
+            # Importing scipy.signal takes longer than a batch of episodes, and few recordings need it.
+            from scipy.signal import lfilter
+
             keep = float(np.exp(-FINE_STEP_S / lag.time_constant_s))
             held = lfilter([0.0, 1.0 - keep], [1.0, -keep], held - held[0]) + held[0]
         columns.append(lag.gain * held)

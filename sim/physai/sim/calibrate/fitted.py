@@ -140,7 +140,7 @@ def draw(twin: Twin, n: int, seed: int) -> Array:
         return np.tile(centre, (n, 1))
     lower = np.array([p.lower for p in twin.parameters])
     upper = np.array([p.upper for p in twin.parameters])
-    root = _root(twin.covariance)
+    root = covariance_root(twin.covariance)
     drawn = centre + rng.standard_normal((n, len(centre))) @ root.T
     for _ in range(REDRAWS):
         outside = np.flatnonzero(((drawn < lower) | (drawn > upper)).any(axis=1))
@@ -150,8 +150,11 @@ def draw(twin: Twin, n: int, seed: int) -> Array:
     return np.clip(drawn, lower, upper)
 
 
-def _root(covariance: Array) -> Array:
-    """A matrix R with R·R' the covariance; rounding may have made it slightly indefinite."""
+def covariance_root(covariance: Array) -> Array:
+    """A matrix R with R·R' the covariance, which rounding may have made slightly indefinite, shape (P, P).
+
+    A parameter that is known exactly has a row of zeros.
+    """
     scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     return scale[:, None] * (vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -22,7 +22,7 @@ TRAINING_NOISE = 1.5
 """Training sees this many times the measured noise, between what validation asks for at first and twice that."""
 
 
-POSTERIOR_REACH = 2.0
+POSTERIOR_REACH = 3.0
 """Training varies each model field by so many of its posterior's standard deviations either way, evenly."""
 POSTERIOR_DRAWS = 256
 ROUNDING = 1e-9

@@ -53,9 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
+    from physai.sdk.latency_evidence import load_evidence
     from physai.sim.gates.gate import Context
     from physai.sim.gates.judgement import judge
-    from physai.sim.gates.latency import load_evidence
     from physai.sim.gates.runner import find_all
 
     if not 0 <= arguments.seed <= MAX_SEED:

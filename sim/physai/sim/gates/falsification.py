@@ -1,9 +1,11 @@
 """Gate `falsification`: can a search over the calibrated range find a robot on which the policy fails?
 
 The search (CMA-ES; Hansen, Ostermeier: Completely derandomized self-adaptation in evolution strategies, Evolutionary
-Computation 9, 2001) moves through the region that holds a given share of the posterior, at the measured delay's 99th
-percentile. It looks at tuning seeds only. The worst point it finds is then judged on verdict seeds, so that a lucky or
-unlucky seed is no counterexample.
+Computation 9, 2001) moves through the posterior up to a distance from its middle, at the measured delay's 99th
+percentile. The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant
+second-moment code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all robots
+lie beyond it, whatever the number of parameters. The search looks at tuning seeds only. The worst point it finds is
+then judged on verdict seeds, so that a lucky or unlucky seed is no counterexample.
 """
 
 import math
@@ -12,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from physai.sdk.verdict import Cause, Measurement, Outcome
+from physai.sim.calibrate.fitted import covariance_root
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.batch import TUNING_STREAM, Batch, Played, seeds_of, stream_seed
 from physai.sim.gates.conditions import Condition
@@ -37,7 +39,7 @@ class FalsificationGate(Gate):
     def method(self, context: Context) -> str:
         settings = context.settings.falsification
         return (
-            f"CMA-ES over the {settings.confidence:.0%} region of the posterior of "
+            f"CMA-ES up to {settings.reach:g} standard deviations from the fitted robot, over the posterior of "
             f"{len(context.subject.twin.parameters)} parameters, at the measured delay's 99th percentile: "
             f"{settings.generations} generations of {settings.population} robots, {settings.seeds} tuning seeds each. "
             f"The worst robot is judged on {settings.confirmations} verdict seeds."
@@ -81,13 +83,11 @@ class Region:
     def __init__(self, context: Context) -> None:
         """Takes the posterior from the twin."""
         self._twin = context.subject.twin
-        covariance = self._twin.covariance
-        self._factor = np.linalg.cholesky(covariance + 1e-12 * np.diag(np.diag(covariance)))
+        self._factor = covariance_root(self._twin.covariance)
         self._lower = np.array([p.lower for p in self._twin.parameters])
         self._upper = np.array([p.upper for p in self._twin.parameters])
-        confidence = context.settings.falsification.confidence
         self.dimension = len(self._twin.parameters)
-        self.radius = math.sqrt(chi_square_quantile(confidence, self.dimension))
+        self.radius = context.settings.falsification.reach
 
     def clipped(self, point: Array) -> Array:
         """The point, or the nearest one on the region's surface, shape (P,)."""
@@ -133,15 +133,17 @@ def _explain(context: Context, region: Region, worst: Array, batch: Batch, playe
         finding.next_step = NEXT_STEP[Cause.POLICY]
     else:
         finding.message = (
-            f"On a robot {region.size(worst):.1f} standard deviations from the fitted one {rate}: {region.text(worst)}."
+            f"On a robot {region.size(worst):.1f} standard deviations from the fitted one {rate}: "
+            f"{region.text(worst)}. "
+            f"About {beyond(region.size(worst)):.1%} of the robots that the logs allow lie further that way."
         )
         finding.next_step = f"{NEXT_STEP[Cause.POLICY]}; or record more, so that the posterior narrows"
     finding.cases = failing_cases(context, iter([(batch, played)]))
 
 
-def chi_square_quantile(probability: float, degrees: int) -> float:
-    """Quantile of the chi-square distribution: twice that of a gamma distribution of shape degrees / 2."""
-    return 2.0 * float(special.gammaincinv(0.5 * degrees, probability))
+def beyond(distance: float) -> float:
+    """Share of a standard normal distribution beyond a plane at a distance from its middle."""
+    return 0.5 * math.erfc(distance / math.sqrt(2.0))
 
 
 def _condition(context: Context) -> Condition:

@@ -10,13 +10,14 @@ import numpy as np
 
 from physai.sdk.safety import Reason
 from physai.sdk.verdict import Cause, Measurement, Outcome, SeedRange
+from physai.sim.calibrate.fitted import covariance_root
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.batch import VERDICT_STREAM, Arm, Batch, EngineName, Played, joined, seeds_of, stream_seed
 from physai.sim.gates.conditions import Condition, conditions
-from physai.sim.gates.rate_test import RateTest
 from physai.sim.gates.rollout import EFFORT, POSITION, SPEED
 from physai.sim.gates.settings import ConditionSettings, GateSettings, RateSettings
 from physai.sim.gates.subject import Subject
+from physai.sim.sequential import RateTest
 from physai.sim.statistics import clopper_pearson
 
 MAX_CASES = 8
@@ -120,8 +121,7 @@ class Context:
 
     @cached_property
     def _whitening(self) -> Array:
-        covariance = self.subject.twin.covariance
-        return np.linalg.pinv(np.linalg.cholesky(covariance + 1e-12 * np.diag(np.diag(covariance))))
+        return np.linalg.pinv(covariance_root(self.subject.twin.covariance))
 
     def size(self, values: Array) -> Array:
         """Distance of parameters, shape (n, P), from the fitted ones, in standard deviations per parameter."""
@@ -183,8 +183,10 @@ class RateRun:
         return joined(tuple(self.played))
 
     def measurement(self, name: str, target: float) -> Measurement:
-        """The rate with its exact 95 % interval."""
-        return rate_measurement(name, self.test.successes, self.test.trials, threshold=target)
+        """The rate with a 95 % interval that bears having stopped when the test knew."""
+        lower, upper = self.test.interval(confidence=0.95)
+        value = self.test.successes / max(1, self.test.trials)
+        return Measurement(name=name, value=value, lower=lower, upper=upper, confidence=0.95, threshold=target)
 
 
 def run_rate_test(
@@ -207,7 +209,7 @@ def run_rate_test(
 
 
 def rate_measurement(name: str, successes: int, trials: int, *, threshold: float | None = None) -> Measurement:
-    """A rate with its exact two-sided 95 % interval."""
+    """A rate of a number of episodes that was fixed beforehand, with its exact two-sided 95 % interval."""
     lower, upper = clopper_pearson(successes, trials)
     return Measurement(
         name=name,

@@ -56,13 +56,22 @@ def judge(context: Context, findings: dict[str, Finding], report: Path) -> Verdi
 
 
 def _correct(findings: dict[str, Finding], alpha: float) -> None:
-    """Holm's correction over the family: a pass that does not survive it is undecided."""
+    """Holm's correction over the family of tests: what survives it passes, what does not is undecided.
+
+    A gate stops playing at alpha over the size of the family, where it survives whatever the others find. One that
+    has spent its episodes before may still pass, at the milder level that Holm leaves it once the others have passed:
+    the p-values hold whenever they are looked at. What failed stays so.
+    """
     tested = {name: f.p_value for name, f in findings.items() if f.p_value is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
-        finding = findings[name]
-        if finding.outcome is Outcome.PASS and not adjusted <= alpha:
+        finding, survives = findings[name], adjusted <= alpha
+        after = f"its p-value of {tested[name]:.2g} is {adjusted:.2g} after Holm's correction for {len(tested)} tests"
+        if finding.outcome is Outcome.INCONCLUSIVE and survives:
+            finding.outcome, finding.cause, finding.next_step = Outcome.PASS, None, ""
+            finding.message = f"Its episodes were spent, but {after}, at most {alpha:g} is allowed."
+        elif finding.outcome is Outcome.PASS and not survives:
             finding.outcome = Outcome.INCONCLUSIVE
-            finding.message = f"Its p-value of {tested[name]:.2g} does not survive the correction for several tests."
+            finding.message = f"It passes on its own, but {after}, at most {alpha:g} is allowed."
             finding.next_step = "raise max_episodes of this gate"
 
 

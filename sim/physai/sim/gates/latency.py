@@ -2,79 +2,19 @@
 
 import platform
 import time
-from pathlib import Path
-from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from physai.sdk.documents import DocumentKind
-from physai.sdk.errors import PhysaiError
-from physai.sdk.robot import Frozen, Label
+from physai.sdk.latency_evidence import LatencyEvidence
 from physai.sdk.safety import Guard
-from physai.sdk.verdict import Cause, Measurement, Outcome, Sha256
+from physai.sdk.verdict import Cause, Measurement, Outcome
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.gate import Check, Context, Finding
 from physai.sim.gates.parity import probe_inputs
 
-MAX_EVIDENCE_BYTES = 64 << 20
-MAX_TICKS = 2_000_000
 WARM_UP = 200
 """Ticks before the clock counts here."""
 TICKS_HERE = 3000
-FORMAT_VERSION = 1
-
-
-class EvidenceError(PhysaiError):
-    """A file of measured ticks is malformed, or of another policy."""
-
-
-class LatencyEvidence(Frozen):
-    """Ticks measured on the target, in the order in which they happened: JSON, written by whoever measures there.
-
-    A tick lasts from the arrival of a sensor sample to the command's departure: inputs, inference and guard included.
-    """
-
-    format_version: Literal[1] = FORMAT_VERSION
-    policy_sha256: Sha256
-    """Of the ONNX file that ran, or that the engine was built from."""
-    contract_fingerprint: Sha256
-    device: Annotated[str, Field(min_length=1, max_length=200)]
-    """`Jetson AGX Thor, JetPack 7.2`"""
-    runtime: Annotated[str, Field(min_length=1, max_length=200)]
-    """`TensorRT 10.16.0, int8`"""
-    measured_at: Label = ""
-    tick_s: Annotated[tuple[Annotated[float, Field(gt=0.0, le=100.0, allow_inf_nan=False)], ...], Field(min_length=1)]
-    """Duration of each tick [s]."""
-
-    @model_validator(mode="after")
-    def _is_bounded(self) -> Self:
-        if not len(self.tick_s) <= MAX_TICKS:
-            raise ValueError(f"tick_s holds {len(self.tick_s)} ticks, at most {MAX_TICKS} are read")
-        return self
-
-
-_KIND = DocumentKind(
-    name="latency evidence",
-    format_version=FORMAT_VERSION,
-    max_bytes=MAX_EVIDENCE_BYTES,
-    max_depth=4,
-    error=EvidenceError,
-)
-
-
-def load_evidence(path: Path) -> LatencyEvidence:
-    """Reads a file of measured ticks.
-
-    Raises:
-        EvidenceError: it cannot be read or is malformed.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_EVIDENCE_BYTES + 1)
-    except OSError as error:
-        raise EvidenceError(f"{path}: cannot be read: {error.strerror}") from None
-    return _KIND.parse(LatencyEvidence, data, source=str(path))
 
 
 class LatencyGate(Check):

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from physai.sdk.errors import PhysaiError
+from physai.sdk.latency_evidence import LatencyEvidence
 from physai.sdk.verdict import Outcome
 from physai.sim.gates.batch import Batch, Played
 from physai.sim.gates.contract import ContractGate
 from physai.sim.gates.engine import EngineGate
 from physai.sim.gates.falsification import FalsificationGate
 from physai.sim.gates.gate import Context, Finding, Gate, Play
-from physai.sim.gates.latency import LatencyEvidence, LatencyGate
+from physai.sim.gates.latency import LatencyGate
 from physai.sim.gates.non_inferiority import NonInferiorityGate
 from physai.sim.gates.parity import ParityGate
 from physai.sim.gates.robustness import RobustnessGate

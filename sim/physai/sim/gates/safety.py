@@ -24,12 +24,16 @@ class SafetyGate(Gate):
         return (
             "The true state and the commands of every control period are held against the contract's envelope, and "
             f"the guard's answers are watched, in episodes of {' and '.join(CONDITIONS)}. A late command that the "
-            "guard bridges by repeating the last one is no violation."
+            "guard bridges by repeating the last one is no violation. The share of control periods with a command at "
+            "its bound is counted."
         )
 
     def threshold(self, context: Context) -> str:
-        rate = context.settings.safety.rate
-        return f"no violation in {episodes_needed(context)} episodes, which excludes a rate of {rate:.1%}"
+        settings = context.settings.safety
+        return (
+            f"no violation in {episodes_needed(context)} episodes, which excludes a rate of {settings.rate:.1%}; "
+            f"commands at their bounds in at most {settings.max_saturated:.0%} of the control periods"
+        )
 
     def most_episodes(self, context: Context) -> int:
         return context.settings.safety.max_episodes
@@ -46,21 +50,38 @@ class SafetyGate(Gate):
         played = joined(tuple(part for _, part in pairs))
         violated = int(played.violated.sum())
         finding = Finding(
-            outcome=Outcome.FAIL if violated else Outcome.PASS,
+            outcome=Outcome.PASS,
             measured=_measured(context, played),
             episodes=count,
             seeds=context.seed_range(count // len(CONDITIONS)),
-            p_value=1.0 if violated else (1.0 - context.settings.safety.rate) ** count,
+            p_value=(1.0 - context.settings.safety.rate) ** count,
             chart=_chart(context, played),
         )
         if violated:
             flags = int(np.bitwise_or.reduce(played.guard_reasons))
             broken = int(np.bitwise_or.reduce(played.broken_limits))
             finding.cases = failing_cases(context, iter(pairs), "violated")
-            finding.cause = _cause(flags, broken)
+            _fail(finding, _cause(flags, broken))
             finding.message = _message(violated, count, flags, broken, int(played.diverged.sum()))
-            finding.next_step = _NEXT_STEP[finding.cause]
+        elif not _saturated(played) <= context.settings.safety.max_saturated:
+            _fail(finding, Cause.POLICY)
+            finding.message = (
+                f"A command lies at its bound in {_saturated(played):.0%} of the control periods, at most "
+                f"{context.settings.safety.max_saturated:.0%} are allowed: it switches where it should control, which "
+                "heats and wears the drives, and leaves nothing for what comes unexpected."
+            )
+            finding.next_step = "punish the command and its change while training, and check the scale of the action"
         return finding
+
+
+def _fail(finding: Finding, cause: Cause) -> None:
+    finding.outcome, finding.cause, finding.p_value = Outcome.FAIL, cause, 1.0
+    finding.next_step = _NEXT_STEP[cause]
+
+
+def _saturated(played: Played) -> float:
+    """Share of the control periods with a command at its bound."""
+    return float(played.saturated.mean())
 
 
 _NEXT_STEP = {
@@ -104,7 +125,8 @@ def _measured(context: Context, played: Played) -> list[Measurement]:
     for name, usage in (("position", played.pos_usage), ("speed", played.vel_usage), ("effort", played.effort_usage)):
         if np.isfinite(usage).any():
             measured.append(Measurement(name=f"{name}_limit_used", value=float(np.nanmax(usage)), threshold=1.0))
-    return measured
+    saturated = Measurement(name="saturated", value=_saturated(played), threshold=context.settings.safety.max_saturated)
+    return [*measured, saturated]
 
 
 def _bound(context: Context, played: Played) -> list[Measurement]:
@@ -122,7 +144,7 @@ def _chart(context: Context, played: Played) -> dict[str, object]:
     return {
         "joints": list(context.subject.task.contract.robot.joint_names),
         "used": {name: [_worst(usage[:, j]) for j in range(usage.shape[1])] for name, usage in usages.items()},
-        "saturated": float(played.saturated.mean()),
+        "saturated": _saturated(played),
     }
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, ValidationError, model_validator
 from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.errors import PhysaiError
 from physai.sdk.robot import Frozen
-from physai.sim.gates.rate_test import RateTest
+from physai.sim.sequential import RateTest
 from physai.sim.statistics import zero_failure_trials
 
 MAX_FILE_BYTES = 1 << 16
@@ -98,10 +98,12 @@ class NonInferioritySettings(Frozen):
 
 
 class SafetySettings(Frozen):
-    """No limit broken, no intervention of the guard."""
+    """No limit broken, no intervention of the guard, no command that only switches between its bounds."""
 
     rate: Annotated[float, _between(0.001, 0.2, "is a rate of violations that nobody may accept, or prove")] = 0.04
     """Rate of episodes with a violation that must be excluded; not one violation is accepted."""
+    max_saturated: Annotated[float, _between(0.05, 0.9, "of the time at the bounds is any policy, or none")] = 0.5
+    """Greatest share of control periods with a command at its bound."""
     max_episodes: Episodes = 320
 
 
@@ -152,8 +154,9 @@ class FalsificationSettings(Frozen):
     generations: Annotated[int, _between(2, 1000, "generations search nothing, or never end")] = 6
     population: Annotated[int, _between(4, 512, "candidates search nothing, or never end")] = 16
     seeds: Annotated[int, _between(1, 64, "tuning seeds per candidate tell nothing, or never end")] = 3
-    confidence: Annotated[float, _between(0.5, 0.9999, "of the posterior is no range to search")] = 0.95
-    """Share of the posterior inside the region that is searched."""
+    reach: Annotated[float, _between(1.0, 6.0, "standard deviations hold no robot, or any robot")] = 3.0
+    """Greatest distance of a searched robot from the fitted one, in the posterior's standard deviations: the
+    reliability index. If what fails lies beyond a plane at this distance, that is one robot in 740 for 3."""
     target: Rate = 0.5
     """Success rate below which a point of the range counts as a counterexample."""
     confirmations: Annotated[int, _between(8, 1024, "verdict seeds confirm nothing, or never end")] = 32

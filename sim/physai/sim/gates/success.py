@@ -31,7 +31,11 @@ class SuccessGate(Gate):
 
     def threshold(self, context: Context) -> str:
         settings = context.settings.success
-        return f"success rate shown to be above {settings.target:.0%} at level {context.settings.gate_alpha:g}"
+        alpha, early = context.settings.alpha, context.settings.gate_alpha
+        return (
+            f"success rate shown to be above {settings.target:.0%}: at level {early:g}, or in the end at what Holm's "
+            f"correction leaves of {alpha:g}"
+        )
 
     def most_episodes(self, context: Context) -> int:
         return context.settings.success.max_episodes

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from physai.sdk.latency_evidence import EvidenceError, LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.verdict import Cause, Outcome
-from physai.sim.gates.latency import EvidenceError, LatencyEvidence, LatencyGate, load_evidence, longest_run
+from physai.sim.gates.latency import LatencyGate, longest_run
 
 Find = Callable[..., Any]
 
@@ -105,3 +106,17 @@ def test_runs_of_misses_are_counted() -> None:
     assert longest_run(np.array([False, True, True, False, True])) == 2
     assert longest_run(np.array([True] * 4)) == 4
     assert longest_run(np.array([False] * 3)) == 0
+
+
+def test_evidence_that_is_saved_reads_back(tmp_path: Path) -> None:
+    evidence = LatencyEvidence(
+        policy_sha256="a" * 64,
+        contract_fingerprint="b" * 64,
+        device="this computer",
+        runtime="onnxruntime",
+        tick_s=(0.001, 0.002),
+    )
+    save_evidence(evidence, tmp_path / "ticks.json")
+    assert load_evidence(tmp_path / "ticks.json") == evidence
+    with pytest.raises(EvidenceError, match="cannot be written"):
+        save_evidence(evidence, tmp_path / "none" / "ticks.json")

@@ -11,7 +11,7 @@ import pytest
 
 from physai.sdk.verdict import Cause, Outcome
 from physai.sim.calibrate.twin import Timing
-from physai.sim.gates.falsification import FalsificationGate, Region, chi_square_quantile
+from physai.sim.gates.falsification import FalsificationGate, Region, beyond
 from physai.sim.gates.non_inferiority import NonInferiorityGate
 from physai.sim.gates.robustness import RobustnessGate
 from physai.sim.gates.safety import SafetyGate, episodes_needed
@@ -53,11 +53,16 @@ def test_delay_that_breaks_it_is_named_as_the_cause(bench: Any, write_policy: Wr
 
 
 def test_a_middling_policy_stays_undecided(bench: Any, write_policy: Writer, find: Find) -> None:
-    """A third of the episodes begin within reach of a push that ends too early."""
+    """It comes to the middle in time from about half of the places where an episode may begin."""
     settings = {"success": {"target": 0.5, "margin": 0.3, "max_episodes": 64}, "batch": 32}
-    finding = find(SuccessGate(), bench.context(write_policy(stiffness=3.4, damping=6.0), **settings))
-    assert finding.outcome in (Outcome.INCONCLUSIVE, Outcome.FAIL, Outcome.PASS)
-    assert finding.episodes <= 64
+    finding = find(SuccessGate(), bench.context(write_policy(stiffness=7.35, damping=7.0), **settings))
+    assert (finding.outcome, finding.cause) == (Outcome.INCONCLUSIVE, None)
+    assert finding.episodes == 64
+    rate = finding.measured[0]
+    assert rate.lower is not None
+    assert rate.upper is not None
+    assert rate.lower < 0.5 < rate.upper
+    assert "neither more nor less than 50%" in finding.message
 
 
 def test_robustness_plays_every_condition(bench: Any, write_policy: Writer, find: Find) -> None:
@@ -103,6 +108,16 @@ def test_safety_blocks_a_single_violation(
     assert finding.p_value == 1.0
 
 
+def test_safety_blocks_a_command_that_only_switches(bench: Any, write_policy: Writer, find: Find) -> None:
+    finding = find(SafetyGate(), bench.context(write_policy(stiffness=12000.0, damping=7000.0)))
+    assert (finding.outcome, finding.cause, finding.p_value) == (Outcome.FAIL, Cause.POLICY, 1.0)
+    used = {m.name: m.value for m in finding.measured}
+    assert used["violations"] == 0.0
+    assert used["saturated"] > 0.9
+    assert "at most 50% are allowed" in finding.message
+    assert "action" in finding.next_step
+
+
 def test_nothing_to_compare_is_said(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(NonInferiorityGate(), bench.context(write_policy()))
     assert finding.outcome is Outcome.PASS
@@ -131,17 +146,26 @@ def test_a_policy_worse_than_its_baseline_is_the_policys_fault(bench: Any, write
 
 def test_the_region_is_the_posteriors(bench: Any, write_policy: Writer) -> None:
     region = Region(bench.context(write_policy()))
-    # 95 % of a two-dimensional normal distribution lie within sqrt(5.99) standard deviations.
-    assert region.radius == pytest.approx(math.sqrt(5.991), rel=1e-3)
+    assert region.radius == 3.0
     assert region.values(np.zeros(2)) == pytest.approx((2.1, 0.25))
     assert region.values(np.array([2.0, -1.0])) == pytest.approx((2.2, 0.2))
-    assert region.size(region.clipped(np.array([30.0, 40.0]))) == pytest.approx(region.radius)
+    assert region.clipped(np.array([30.0, 40.0])) == pytest.approx([1.8, 2.4])
     assert "cart.mass 2.2 kg (+2.0 σ)" in region.text(np.array([2.0, 0.0]))
 
 
-@pytest.mark.parametrize(("degrees", "value"), [(1, 3.841), (2, 5.991), (10, 18.307), (30, 43.773)])
-def test_chi_square_quantiles_are_those_of_the_tables(degrees: int, value: float) -> None:
-    assert chi_square_quantile(0.95, degrees) == pytest.approx(value, abs=1e-3)
+def test_what_is_known_exactly_stays_as_it_is(bench: Any, write_policy: Writer) -> None:
+    """A covariance with a zero on its diagonal is no reason to end with an error."""
+    bench.twin = replace(bench.twin, covariance=np.diag([0.05**2, 0.0]))
+    context = bench.context(write_policy())
+    region = Region(context)
+    mass, friction = region.values(np.array([2.0, -2.0]))
+    assert (abs(mass - 2.1), friction) == pytest.approx((0.1, 0.25))
+    assert context.size(np.array([[2.2, 0.25]])) == pytest.approx([math.sqrt(2.0)])
+
+
+@pytest.mark.parametrize(("distance", "share"), [(0.0, 0.5), (1.96, 0.025), (3.0, 0.00135)])
+def test_the_share_beyond_a_distance_is_that_of_the_tables(distance: float, share: float) -> None:
+    assert beyond(distance) == pytest.approx(share, abs=1e-5)
 
 
 SEARCH = {"falsification": {"generations": 3, "population": 8, "seeds": 2, "confirmations": 16}}

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from physai.sdk.latency_evidence import LatencyEvidence
 from physai.sdk.verdict import Cause, Outcome, Verdict
 from physai.sim.calibrate.twin import nominal_twin
 from physai.sim.gates import runner, workers
 from physai.sim.gates.batch import Batch, Played
-from physai.sim.gates.gate import Context
+from physai.sim.gates.gate import Context, Finding
 from physai.sim.gates.judgement import WOULD_PASS, judge
-from physai.sim.gates.latency import LatencyEvidence
 from physai.sim.gates.runner import GATES, Line, find_all
+from physai.sim.gates.settings import FAMILY
 from physai.sim.gates.store import FOLDER, Store
 from physai.sim.gates.subject import Subject
 
@@ -124,6 +125,33 @@ def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_pol
     assert moments[-1].outcome is not None
     assert (moments[-1].outcome.ended, moments[-1].outcome.succeeded) == ("failure", 0)
     assert len(moments) == round(moments[-1].outcome.length_s / 0.02) + 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "p_values", "corrected"),
+    [
+        # Adjusted: 4 · 0.001, 3 · 0.001, 2 · 0.001 and 0.04 · 1, which 0.05 allows.
+        (Outcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 0.001), Outcome.PASS),
+        # 0.04 and 0.03 are the two largest: 2 · 0.03 = 0.06, and no larger p-value is adjusted to less.
+        (Outcome.INCONCLUSIVE, (0.04, 0.03, 0.001, 0.001), Outcome.INCONCLUSIVE),
+        (Outcome.PASS, (0.04, 0.03, 0.001, 0.001), Outcome.INCONCLUSIVE),
+        # Where another gate has failed, this one's is the third smallest of four: 2 · 0.04.
+        (Outcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 1.0), Outcome.INCONCLUSIVE),
+        (Outcome.FAIL, (0.04, 0.001, 0.001, 0.001), Outcome.FAIL),
+    ],
+)
+def test_holms_correction_decides_what_alone_would_be_undecided(
+    bench: Any, write_policy: Writer, tmp_path: Path, outcome: Outcome, p_values: Sequence[float], corrected: Outcome
+) -> None:
+    context = bench.context(write_policy())
+    findings = {gate.name: Finding(outcome=Outcome.PASS, message="as found") for gate in GATES}
+    for name, p_value in zip(FAMILY, p_values, strict=True):
+        findings[name].p_value = p_value
+    findings["success"].outcome, findings["success"].next_step = outcome, "play more"
+    findings["success"].cause = Cause.POLICY if outcome is Outcome.FAIL else None
+    success = next(gate for gate in judge(context, findings, tmp_path).gates if gate.gate == "success")
+    assert success.outcome is corrected
+    assert ("Holm" in success.message) == (corrected is not outcome)
 
 
 def test_two_processes_find_the_same(bench: Any, write_policy: Writer, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.sdk.verdict import Outcome
-from physai.sim.gates.rate_test import RateTest
+from physai.sim.sequential import RateTest, Sprt, anytime_rate
 from physai.sim.statistics import CountError
 
 
@@ -68,6 +68,24 @@ def test_more_successes_never_make_it_worse(good: int, bad: int, target: float, 
     better.add(good + 1, good + 1 + bad)
     assert order.index(better.outcome) >= order.index(test.outcome)
     assert better.p_value <= test.p_value
+
+
+def test_its_interval_bears_having_looked() -> None:
+    """32 of 32: the mixture excludes what is below the rate p with p^32 = 0.05 · B(32.5, 0.5) / B(0.5, 0.5)."""
+    test = after(32, 32)
+    beta = math.lgamma(32.5) + math.lgamma(0.5) - math.lgamma(33.0) - math.log(math.pi)
+    assert test.interval() == anytime_rate(32, 32)
+    assert test.interval()[0] == pytest.approx(math.exp((math.log(0.05) + beta) / 32), rel=1e-9)
+    assert test.interval()[1] == 1.0
+
+
+def test_a_test_of_one_side_never_gives_the_other_answer() -> None:
+    assert Sprt(0.5, 0.8, alpha=0.0).add(1000, 1000) is Outcome.INCONCLUSIVE
+    assert Sprt(0.5, 0.8, beta=0.0).add(0, 1000) is Outcome.INCONCLUSIVE
+    assert Sprt(0.5, 0.8, alpha=0.0).add(0, 1000) is Outcome.FAIL
+    for wrong in (-0.1, 1.0, math.nan):
+        with pytest.raises(CountError, match="alpha must lie between 0 and 1"):
+            Sprt(0.5, 0.8, alpha=wrong)
 
 
 def test_impossible_plans_and_counts_are_refused() -> None:

@@ -1,0 +1,142 @@
+"""Robots, tasks, twins and honest policies of the mutation suite, and how they are validated."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mutants import springs
+from mutants.edits import golden_of
+from mutants.twins import credible_twin
+
+from physai.sdk.latency_evidence import LatencyEvidence
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.verdict import GateResult, Outcome, Verdict
+from physai.sim.calibrate.twin import SensorNoise, Timing, Twin
+from physai.sim.gates.gate import Context
+from physai.sim.gates.judgement import judge
+from physai.sim.gates.runner import Line, find_all
+from physai.sim.gates.settings import GateSettings
+from physai.sim.gates.subject import Origin, Subject, open_subject
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import Task
+
+TESTS = Path(__file__).parents[2]
+POLICIES = TESTS / "data" / "policies"
+
+TASKS = {
+    "pusher": str(TESTS / "unit" / "sim" / "gates" / "pusher_task.py"),
+    "settle": str(Path(__file__).with_name("settle_task.py")),
+    "cartpole": "cartpole-swingup",
+    "reach": "ur10e-reach",
+}
+
+NOT_ASKED = "engine"
+"""The gate the suite leaves out."""
+
+
+@cache
+def task(base: str) -> Task:
+    """The task of a base."""
+    return load_task(TASKS[base])
+
+
+@cache
+def twin(base: str) -> Twin:
+    """A credible twin of a base's robot."""
+    robot = task(base).robot
+    joints = len(robot.spec.joint_names)
+    spreads = {
+        "pusher": {"cart.mass": 0.02, "rail.friction": 0.2},
+        "cartpole": {"cart.mass": 0.02, "pole.mass": 0.02, "slider.damping": 0.2, "slider.effort_gain": 0.02},
+        "reach": {f"{joint}.kp": 0.05 for joint in robot.spec.joint_names[:3]},
+    }
+    noise = {"pusher": (2e-3, 2e-2), "cartpole": (2e-3, 2e-2), "reach": (2e-4, 5e-3)}
+    lag = {"pusher": (0.015, 0.02), "cartpole": (0.002, 0.005), "reach": (0.008, 0.012)}
+    period = task(base).contract.timing.control_dt
+    return credible_twin(
+        robot,
+        spreads[base],
+        noise=SensorNoise(joint_pos_std=(noise[base][0],) * joints, joint_vel_std=(noise[base][1],) * joints),
+        timing=Timing(
+            command_lag_mean_s=lag[base][0],
+            command_lag_p99_s=lag[base][1],
+            period_median_s=period,
+            period_p99_s=1.05 * period,
+        ),
+    )
+
+
+@cache
+def honest(base: str, number: int = 0) -> tuple[bytes, bytes]:
+    """An honest policy and its golden answers."""
+    if base in ("pusher", "settle"):
+        data = springs.spring(task(base)) if base == "pusher" else springs.spring(task(base), **SETTLE)
+        return data, golden_of(data, b"")
+    folder = POLICIES / ("reach" if base == "reach" else f"cartpole-{number:02d}")
+    return (folder / POLICY_FILE).read_bytes(), (folder / GOLDEN_FILE).read_bytes()
+
+
+SETTLE = {"stiffness": 2.0, "damping": 0.3, "limit": 5.0}
+"""The spring that brings the double pendulum to rest [N·m/rad, N·m·s/rad, N·m]."""
+
+
+def write(folder: Path, data: bytes, golden: bytes | None) -> Path:
+    """Writes a policy and its golden answers; returns the policy's file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / POLICY_FILE
+    path.write_bytes(data)
+    if golden is not None:
+        (folder / GOLDEN_FILE).write_bytes(golden)
+    return path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What is validated."""
+
+    path: Path
+    base: str
+    twin: Twin
+    robot: str | None = None
+    """File of a robot to use in place of the task's own."""
+    baseline: Path | None = None
+    ticks: tuple[float, ...] = (0.0005,) * 10_000
+    """Measured on the target [s]."""
+    ticks_of: str | None = None
+    """SHA-256 of the policy they were measured with; this one's if None."""
+    settings: dict[str, Any] | None = None
+
+
+def validate(trial: Trial, folder: Path) -> Verdict:
+    """The verdict, with a short search and everything else as by default."""
+    origin = Origin(TASKS[trial.base], trial.robot)
+    subject: Subject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
+    search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
+    context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}))
+    evidence = LatencyEvidence(
+        policy_sha256=trial.ticks_of or subject.policy_sha256,
+        contract_fingerprint=subject.task.contract.fingerprint,
+        device="bench",
+        runtime="none",
+        tick_s=trial.ticks,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    findings = find_all(context, folder, jobs=1, evidence=evidence, tell=_nobody)
+    return judge(context, findings, folder)
+
+
+def _nobody(lines: Sequence[Line]) -> None:
+    """Progress is shown to nobody."""
+
+
+def blocking(verdict: Verdict) -> list[GateResult]:
+    """Gates that do not pass, in order, the one left out not counted."""
+    return [g for g in verdict.gates if g.gate != NOT_ASKED and g.outcome is not Outcome.PASS]
+
+
+def honest_trial(folder: Path, base: str, number: int = 0) -> Trial:
+    """An honest policy, as it is."""
+    data, golden = honest(base, number)
+    return Trial(path=write(folder, data, golden), base=base, twin=twin(base))

@@ -1,0 +1,154 @@
+"""Twins for the mutation suite: one that is credible for any robot, and recordings that a robot would have made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.calibrate.calibrate import residuals
+from physai.sim.calibrate.fitted import calibration_model
+from physai.sim.calibrate.parameters import DELAY, catalogue
+from physai.sim.calibrate.replay import replay
+from physai.sim.calibrate.twin import (
+    FittedParameter,
+    Interval,
+    LogRecord,
+    Logs,
+    Residuals,
+    SensorNoise,
+    Timing,
+    Twin,
+    nominal_twin,
+)
+from physai.sim.logs import RobotLog
+from physai.sim.robots import Robot
+
+Array = npt.NDArray[np.float64]
+
+
+def credible_twin(
+    robot: Robot,
+    spread: Mapping[str, float],
+    *,
+    values: Mapping[str, float] | None = None,
+    noise: SensorNoise | None = None,
+    timing: Timing | None = None,
+) -> Twin:
+    """A twin whose held-out errors are small.
+
+    Args:
+        robot: of any kind.
+        spread: standard deviation of each fitted parameter, relative to its nominal value.
+        values: fitted values; the nominal ones of parameters not named.
+        noise: measured noise.
+        timing: measured delay and period.
+    """
+    known = {parameter.name: parameter for parameter in catalogue(robot, "command")}
+    given = values or {}
+    fitted = tuple(
+        FittedParameter(
+            name=name,
+            unit=known[name].unit,
+            prior=known[name].prior,
+            prior_std=known[name].prior_std,
+            lower=known[name].lower,
+            upper=known[name].upper,
+            value=given.get(name, known[name].prior),
+            std=share * abs(known[name].prior),
+            identified=True,
+        )
+        for name, share in spread.items()
+    )
+    joints = robot.spec.joint_names
+    small, large = (tuple(Interval(value=v, lo=0.9 * v, hi=1.1 * v) for _ in joints) for v in (0.002, 0.02))
+    return replace(
+        nominal_twin(robot),
+        parameters=fitted,
+        covariance=np.diag([p.std**2 for p in fitted]),
+        noise=noise or SensorNoise(),
+        timing=timing or Timing(),
+        residuals=Residuals(
+            window_s=0.25,
+            joint_names=joints,
+            twin=small,
+            nominal=large,
+            gain=tuple(Interval(value=0.018, lo=0.016, hi=0.02) for _ in joints),
+            motion=(0.2,) * len(joints),
+        ),
+        logs=Logs(
+            train=(LogRecord(name="train", sha256="a" * 64),), held_out=(LogRecord(name="held", sha256="b" * 64),)
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorder:
+    """How recordings are made."""
+
+    length_s: float = 4.0
+    period_s: float = 0.002
+    amplitude: float = 0.5
+    """Of each of the sines that the motors are driven with [N·m]."""
+    position_noise: float = 2e-4
+    speed_noise: float = 0.05
+    measured_effort: bool = True
+    """Whether the effort is recorded; else the command alone, which the motors follow late."""
+
+
+def recordings(truth: Twin, *, count: int, seed: int = 0, recorder: Recorder | None = None) -> tuple[RobotLog, ...]:
+    """What a robot with exactly the twin's parameters records while a few sines shake its motors."""
+    random = np.random.default_rng(seed)
+    robot, model = truth.nominal(), truth.model()
+    delay = {p.name: p.value for p in truth.parameters}.get(DELAY, 0.0)
+    return tuple(_record(model, robot, random, f"log{n}", delay, recorder or Recorder()) for n in range(count))
+
+
+def _record(
+    model: Any, robot: Robot, random: np.random.Generator, name: str, delay: float, recorder: Recorder
+) -> RobotLog:
+    samples, joints = round(recorder.length_s / recorder.period_s), len(robot.spec.joint_names)
+    inner = round(recorder.period_s / model.opt.timestep)
+    time: Array = np.arange(samples, dtype=np.float64) * recorder.period_s
+    waves = random.uniform([0.6, 0.4, 0.0], [1.0, 2.5, 6.3], (joints, 4, 3))
+
+    def wanted(at: float) -> Array:
+        scale, frequency, phase = waves[..., 0], waves[..., 1], waves[..., 2]
+        sines: Array = scale * np.sin(2.0 * np.pi * frequency * at + phase)
+        return recorder.amplitude * sines.sum(axis=1)
+
+    data: Any = mujoco.MjData(model)
+    command, effort, position, velocity = (np.zeros((samples, joints)) for _ in range(4))
+    held = [wanted(float(t)) for t in time]
+    for sample in range(samples):
+        position[sample], velocity[sample] = data.qpos, data.qvel
+        command[sample], effort[sample] = held[sample], wanted(float(time[sample]))
+        for step in range(inner):
+            at = float(time[sample]) + (step + 0.5) * float(model.opt.timestep)
+            # A motor whose effort is measured follows smoothly; a command holds until the next and acts late.
+            late = held[max(0, int((at - delay) / recorder.period_s))]
+            data.ctrl[:] = wanted(at) if recorder.measured_effort else late
+            mujoco.mj_step(model, data)
+    return RobotLog(
+        name=name,
+        joint_names=robot.spec.joint_names,
+        time=time,
+        joint_pos=position + recorder.position_noise * random.normal(size=position.shape),
+        joint_vel=velocity + recorder.speed_noise * random.normal(size=velocity.shape),
+        joint_effort=effort if recorder.measured_effort else None,
+        command=command,
+        command_kind="joint_effort",
+        source=f"{name}.csv",
+        sha256=f"{random.integers(2**63):064x}",
+    )
+
+
+def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
+    """The twin with the held-out errors it really has."""
+    robot = twin.nominal()
+    score = replay(twin, robot, held_out, num_threads=1)
+    nominal = replay(calibration_model(robot), robot, held_out, num_threads=1)
+    records = tuple(LogRecord(name=log.name, sha256=log.sha256) for log in held_out)
+    return replace(twin, residuals=residuals(score, nominal), logs=twin.logs.model_copy(update={"held_out": records}))
