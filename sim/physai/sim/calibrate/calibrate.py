@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.errors import PhysaiError
+from physai.sdk.errors import PhysaiError, unknown_name
 from physai.sim.calibrate.drive import choose_drive
 from physai.sim.calibrate.fit import Fit, Step, fit
 from physai.sim.calibrate.fitted import calibration_model, installed_version, model_fingerprint, robot_reference
@@ -75,6 +75,7 @@ def calibrate(
     seed: int = 0,
     num_threads: int = 0,
     still: Sequence[RobotLog] = (),
+    only: Sequence[str] = (),
     folder: Path | None = None,
     report: Callable[[Step], None] = lambda step: None,
 ) -> Calibration:
@@ -89,18 +90,22 @@ def calibrate(
         seed: of the bootstrap.
         num_threads: threads; 0 for one per processor this process may use.
         still: recordings of the robot at rest, for its sensors' noise.
+        only: parameters to fit, the others being known; all of them by default.
         folder: where the twin file will lie; names the robot's file from there. The current folder by default.
         report: told of every evaluation.
 
     Raises:
         LogError: the recordings are of another robot, too short, or nothing moves in them.
+        UnknownNameError: `only` names a parameter that the robot has not.
     """
     logs = (*train, *held_out)
     _check(robot, train, held_out, window_s, time_budget_s)
     drive = choose_drive(robot, logs)
-    windows = cut(train, window_s, stride_s=0.5 * window_s)
+    windows = cut(
+        train, window_s, stride_s=0.5 * window_s, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
+    )
     _require_motion(windows)
-    parameters = catalogue(robot, drive)
+    parameters = _named(catalogue(robot, drive), only)
     threads = num_threads or len(os.sched_getaffinity(0))
     found = fit(robot, parameters, windows, drive, time_budget_s=time_budget_s, num_threads=threads, report=report)
     home = (folder or Path.cwd()).resolve()
@@ -173,6 +178,14 @@ def _check(
         raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
     if not 1.0 <= time_budget_s <= 1e6:
         raise PhysaiError(f"a time budget lies in 1 … 1 000 000 s, got {time_budget_s:g}")
+
+
+def _named(parameters: Sequence[Parameter], only: Sequence[str]) -> tuple[Parameter, ...]:
+    known = {parameter.name: parameter for parameter in parameters}
+    for name in only:
+        if name not in known:
+            raise unknown_name("parameter", name, known)
+    return tuple(parameter for parameter in parameters if not only or parameter.name in only)
 
 
 def _require_motion(windows: Windows) -> None:

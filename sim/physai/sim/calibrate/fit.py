@@ -23,10 +23,12 @@ ROUNDS = 3
 """Times the choice of parameters is revised at most."""
 FIT_SHARE = 0.8
 """Share of the time budget that the search may use; the rest is for covariance and scores."""
-EVALUATIONS = 350
-"""Simulations of all windows that a fit is expected to take, beside two per parameter."""
+EVALUATIONS = 200
+"""Simulations of all windows that the last stage is expected to take, beside two per parameter."""
 MIN_WINDOWS = 60
 """Fewest windows that the time budget may leave, where there are so many."""
+FIRST_WINDOWS = 100
+"""Windows of all stages but the last: enough to come near, so that the last one on all windows is short."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +112,8 @@ def fit(
 ) -> Fit:
     """Fits the parameters to the windows; ends early, with the best so far, at Ctrl-C or when the time is up.
 
-    First a stage on short windows, then on whole ones. In each the parameters that the recordings constrain are chosen
-    at the current point, fitted, and chosen again, as a better model shows more.
+    First a stage on short windows, then on whole ones, then on all of them. In each the parameters that the recordings
+    constrain are chosen at the current point, fitted, and chosen again, as a better model shows more.
     """
     started = time.monotonic()
     monitor = _Monitor(deadline_s=started + FIT_SHARE * time_budget_s, report=report)
@@ -121,9 +123,11 @@ def fit(
     if len(kept) < len(windows):
         notes.append(f"{len(kept)} of {len(windows)} windows were fitted, to keep to {time_budget_s:g} s")
     whole = Problem(robot, parameters, kept, drive, num_threads=num_threads)
-    stages = [("whole windows", whole)]
+    first, stages = kept.thinned(FIRST_WINDOWS), [("whole windows", whole)]
+    if len(first) < len(kept):
+        stages.insert(0, ("some windows", Problem(robot, parameters, first, drive, num_threads=num_threads)))
     if windows.window_s > 1.5 * SHORT_WINDOW_S:
-        short = Problem(robot, parameters, kept.shortened(SHORT_WINDOW_S), drive, num_threads=num_threads)
+        short = Problem(robot, parameters, first.shortened(SHORT_WINDOW_S), drive, num_threads=num_threads)
         stages.insert(0, ("short windows", short))
     try:
         for name, problem in stages:
@@ -145,11 +149,11 @@ def fit(
 
 
 def _stage(name: str, problem: Problem, values: Array, monitor: _Monitor) -> Array:
-    """Chooses and fits until the choice stays the same."""
+    """Chooses and fits until the choice stays the same, and at least twice: errors are weighed as a fit leaves them."""
     for number in range(ROUNDS):
         problem.measure_spread(values)
         chosen = identified(problem.linearise(values).information)
-        if number and np.array_equal(chosen, monitor.chosen):
+        if number > 1 and np.array_equal(chosen, monitor.chosen):
             break
         values = _back_to_prior(problem, values, chosen)
         monitor.start(name, chosen)

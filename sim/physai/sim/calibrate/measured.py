@@ -43,8 +43,8 @@ def measured_timing(logs: Sequence[RobotLog]) -> Timing:
     periods = np.concatenate([np.diff(log.time) for log in logs])
     lag = lag_summary(estimate for log in logs for estimate in command_lag(log))
     return Timing(
-        command_lag_mean_s=None if lag is None else lag.mean_s,
-        command_lag_p99_s=None if lag is None else lag.p99_s,
+        command_lag_mean_s=None if lag is None else max(0.0, lag.mean_s),
+        command_lag_p99_s=None if lag is None else max(0.0, lag.p99_s),
         period_median_s=float(np.median(periods)),
         period_p99_s=float(np.quantile(periods, 0.99)),
         period_max_s=float(periods.max()),

@@ -6,7 +6,6 @@ from html import escape
 from physai.sim.calibrate.calibrate import Calibration
 from physai.sim.calibrate.credibility import bounds
 from physai.sim.calibrate.page_plots import error_chart, history_chart, parameter_chart, replay_chart
-from physai.sim.calibrate.replay import ReplayScore
 from physai.sim.calibrate.twin import Credibility, FittedParameter, Timing, Twin
 from physai.sim.report.style import STYLE
 
@@ -51,10 +50,24 @@ def _answer(calibration: Calibration, credibility: Credibility, title: str) -> I
     yield from (f"<li>{escape(reason)}</li>" for reason in credibility.reasons)
     yield (
         f"<li>{known} of {len(twin.parameters)} parameters are constrained by the recordings; the others keep their "
-        f"nominal values</li></ul></div></div>"
+        f"nominal values</li>"
     )
+    if not credibility.holds:
+        yield f"<li><strong>Next:</strong> {escape(_advice(twin))}</li>"
+    yield "</ul></div></div>"
     if twin.notes:
         yield f'<p class="soft">{escape("; ".join(twin.notes))}</p>'
+
+
+def _advice(twin: Twin) -> str:
+    if not twin.logs.held_out:
+        return "record the robot once more, and give all recordings: two fifths are kept out of the fit"
+    if any("ended early" in note for note in twin.notes):
+        return "let the fit end: a longer --time-budget-s"
+    return (
+        "look where the replays below leave the recordings; record motions like those the policy will make, and check "
+        "what the model leaves out there"
+    )
 
 
 def _errors(calibration: Calibration) -> Iterator[str]:
@@ -108,7 +121,7 @@ def _parameters(twin: Twin) -> Iterator[str]:
 def _table(parameters: Sequence[FittedParameter]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(p.name)}</code></td><td class='number'>{_number(p.value)}</td>"
-        f"<td class='number'>± {_number(1.96 * p.std)}</td><td class='number'>{_number(p.prior)}</td>"
+        f"<td class='number'>± {1.96 * p.std:.2g}</td><td class='number'>{_number(p.prior)}</td>"
         f"<td class='soft'>{escape(p.unit)}{_at_bound(p)}</td></tr>"
         for p in parameters
     )
@@ -142,16 +155,12 @@ def _replays(calibration: Calibration) -> Iterator[str]:
                 if left > 0:
                     left -= 1
                     yield _panel(
-                        f"{log.name}: {name}", replay_chart(score, number, joint), _log_errors(score, nominal, log.name)
+                        f"{log.name}: {name}",
+                        replay_chart(score, number, joint),
+                        f"error {score.per_log()[log.name][joint]:.4f}, nominal robot "
+                        f"{nominal.per_log()[log.name][joint]:.4f} rad or m",
                     )
         yield "</div>"
-
-
-def _log_errors(score: ReplayScore, nominal: ReplayScore, log: str) -> str:
-    return "; ".join(
-        f"{name}: {twin:.4f}, nominal {before:.4f}"
-        for name, twin, before in zip(score.joint_names, score.per_log()[log], nominal.per_log()[log], strict=True)
-    )
 
 
 def _measured(twin: Twin) -> Iterator[str]:

@@ -83,9 +83,12 @@ def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
 
 
 def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
-    """One joint of one recording as measured, and every window of the twin's replay from its start."""
+    """One joint of one recording as measured, and the twin's replay, anew from every window's start.
+
+    Of windows that overlap the first is drawn: two replays on top of each other hide what they replay.
+    """
     windows, log = score.windows, score.windows.logs[number]
-    chosen = np.flatnonzero(windows.log_index == number)
+    chosen = _apart(windows.start_s, np.flatnonzero(windows.log_index == number), windows.window_s)
     stride = max(1, len(log.time) // MAX_POINTS)
     time, measured = log.time[::stride], log.joint_pos[::stride, joint]
     low, high = float(measured.min()), float(measured.max())
@@ -98,19 +101,29 @@ def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
     for value in ticks(up.lower, up.upper, 4):
         y = up.at(value)
         parts += [line(52, y, WIDTH - 16, y, "grid"), text(46, y + 4, f"{value:g}", anchor="end")]
-    parts.append(_curve(across, up, time, measured, "mark"))
+    parts.append(_curve(across, up, time, measured, "mark", width=4.0))
     for w in chosen:
         moments = np.concatenate([[0.0], windows.sample_s[w]]) + windows.start_s[w]
         path = np.concatenate([[windows.joint_pos[w, joint]], score.positions[w, :, joint]])
-        parts.append(_curve(across, up, moments, path, "second"))
+        parts.append(_curve(across, up, moments, path, "second", width=1.3))
     for place, label, kind in ((52, "measured", "mark"), (150, "twin, from each window's start", "second")):
         parts += [rectangle(place, 4, 12, 4, kind), text(place + 18, 11, label)]
     parts.append(text(WIDTH - 16, 200, "s", anchor="end"))
     return chart(parts, 204, f"replay of {log.name}")
 
 
-def _curve(across: Axis, up: Axis, x: Array, y: Array, kind: str) -> str:
+def _apart(start_s: Array, numbers: npt.NDArray[np.int64], window_s: float) -> list[int]:
+    """Those of the windows, in order of their starts, that do not overlap the one before."""
+    chosen: list[int] = []
+    for number in numbers.tolist():
+        if not chosen or start_s[number] >= start_s[chosen[-1]] + window_s - 1e-9:
+            chosen.append(number)
+    return chosen
+
+
+def _curve(across: Axis, up: Axis, x: Array, y: Array, kind: str, *, width: float) -> str:
     points = " ".join(
         f"{across.at(float(a)):.1f},{up.at(float(b)):.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b)
     )
-    return f'<polyline class="curve {kind}" points="{points}"/>'
+    faint = ' stroke-opacity="0.4"' if width > 2.0 else ""
+    return f'<polyline class="curve {kind}" style="stroke-width:{width:g}"{faint} points="{points}"/>'

@@ -57,12 +57,16 @@ class ReplayScore:
         Raises:
             LogError: the scores are of other windows.
         """
-        if not np.array_equal(self.windows.start_s, other.windows.start_s):
-            raise LogError("scores of different recordings cannot be compared pair by pair")
+        if not np.array_equal(self.windows.target, other.windows.target):
+            raise LogError("scores of different recordings or joints cannot be compared pair by pair")
         resamples = self._resamples()
         draws = resamples.rmse(other.squared) - resamples.rmse(self.squared)
         values = np.sqrt(other.squared.mean(axis=0)) - np.sqrt(self.squared.mean(axis=0))
         return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
+
+    def apart_from(self, other: "ReplayScore") -> tuple[bool, ...]:
+        """Whether the 95 % intervals of the two errors have no value in common, per joint."""
+        return tuple(mine.hi < its.lo or its.hi < mine.lo for mine, its in zip(self.rmse, other.rmse, strict=True))
 
     def _resamples(self) -> Resamples:
         stretch_s = STRETCH * self.windows.window_s
@@ -123,7 +127,9 @@ def replay(
     require_logs_of(robot, logs)
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
-    windows = cut(logs, window_s, stride_s=window_s / STARTS)
+    windows = cut(
+        logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
+    )
     if isinstance(model_or_twin, Twin):
         names = [parameter.name for parameter in model_or_twin.parameters]
         through = channel(robot.spec.joint_names, names, model_or_twin.values[None])

@@ -4,11 +4,15 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs import RobotLog
+from physai.sim.logs.noise import noise_std
 
 Array = npt.NDArray[np.float64]
 
 HALF_WIDTHS_S = (0.01, 0.015, 0.02, 0.03, 0.05, 0.075)
 """Half widths of the smoothing window; all but the last are tried."""
+WIDENED_MAX_S = 0.05
+"""The best half width is widened up to here only: the slope of a parabola over ±h lags behind a sine of the angular
+frequency w by (w·h)²/10 of its size, a per cent at 1 Hz."""
 DEGREE = 2
 MIN_SAMPLES = 5
 """Fewest samples in a window of the smoother."""
@@ -41,6 +45,28 @@ class StateEstimate:
         fits = [self._parabola(sample, self.half_width_s or 0.0, leave_out=False) for sample in samples.tolist()]
         return np.array([fit[0] for fit in fits]), np.array([fit[1] for fit in fits])
 
+    def errors(self) -> tuple[Array, Array]:
+        """Typical error of positions and of speeds, shape (J,) each.
+
+        Of a position: what left-out ones are off by, less the smoothing. Of a speed: how far the slopes of parabola and
+        cubic lie apart, which holds the parabola's bias and more than its noise; of measured speeds, their noise.
+        """
+        log = self._log
+        if self.half_width_s is None and log.joint_vel is not None:
+            noise = [
+                (noise_std(x, []), noise_std(v, [])) for x, v in zip(log.joint_pos.T, log.joint_vel.T, strict=True)
+            ]
+            return np.array([pos for pos, _ in noise]), np.array([vel for _, vel in noise])
+        width, last = self.half_width_s or 0.0, len(log.time) - MIN_SAMPLES
+        tried = np.arange(MIN_SAMPLES, max(last, MIN_SAMPLES + 1), max(1, last // _TRIED)).tolist()
+        plain = [self._parabola(sample, width, leave_out=False)[1] for sample in tried]
+        cubic = [self._parabola(sample, width, leave_out=False, degree=DEGREE + 1)[1] for sample in tried]
+        left = [self._parabola(sample, width, leave_out=True)[0] - log.joint_pos[sample] for sample in tried]
+        count = max(MIN_SAMPLES, int(2.0 * width / float(np.median(np.diff(log.time)))))
+        # The centre of a parabola fitted to n samples has 9/(4·n) of the variance of one.
+        position = np.sqrt((np.array(left) ** 2).mean(axis=0) * 2.25 / count)
+        return position, np.sqrt(((np.array(plain) - np.array(cubic)) ** 2).mean(axis=0))
+
     def _best_width(self) -> float | None:
         time = self._log.time
         period = float(np.median(np.diff(time)))
@@ -56,10 +82,13 @@ class StateEstimate:
         for width in widths[:-1]:
             fitted = np.array([self._parabola(sample, width, leave_out=True)[0] for sample in tried.tolist()])
             errors.append(float((((fitted - self._log.joint_pos[tried]) / scale) ** 2).mean()))
-        return widths[int(np.argmin(errors)) + 1]
+        best = int(np.argmin(errors))
+        return widths[best + 1] if widths[best + 1] <= WIDENED_MAX_S else widths[best]
 
-    def _parabola(self, sample: int, half_width_s: float, *, leave_out: bool) -> tuple[Array, Array]:
-        """Position and slope of the parabola at a sample, shape (J,) each."""
+    def _parabola(
+        self, sample: int, half_width_s: float, *, leave_out: bool, degree: int = DEGREE
+    ) -> tuple[Array, Array]:
+        """Position and slope of the parabola, or a polynomial of another degree, at a sample; shape (J,) each."""
         time = self._log.time
         first = int((time < time[sample] - half_width_s).sum())
         last = int((time <= time[sample] + half_width_s).sum())
@@ -68,6 +97,6 @@ class StateEstimate:
         chosen = np.arange(first, last)
         if leave_out:
             chosen = chosen[chosen != sample]
-        powers = np.vander(np.asarray(time[chosen] - time[sample]), DEGREE + 1, increasing=True)
+        powers = np.vander(np.asarray(time[chosen] - time[sample]), degree + 1, increasing=True)
         solution = np.linalg.lstsq(powers, self._log.joint_pos[chosen], rcond=None)[0]
         return solution[0], solution[1]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from physai.sim.calibrate.calibrate import Calibration
     from physai.sim.calibrate.fit import Step
-    from physai.sim.calibrate.twin import FittedParameter
+    from physai.sim.calibrate.twin import FittedParameter, Twin
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
 
@@ -196,10 +196,21 @@ def _text(found: Calibration, output: Path, page: Path | None) -> Iterator[str]:
         yield f"nominal, as the recordings do not tell: {', '.join(rest)}"
     yield ""
     yield from _errors(found)
+    yield _timing(twin)
     yield from (f"note: {note}" for note in twin.notes)
     yield f"twin    {output} ({twin.hash[:12]})"
     if page is not None:
         yield f"report  {page}"
+
+
+def _timing(twin: Twin) -> str:
+    mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
+    delay = next((p for p in twin.parameters if p.name.endswith(".delay") and p.identified), None)
+    if mean is not None and p99 is not None:
+        return f"lag of effort behind command {1e3 * mean:.1f} ms, 99 % within {1e3 * p99:.1f} ms"
+    if delay is not None:
+        return f"delay of commands {1e3 * delay.value:.1f} ± {1.96e3 * delay.std:.1f} ms, fitted"
+    return "lag of commands: not told by these recordings; steps or noise in the command would tell it"
 
 
 def _row(p: FittedParameter) -> tuple[str, ...]:

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, table
+from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from physai.sim.calibrate.replay import ReplayScore
+    from physai.sim.calibrate.twin import Interval
     from physai.sim.robots import Robot
 
 
@@ -21,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "twin", metavar="TWIN", help="twin.json, a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file"
     )
     parser.add_argument("logs", metavar="LOGS", nargs="+", help="recordings (see `physai logs check --help`)")
+    parser.add_argument(
+        "--against", metavar="TWIN", help="compare with another twin or model, on the same resampled windows"
+    )
     parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all of the recordings")
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
     parser.add_argument("--seed", type=int, default=0, help="draws the bootstrap (default: 0)")
@@ -29,17 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replays and prints the error per joint."""
-    from physai.sim.calibrate.replay import replay, score_record
-    from physai.sim.logs import read_logs
+    from physai.sim.calibrate.replay import score_record
 
-    robot, subject = _load(arguments.twin)
-    logs = read_logs(arguments.logs, robot.spec, column_map=arguments.columns)
-    score = replay(subject, robot, logs, window_s=arguments.window, seed=arguments.seed)
+    if not 0 <= arguments.seed < 2**32:
+        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    reference: str | None = arguments.against
+    robot, score = _score(arguments, arguments.twin)
+    other = None if reference is None else _score(arguments, reference)[1]
     if arguments.json:
-        print(json.dumps({"twin": arguments.twin, "robot": robot.name, **_flat(score), **score_record(score)}))
+        record = {"twin": arguments.twin, "robot": robot.name, **_flat("rmse", score.joint_names, score.rmse)}
+        if other is not None:
+            record["against"] = {"twin": reference, **_comparison(score, other)}
+        print(json.dumps({**record, **score_record(score)}))
     else:
         print(printable(_text(arguments.twin, score)))
+        if reference is not None and other is not None:
+            print(printable(_against(arguments.twin, score, reference, other)))
     return 0
+
+
+def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, ReplayScore]:
+    from physai.sim.calibrate.replay import replay
+    from physai.sim.logs import read_logs
+
+    robot, subject = _load(reference)
+    logs = read_logs(arguments.logs, robot.spec, column_map=arguments.columns)
+    return robot, replay(subject, robot, logs, window_s=arguments.window, seed=arguments.seed)
 
 
 def _load(reference: str) -> tuple[Robot, Any]:
@@ -55,11 +77,36 @@ def _load(reference: str) -> tuple[Robot, Any]:
     return robot, calibration_model(robot)
 
 
-def _flat(score: ReplayScore) -> dict[str, dict[str, float]]:
+def _flat(label: str, joints: Sequence[str], found: Sequence[Interval]) -> dict[str, Any]:
     return {
-        f"rmse.{name}": {"value": error.value, "lo": error.lo, "hi": error.hi}
-        for name, error in zip(score.joint_names, score.rmse, strict=True)
+        f"{label}.{name}": {"value": one.value, "lo": one.lo, "hi": one.hi}
+        for name, one in zip(joints, found, strict=True)
     }
+
+
+def _comparison(score: ReplayScore, other: ReplayScore) -> dict[str, Any]:
+    """The other's errors, by how much they exceed ours on the same windows, and whether the two intervals are apart."""
+    joints = score.joint_names
+    apart = {f"apart.{name}": found for name, found in zip(joints, score.apart_from(other), strict=True)}
+    return {**_flat("rmse", joints, other.rmse), **_flat("excess", joints, score.gain_over(other)), **apart}
+
+
+def _against(name: str, score: ReplayScore, other_name: str, other: ReplayScore) -> str:
+    rows = [
+        (
+            joint,
+            f"{error.value:.4f}",
+            f"{error.lo:.4f} to {error.hi:.4f}",
+            f"{gain.value:+.4f}",
+            f"{gain.lo:+.4f} to {gain.hi:+.4f}",
+            "yes" if apart else "no",
+        )
+        for joint, error, gain, apart in zip(
+            score.joint_names, other.rmse, score.gain_over(other), score.apart_from(other), strict=True
+        )
+    ]
+    head = ("joint", "error", "95 % interval", "excess", "95 % interval", "apart")
+    return f"\n{other_name}, and its excess over {name} on the same windows:\n{table(head, rows)}"
 
 
 def _text(name: str, score: ReplayScore) -> str:

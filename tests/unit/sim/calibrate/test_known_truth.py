@@ -1,0 +1,82 @@
+"""Recordings made with hidden parameters give them back within the reported 95 % intervals, as often as these say.
+
+One joint, four hidden parameters drawn evenly from ranges in which model files err, 8 s of motion under four sines,
+sensor noise as on the double pendulum. Counted per parameter: the draws in which its own interval, value ± 1.96
+standard deviations, holds the truth; and jointly: those in which the truth lies in the 95 % ellipsoid of the reported
+covariance (squared Mahalanobis distance below 9.488, chi-square with four degrees of freedom).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from physai.sim.calibrate.calibrate import calibrate
+from physai.sim.logs import RobotLog
+from physai.sim.robots import Robot
+
+Array = NDArray[np.float64]
+Recorder = Callable[..., RobotLog]
+
+HIDDEN = {
+    "arm.com_z": (-0.55, -0.45),
+    "hinge.friction": (0.05, 0.6),
+    "hinge.damping": (0.02, 0.3),
+    "hinge.armature": (0.01, 0.12),
+}
+RANGES = np.array([upper - lower for lower, upper in HIDDEN.values()])
+JOINT_LIMIT = 9.488
+"""95 % quantile of chi-square with four degrees of freedom."""
+NOMINAL = 0.95
+QUICK_DRAWS, QUICK_LEAST = 6, 2
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One hidden truth and what the fit said of it; four parameters."""
+
+    within: NDArray[np.bool_]
+    """Whether each parameter's interval holds the truth."""
+    distance: float
+    """Squared Mahalanobis distance of the truth from the estimate."""
+    half_width: Array
+    """Of the intervals, in shares of the ranges the truth was drawn from."""
+
+
+def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
+    random = np.random.default_rng([7, seed])
+    truth = {name: random.uniform(*bounds) for name, bounds in HIDDEN.items()}
+    log = record(robot, truth, seed=seed, seconds=8.0)
+    twin = calibrate(robot, [log], only=tuple(HIDDEN), num_threads=1, time_budget_s=1e6).twin
+    assert [parameter.name for parameter in twin.parameters] == list(HIDDEN)
+    half = np.array([1.96 * parameter.std for parameter in twin.parameters])
+    error = twin.values - np.array(list(truth.values()))
+    distance = float(error @ np.linalg.solve(twin.covariance, error))
+    return Draw(within=np.abs(error) <= half, distance=distance, half_width=half / RANGES)
+
+
+def test_a_few_draws(pendulum: Robot, record: Recorder) -> None:
+    """Intervals that held the truth 19 times of 20 would fail here less than once in 10 000 times."""
+    by_luck = sum(
+        comb(QUICK_DRAWS, held) * NOMINAL**held * (1.0 - NOMINAL) ** (QUICK_DRAWS - held) for held in range(QUICK_LEAST)
+    )
+    assert len(HIDDEN) * by_luck < 1e-4
+    draws = [draw(pendulum, record, seed) for seed in range(QUICK_DRAWS)]
+    assert (np.sum([one.within for one in draws], axis=0) >= QUICK_LEAST).all()
+    assert (np.median([one.half_width for one in draws], axis=0) < 0.1).all(), "intervals too wide to say anything"
+
+
+@pytest.mark.slow
+def test_a_hundred_draws(pendulum: Robot, record: Recorder) -> None:
+    draws = [draw(pendulum, record, seed) for seed in range(100)]
+    each = np.sum([one.within for one in draws], axis=0)
+    jointly = sum(one.distance <= JOINT_LIMIT for one in draws)
+    widths = np.median([one.half_width for one in draws], axis=0)
+    print(f"within their intervals, of 100: {dict(zip(HIDDEN, each.tolist(), strict=True))}, jointly {jointly}")
+    print(f"median half width, share of the range: {dict(zip(HIDDEN, widths.round(4).tolist(), strict=True))}")
+    assert (each >= 90).all()
+    assert jointly >= 90
+    assert (widths < 0.1).all()

@@ -1,0 +1,73 @@
+"""Which parameters a robot has, their priors and bounds by hand, and how values get into a model."""
+
+import numpy as np
+import pytest
+
+from physai.sdk.errors import UnknownNameError
+from physai.sim.calibrate.parameters import Parameter, catalogue, channel, model_fields
+from physai.sim.robots import Robot, load_robot
+
+
+def by_name(robot: Robot) -> dict[str, Parameter]:
+    return {parameter.name: parameter for parameter in catalogue(robot, "effort")}
+
+
+def test_priors_and_bounds_by_hand(pendulum: Robot) -> None:
+    known = by_name(pendulum)
+    mass, friction, armature = known["arm.mass"], known["hinge.friction"], known["hinge.armature"]
+    assert (mass.prior, mass.lower, mass.upper, mass.unit) == (2.0, 1.0, 4.0, "kg")
+    assert mass.prior_std == pytest.approx(0.03 * 2.0)
+    # 2 % of 20 N·m is more than half of 0.2 N·m; 30 % of 20 N·m more than 5 times 0.2.
+    assert (friction.prior, friction.prior_std, friction.lower) == pytest.approx((0.2, 0.4, 0.0))
+    assert friction.upper == pytest.approx(6.0)
+    # The hinge moves 0.1 + 2·0.5² + 0.05 = 0.65 kg·m²; 5 % of that is more than 30 % of 0.05.
+    assert (armature.prior, armature.prior_std, armature.upper) == pytest.approx((0.05, 0.0325, 0.65))
+    # Its size is the distance of its centre of mass, 0.5 m.
+    assert known["arm.com_z"].prior_std == pytest.approx(0.05)
+    assert "command.delay" not in known
+    assert "command.delay" in {parameter.name for parameter in catalogue(pendulum, "command")}
+
+
+@pytest.mark.parametrize("name", ["cartpole", "double_pendulum", "simple_pendulum", "xl330_pendulum", "ur10e"])
+def test_every_prior_lies_within_its_bounds(name: str) -> None:
+    robot = load_robot(name)
+    for drive in ("effort", "command"):
+        found = catalogue(robot, drive)
+        assert len({parameter.name for parameter in found}) == len(found)
+        for parameter in found:
+            assert parameter.lower <= parameter.prior <= parameter.upper, parameter
+            assert parameter.prior_std > 0.0, parameter
+
+
+def test_values_get_into_the_fields_of_their_parameter_only(pendulum: Robot) -> None:
+    names = ["arm.mass", "hinge.friction", "hinge.damping", "hinge.effort_gain", "hinge.pos_bias"]
+    fields = model_fields(pendulum.model, names, np.array([[3.0, 0.4, 0.2, 1.1, 0.01], [1.5, 0.0, 0.3, 0.9, 0.02]]))
+    body = int(pendulum.model.body("arm").id)
+    assert fields["body_mass"][:, body].tolist() == [3.0, 1.5]
+    assert fields["dof_frictionloss"][:, 0].tolist() == [0.4, 0.0]
+    assert fields["dof_damping"].reshape(2, -1)[:, 0].tolist() == [0.2, 0.3]
+    assert fields["actuator_gainprm"][:, 0, 0].tolist() == [1.1, 0.9]
+    # At a constant spread the inertia follows the mass: 0.1·3/2 and 0.1·1.5/2.
+    np.testing.assert_allclose(fields["body_inertia"][:, body], [[0.15] * 3, [0.075] * 3])
+    assert "qpos0" not in fields
+
+
+def test_a_servos_gain_and_limit_move_both_of_their_ends() -> None:
+    robot = load_robot("xl330_pendulum")
+    fields = model_fields(robot.model, ["servo.kp", "servo.kd", "servo.effort_limit"], np.array([[2.0, 0.1, 0.5]]))
+    assert fields["actuator_gainprm"][0, 0, 0] == 2.0
+    assert fields["actuator_biasprm"][0, 0, :3].tolist() == [0.0, -2.0, -0.1]
+    assert fields["actuator_forcerange"][0, 0].tolist() == [-0.5, 0.5]
+
+
+def test_names_of_nothing_are_refused(pendulum: Robot) -> None:
+    for name in ("leg.mass", "knee.friction", "hinge.kp_of_nothing"):
+        with pytest.raises(UnknownNameError):
+            model_fields(pendulum.model, [name], np.array([[1.0]]))
+
+
+def test_what_lies_between_robot_and_log() -> None:
+    found = channel(("a", "b"), ["command.delay", "b.pos_bias"], np.array([[0.01, 0.2], [0.02, 0.3]]))
+    assert found.delay_s.tolist() == [0.01, 0.02]
+    assert found.pos_bias.tolist() == [[0.0, 0.2], [0.0, 0.3]]
+    assert found.effort_bias.tolist() == [[0.0, 0.0], [0.0, 0.0]]

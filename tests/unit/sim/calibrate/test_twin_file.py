@@ -1,0 +1,193 @@
+"""The twin's file and its hash, its credibility by hand, and its draws."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from physai.sim.calibrate.twin import (
+    FittedParameter,
+    Interval,
+    LogRecord,
+    Logs,
+    Residuals,
+    Timing,
+    Twin,
+    TwinError,
+    load_twin,
+    nominal_twin,
+    save_twin,
+)
+from physai.sim.robots import Robot
+
+
+def parameter(name: str, value: float, std: float, *, identified: bool = True) -> FittedParameter:
+    return FittedParameter(
+        name=name,
+        unit="kg",
+        prior=2.0,
+        prior_std=0.06,
+        lower=1.0,
+        upper=4.0,
+        value=value,
+        std=std,
+        identified=identified,
+    )
+
+
+def one(value: float, lo: float, hi: float) -> Interval:
+    return Interval(value=value, lo=lo, hi=hi)
+
+
+def replayed(twin: Interval, gain: Interval, *, motion: float = 0.3) -> Residuals:
+    nominal = one(0.05, 0.04, 0.06)
+    return Residuals(
+        window_s=0.25, joint_names=("hinge",), twin=(twin,), nominal=(nominal,), gain=(gain,), motion=(motion,)
+    )
+
+
+GOOD = replayed(one(0.02, 0.018, 0.022), one(0.03, 0.02, 0.04))
+
+
+@pytest.fixture
+def twin(pendulum: Robot) -> Twin:
+    return replace(
+        nominal_twin(pendulum),
+        robot=pendulum.path.name,
+        folder=str(pendulum.path.parent),
+        parameters=(parameter("arm.mass", 2.1, 0.02), parameter("hinge.friction", 1.5, 0.06, identified=False)),
+        covariance=np.array([[4e-4, 0.0], [0.0, 3.6e-3]]),
+        timing=Timing(command_lag_mean_s=0.006, command_lag_p99_s=0.007),
+        residuals=GOOD,
+        logs=Logs(train=(LogRecord(name="a", sha256="a" * 64),), held_out=(LogRecord(name="b", sha256="b" * 64),)),
+    )
+
+
+def test_a_twin_written_is_the_twin_read(twin: Twin) -> None:
+    file = Path(twin.folder) / "twin.json"
+    save_twin(twin, file)
+    written = file.read_bytes()
+    again = load_twin(file)
+    assert again.hash == twin.hash
+    assert again.parameters == twin.parameters
+    assert again.residuals == twin.residuals
+    np.testing.assert_array_equal(again.covariance, twin.covariance)
+    save_twin(again, file)
+    assert file.read_bytes() == written
+    assert float(again.model().body("arm").mass[0]) == 2.1
+
+
+@settings(deadline=None)
+@given(value=st.floats(1.0, 4.0), std=st.floats(0.0, 10.0))
+def test_any_values_survive_the_file_bit_by_bit(
+    pendulum: Robot, tmp_path_factory: pytest.TempPathFactory, value: float, std: float
+) -> None:
+    file = tmp_path_factory.mktemp("twins") / "twin.json"
+    twin = replace(
+        nominal_twin(pendulum), parameters=(parameter("arm.mass", value, std),), covariance=np.array([[std * std]])
+    )
+    save_twin(twin, file)
+    again = load_twin(file)
+    assert (again.parameters[0].value, again.parameters[0].std) == (value, std)
+    assert again.hash == twin.hash
+
+
+def test_whatever_differs_changes_the_hash_and_the_folder_does_not(twin: Twin) -> None:
+    other_logs = Logs(train=twin.logs.train)
+    changed = [
+        replace(twin, covariance=twin.covariance * 2.0),
+        replace(twin, timing=Timing()),
+        replace(twin, notes=("interrupted",)),
+        replace(twin, logs=other_logs),
+        replace(twin, residuals=None),
+    ]
+    assert len({twin.hash, *(one.hash for one in changed)}) == 1 + len(changed)
+    assert replace(twin, folder="/elsewhere").hash == twin.hash
+
+
+DAMAGE: dict[str, tuple[dict[str, object], str]] = {
+    "another version": ({"format_version": 99}, "format version 99"),
+    "another hash": ({"hash": "0" * 64}, "changed after the calibration"),
+    "a field too many": ({"surprise": 1}, "surprise"),
+    "a field of another kind": ({"joint_names": 3}, "joint_names"),
+    "a covariance too small": ({"covariance": [[1.0]]}, r"covariance has shape \(1, 1\)"),
+    "a covariance of letters": ({"covariance": [["x", 0.0], [0.0, 1.0]]}, "covariance"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_file_is_refused_in_one_line(twin: Twin, tmp_path: Path, name: str) -> None:
+    changes, message = DAMAGE[name]
+    file = tmp_path / "twin.json"
+    save_twin(twin, file)
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | changes))
+    with pytest.raises(TwinError, match=message) as caught:
+        load_twin(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b'{"a": NaN}', b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_twin_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "twin.json"
+    file.write_bytes(content)
+    with pytest.raises(TwinError):
+        load_twin(file)
+    with pytest.raises(TwinError, match="cannot read"):
+        load_twin(tmp_path / "missing.json")
+
+
+def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:
+    file = Path(twin.folder) / twin.robot
+    text = file.read_text()
+    try:
+        file.write_text(text.replace('mass="2"', 'mass="2.5"'))
+        with pytest.raises(TwinError, match="not the one this twin was fitted from"):
+            twin.model()
+    finally:
+        file.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("residuals", "reason"),
+    [
+        # 10 % of 0.3 rad is 0.03 rad.
+        (replayed(one(0.028, 0.02, 0.031), one(0.02, 0.01, 0.03)), "above the bound 0.0300"),
+        (replayed(one(0.02, 0.01, 0.025), one(0.02, -0.001, 0.03)), "not replay held-out recordings better"),
+        (replayed(one(0.02, 0.01, 0.025), one(-0.02, -0.03, -0.01)), "worse than the nominal robot"),
+        # Of a joint that hardly moves 0.01 rad is always enough.
+        (replayed(one(0.011, 0.009, 0.013), one(0.02, 0.01, 0.03), motion=0.01), "above the bound 0.0100"),
+    ],
+)
+def test_what_costs_a_twin_its_credibility(twin: Twin, residuals: Residuals, reason: str) -> None:
+    assert twin.credible().holds
+    found = replace(twin, residuals=residuals).credible()
+    assert not found.holds
+    assert any(reason in one for one in found.reasons), found.reasons
+
+
+def test_without_held_out_recordings_nothing_is_credible(twin: Twin, pendulum: Robot) -> None:
+    assert "never fitted" in nominal_twin(pendulum).credible().reasons[0]
+    assert "kept out" in replace(twin, residuals=None).credible().reasons[0]
+    same = Logs(train=twin.logs.train, held_out=twin.logs.train)
+    assert any("fitted too" in reason for reason in replace(twin, logs=same).credible().reasons)
+
+
+def test_draws_have_the_covariance_and_stay_within_bounds(twin: Twin) -> None:
+    draws = twin.draw(20_000, 1)
+    np.testing.assert_allclose(draws.mean(axis=0), [2.1, 1.5], atol=2e-3)
+    np.testing.assert_allclose(draws.std(axis=0), [0.02, 0.06], rtol=0.03)
+    wide = replace(twin, covariance=np.diag([4.0, 4.0]))
+    assert ((wide.draw(1000, 2) >= 1.0) & (wide.draw(1000, 2) <= 4.0)).all()
+    with pytest.raises(TwinError, match="draws"):
+        twin.draw(-1, 0)
+
+
+def test_randomisation_writes_the_draws(twin: Twin, pendulum: Robot) -> None:
+    fields = twin.randomisation(5, 3)
+    body = int(pendulum.model.body("arm").id)
+    np.testing.assert_array_equal(fields["body_mass"][:, body], twin.draw(5, 3)[:, 0])
+    assert set(fields) == {"body_mass", "body_ipos", "body_inertia", "body_iquat", "dof_frictionloss"}
