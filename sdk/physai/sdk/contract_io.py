@@ -11,20 +11,18 @@ from physai.sdk.canonical import canonical_json
 from physai.sdk.contract import FORMAT_VERSION, PolicyContract
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import ContractError
+from physai.sdk.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
 from physai.sdk.files import write_atomic
 from physai.sdk.onnx_metadata import read_onnx_metadata
-
-MAX_CONTRACT_BYTES = 1 << 20
-"""Greatest size of a contract; one of 64 joints takes some 60 kB."""
 
 MAX_DEPTH = 16
 """Deepest nesting; a contract needs 7."""
 
+MAX_VALUES = 1 << 16
+"""Most values; a contract of 64 joints has some 5000."""
+
 ONNX_METADATA_KEY = "physai.contract"
 """Metadata entry of an ONNX file that holds its contract, canonical JSON."""
-
-CONTRACT_FILE = "contract.json"
-"""Name of the contract in a run folder or a bundle."""
 
 _KIND = DocumentKind(
     name="contract",
@@ -32,6 +30,7 @@ _KIND = DocumentKind(
     max_bytes=MAX_CONTRACT_BYTES,
     max_depth=MAX_DEPTH,
     error=ContractError,
+    max_values=MAX_VALUES,
 )
 
 

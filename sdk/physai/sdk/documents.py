@@ -12,6 +12,9 @@ from physai.sdk.errors import PhysaiError
 Record = TypeVar("Record", bound=BaseModel)
 Failure = TypeVar("Failure", bound=PhysaiError)
 
+MAX_CONTAINERS = 1 << 15
+"""Most objects and arrays of a document: an empty one takes two bytes, and a kilobyte while it is parsed."""
+
 MAX_PROBLEMS = 50
 """Most problems one error lists."""
 
@@ -28,6 +31,8 @@ class DocumentKind(Generic[Failure]):
     max_depth: int
     """Deepest nesting of brackets."""
     error: type[Failure]
+    max_values: int = 1 << 24
+    """Most values: one takes two bytes, and three hundred while it is parsed."""
 
     def parse(self, model: type[Record], data: bytes | str, *, source: str) -> Record:
         """The record in a JSON document.
@@ -69,6 +74,13 @@ class DocumentKind(Generic[Failure]):
         depth = _depth(text)
         if not depth <= self.max_depth:
             raise self.error(f"{source}: nested {depth} deep, at most {self.max_depth} is allowed")
+        containers = text.count("{") + text.count("[")
+        values = text.count(",") + containers
+        if not (containers <= MAX_CONTAINERS and values <= self.max_values):
+            raise self.error(
+                f"{source}: {values} values in {containers} objects and arrays, at most {self.max_values} in "
+                f"{MAX_CONTAINERS} are allowed"
+            )
         return text
 
     def _parse_json(self, text: str, source: str) -> Any:

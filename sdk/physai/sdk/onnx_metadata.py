@@ -7,14 +7,17 @@ its weights are skipped, not read.
 
 import os
 from collections.abc import Iterator
-from io import BytesIO
+from io import BytesIO, RawIOBase
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from physai.sdk.errors import ContractError
 
 MAX_ENTRY_BYTES = 2 << 20
 """Greatest size of one metadata entry; a contract has at most half of it."""
+
+MAX_METADATA_BYTES = 8 << 20
+"""Greatest size of all entries together."""
 
 MAX_ENTRIES = 256
 MAX_FIELDS = 10_000
@@ -36,20 +39,61 @@ def read_onnx_metadata(path: Path) -> dict[str, str]:
     """
     try:
         with path.open("rb") as file:
-            return _metadata(file)
+            return _checked(file, str(path))
     except OSError as error:
         raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def parse_onnx_metadata(data: bytes | memoryview, *, source: str) -> dict[str, str]:
+    """The metadata entries of an ONNX file's bytes, of which no copy is made.
+
+    Args:
+        data: the file.
+        source: where it came from, for messages.
+
+    Raises:
+        ContractError: it is no ONNX model, or holds more metadata than is allowed.
+    """
+    return _checked(cast("BinaryIO", _View(memoryview(data))), source)
+
+
+class _View(RawIOBase):
+    """Bytes as a file to read and seek in; unlike BytesIO it copies no part of a larger buffer."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__()
+        self._data, self._position = data, 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        stop = len(self._data) if size < 0 else self._position + size
+        part = bytes(self._data[self._position : stop])
+        self._position += len(part)
+        return part
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._position = offset + (len(self._data) if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _checked(file: BinaryIO, source: str) -> dict[str, str]:
+    try:
+        return _metadata(file)
     except (_MalformedError, UnicodeDecodeError) as error:
-        raise ContractError(f"{path}: not an ONNX model ({error})") from None
+        raise ContractError(f"{source}: not an ONNX model ({error})") from None
 
 
 def _metadata(file: BinaryIO) -> dict[str, str]:
     entries: dict[str, str] = {}
     has_version = False
+    total = 0
     for number, kind, size in _fields(file):
         has_version |= number == _IR_VERSION and kind == _VARINT
         if number == _METADATA_PROPS and kind == _BYTES:
-            if size > MAX_ENTRY_BYTES or len(entries) >= MAX_ENTRIES:
+            total += size
+            if size > MAX_ENTRY_BYTES or total > MAX_METADATA_BYTES or len(entries) >= MAX_ENTRIES:
                 raise _MalformedError(f"metadata entry {len(entries)} of {size} bytes is more than is allowed")
             key, value = _entry(file.read(size))
             if key in entries:

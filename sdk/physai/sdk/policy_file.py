@@ -15,16 +15,13 @@ from physai.sdk.canonical import canonical_json
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import ONNX_METADATA_KEY, parse_contract
 from physai.sdk.errors import PhysaiError
+from physai.sdk.file_names import GOLDEN_FILE as GOLDEN_FILE
+from physai.sdk.file_names import MAX_POLICY_BYTES as MAX_POLICY_BYTES
+from physai.sdk.file_names import POLICY_FILE as POLICY_FILE
 from physai.sdk.interface import graph_interface
 
 FORMAT_VERSION = "1"
 """Changes when an older reader could misunderstand a newer file."""
-
-POLICY_FILE = "policy.onnx"
-"""Name of the policy in an export folder or a bundle."""
-
-GOLDEN_FILE = "golden.npz"
-"""Name of the file beside it that holds inputs and expected outputs of visited states, under the graph's names."""
 
 FORMAT_KEY = "physai.format"
 FINGERPRINT_KEY = "physai.fingerprint"
@@ -33,9 +30,6 @@ PROVENANCE_PREFIX = "physai.provenance."
 
 STATE_PREFIX = "state."
 NEXT_PREFIX = "next."
-
-MAX_POLICY_BYTES = 256 << 20
-"""Greatest size of a policy's ONNX file; sixty million weights take that much."""
 
 MAX_STATE_CHARS = 1 << 16
 MAX_STATES = 128

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from physai.sdk.bench import Options, Result, WorkloadError, alternate, as_text, document, ratios
 from physai.sdk.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
 from physai.train.bench import cli, engine, learners, memory, process, realaigym, solve
 from physai.train.bench import train as training
 from physai.train.bench.registry import BENCHMARKS, run_benchmark
-from physai.train.bench.report import Options, Result, WorkloadError, alternate, as_text, document, ratios
 from physai.train.cli.bench import command as verb
 from physai.train.config import TrainConfig
 

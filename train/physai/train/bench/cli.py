@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError
 from physai.train.bench.process import physai
-from physai.train.bench.report import Options, Result, Say, WorkloadError
 
 
 def run(options: Options, say: Say) -> Sequence[Result]:

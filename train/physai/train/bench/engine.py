@@ -16,12 +16,12 @@ import torch
 from mujoco.batch import Batch
 from torch import nn
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.sim.engines.protocol import Array
 from physai.sim.environment import Environment
 from physai.sim.latency import actuator_columns
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.train.bench.report import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.train.graph import PolicyGraph
 from physai.train.policy import as_tensors
 from physai.train.presets import preset_for

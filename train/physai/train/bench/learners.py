@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from physai.sdk.bench import WorkloadError
 from physai.sdk.errors import MissingExtraError
 from physai.sim.tasks.task import Task
 from physai.train.adapters.core import TaskWorlds
-from physai.train.bench.report import WorkloadError
 from physai.train.config import TrainConfig
 from physai.train.graph import PolicyGraph
 from physai.train.runner import Trainer

@@ -3,8 +3,8 @@
 import tempfile
 from collections.abc import Sequence
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError
 from physai.train.bench.process import physai
-from physai.train.bench.report import Options, Result, Say, WorkloadError
 
 TASK = "ur10e-reach"
 

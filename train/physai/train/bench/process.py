@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from physai.train.bench.report import WorkloadError
+from physai.sdk.bench import WorkloadError
 
 _START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 

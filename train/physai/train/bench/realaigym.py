@@ -3,9 +3,9 @@
 import tempfile
 from collections.abc import Sequence
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError
 from physai.sim.board import PRESET, PUBLISHED
 from physai.train.bench.process import physai
-from physai.train.bench.report import Options, Result, Say, WorkloadError
 
 BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in PUBLISHED.items()}
 """Highest score on the board by task: HistorySAC in both."""

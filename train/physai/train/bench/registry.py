@@ -1,10 +1,13 @@
-"""Which benchmarks there are."""
+"""Which benchmarks there are: those of this package, and what others contribute to `physai.benches`."""
 
 import importlib
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 
-from physai.sdk.errors import unknown_name
-from physai.train.bench.report import Options, Result, Say
+from physai.sdk.bench import Bench, Options, Result, Say
+from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
+
+ENTRY_POINT_GROUP = "physai.benches"
 
 BENCHMARKS: dict[str, str] = {
     "engine": "steps per second of whole environments beside those of the physics alone",
@@ -14,7 +17,16 @@ BENCHMARKS: dict[str, str] = {
     "cli": "time until `physai --help` has answered",
     "memory": "memory a training takes",
 }
-"""Benchmark to what it measures; each is a module of its name in this package."""
+"""Benchmark of this package to what it measures; each is a module of its name here."""
+
+
+def list_benchmarks() -> dict[str, str]:
+    """Every benchmark to what it measures.
+
+    Raises:
+        PhysaiError: a contributed one cannot be loaded.
+    """
+    return {**BENCHMARKS, **{name: _load(entry).summary for name, entry in _contributed().items()}}
 
 
 def run_benchmark(name: str, options: Options, say: Say) -> Sequence[Result]:
@@ -24,7 +36,28 @@ def run_benchmark(name: str, options: Options, say: Say) -> Sequence[Result]:
         UnknownNameError: there is no such benchmark.
         WorkloadError: it did not do what it claims to measure.
         MissingExtraError: it needs a library that is not installed.
+        PhysaiError: a contributed one cannot be loaded.
     """
-    if name not in BENCHMARKS:
-        raise unknown_name("benchmark", name, BENCHMARKS)
-    return importlib.import_module(f"physai.train.bench.{name}").run(options, say)
+    if name in BENCHMARKS:
+        return importlib.import_module(f"physai.train.bench.{name}").run(options, say)
+    contributed = _contributed()
+    if name not in contributed:
+        raise unknown_name("benchmark", name, [*BENCHMARKS, *contributed])
+    bench = _load(contributed[name])
+    try:
+        return bench.run(options, say)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "physai":
+            raise
+        raise MissingExtraError(f"the benchmark {name} needs {error.name}, which is not installed") from error
+
+
+def _contributed() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name)}
+
+
+def _load(entry: EntryPoint) -> Bench:
+    bench = entry.load()
+    if not isinstance(bench, Bench):
+        raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is {type(bench).__name__}, not Bench")
+    return bench

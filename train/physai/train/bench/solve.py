@@ -4,9 +4,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError
 from physai.sim.evaluate import evaluation_seeds, play_episodes
 from physai.train.bench.process import physai
-from physai.train.bench.report import Options, Result, Say, WorkloadError
 from physai.train.checkpoint import load_run
 from physai.train.policy import GraphPolicy
 

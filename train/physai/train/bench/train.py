@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from physai.sdk.bench import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.bench.learners import CONTENDERS, Contender
-from physai.train.bench.report import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.train.config import TrainConfig
 from physai.train.judging import EPISODES, Judging
 from physai.train.presets import preset_for

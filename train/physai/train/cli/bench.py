@@ -20,11 +20,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from physai.train.bench.registry import BENCHMARKS, run_benchmark
-    from physai.train.bench.report import Options, as_text, document
+    from physai.sdk.bench import Options, as_text, document
+    from physai.train.bench.registry import list_benchmarks, run_benchmark
 
     if arguments.name is None:
-        rows = list(BENCHMARKS.items())
+        rows = list(list_benchmarks().items())
         print(json.dumps(dict(rows), indent=2) if arguments.json else table(("benchmark", "measures"), rows, indent=""))
         return 0
     if not 1 <= arguments.seeds <= 100:

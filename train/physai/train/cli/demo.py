@@ -1,4 +1,4 @@
-"""`physai demo`: the whole way once, on this machine: calibrate, train, export, drive the twin, judge, show it."""
+"""`physai demo`: the whole way once, on this machine: calibrate, train, export, judge, sign, install, show it."""
 
 import argparse
 import json
@@ -13,10 +13,13 @@ from typing import Any
 
 from physai.sdk.cli.command import Command
 from physai.sdk.errors import PhysaiError
+from physai.sdk.policy_file import POLICY_FILE
 from physai.sdk.verdict import Outcome, Verdict, parse_verdict
 
 TWIN_FILE = "twin.json"
 REPORT_FOLDER = "validation"
+EVIDENCE_FILE = "latency.json"
+KEYS_FOLDER = "keys"
 CALIBRATION_S = 60.0
 """Time the fit of the twin may take [s]; half of it is enough on two free cores."""
 MAX_JOBS = 8
@@ -55,20 +58,22 @@ def run(arguments: argparse.Namespace) -> int:
         _keep_old(folder)
     twin = _twin(arguments.task, folder)
     in_twin = ["--twin", str(twin)] if twin else []
-    _step("3 of 6: training on this computer")
+    _step("3 of 7: training on this computer")
     started = time.monotonic()
     budget = ["--time-budget-s", str(arguments.time_budget_s), "--seed", str(arguments.seed)]
     _verb(["train", arguments.task, "--out", str(folder), *budget, *in_twin, "--set", f"stop_at_success={STOP_AT}"])
     trained_s = time.monotonic() - started
-    _step("4 of 6: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
+    _step("4 of 7: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
     _verb(["export", str(folder)])
     judged = json.loads(_verb(["eval", str(folder), "--episodes", str(arguments.episodes), "--json"], torch=False))
-    _step("5 of 6: judging it: ten gates in the calibrated twin")
+    _step("5 of 7: timing its ticks on this computer, in the robot's place, and judging it: ten gates in the twin")
     verdict = _validate(folder, in_twin)
-    _step("6 of 6: filming it")
+    _step("6 of 7: signing it, and installing it where a robot would")
+    installed = _install(folder, verdict)
+    _step("7 of 7: filming it")
     film = arguments.out / f"{arguments.task}.mp4"
     filmed = _film(folder, film)
-    summary = _summary(folder, film if filmed else None, judged, trained_s) | _judgement(verdict, folder)
+    summary = _summary(folder, film if filmed else None, judged, trained_s) | _judgement(verdict, folder) | installed
     if arguments.json:
         print(json.dumps(summary))
     else:
@@ -89,9 +94,9 @@ def _twin(task: str, folder: Path) -> Path | None:
     if work.exists():
         _keep_old(work)
     name = robot.name if robot.name in robot_names() else str(robot.path)
-    _step(f"1 of 6: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
+    _step(f"1 of 7: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
     _verb(["sim", "record", name, "--output", str(work)], torch=False)
-    _step("2 of 6: calibrating the twin on the recordings")
+    _step("2 of 7: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
     logs = sorted(str(path) for path in work.glob("*.csv"))
     limits = ["--output", str(twin), "--report", str(work), "--time-budget-s", str(CALIBRATION_S)]
@@ -101,9 +106,32 @@ def _twin(task: str, folder: Path) -> Path | None:
 
 def _validate(folder: Path, in_twin: list[str]) -> Verdict:
     """The verdict, whatever it is."""
+    evidence = str(folder / EVIDENCE_FILE)
+    _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence], torch=False)
     jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
-    verb = ["sim", "validate", str(folder), *in_twin, "--report", str(folder / REPORT_FOLDER), "--jobs", jobs, "--json"]
+    where = ["--report", str(folder / REPORT_FOLDER), "--latency", evidence]
+    verb = ["sim", "validate", str(folder), *in_twin, *where, "--jobs", jobs, "--json"]
     return parse_verdict(_verb(verb, torch=False, accepted=(0, 1, 2)), source="physai sim validate")
+
+
+def _install(folder: Path, verdict: Verdict) -> dict[str, Any]:
+    """Packs, signs, and installs into slots in a folder; what a robot would refuse is only packed."""
+    keys, bundle = folder.parent / KEYS_FOLDER, folder.parent / f"{folder.name}.physai"
+    if not keys.exists():
+        _verb(["keys", "init", str(keys)], torch=False)
+    pack = ["bundle", "pack", str(folder), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key")]
+    if verdict.outcome is not Outcome.PASS:
+        _verb(pack, torch=False)
+        return {"bundle": str(bundle), "robot": f"refuses it: the verdict is {verdict.outcome.value}"}
+    signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key")]
+    _verb([*pack, *signed], torch=False)
+    robot = json.loads(_verb(["bundle", "inspect", str(bundle), "--json"], torch=False))["manifest"]["robot"]
+    root = folder.with_name(f"{folder.name}-slots")
+    if not root.exists():
+        trust = ["--robot", robot, "--trust", str(keys / "trust.json")]
+        _verb(["robot", "setup", "--root", str(root), *trust], torch=False)
+    _verb(["robot", "install", str(bundle), "--root", str(root), "--activate"], torch=False)
+    return {"bundle": str(bundle), "robot": f"took it: physai robot status --root {root}"}
 
 
 def _judgement(verdict: Verdict, folder: Path) -> dict[str, Any]:
@@ -175,7 +203,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print(f"  verdict         {summary['verdict']}: {len(passed)} of {len(summary['gates'])} gates pass")
     for reason in summary["verdict_reasons"]:
         print(f"                  {reason}")
-    for label in ("policy", "fingerprint", "report", "learning_curve", "film"):
+    for label in ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film"):
         if summary[label]:
             print(f"  {label.replace('_', ' '):<15} {summary[label]}")
 
@@ -184,4 +212,8 @@ def _step(text: str) -> None:
     print(f"\n[{text}]", file=sys.stderr)
 
 
-command = Command(summary="train, export and film a policy on this computer", add_arguments=add_arguments, run=run)
+command = Command(
+    summary="calibrate, train, judge, sign, install and film a policy on this computer",
+    add_arguments=add_arguments,
+    run=run,
+)

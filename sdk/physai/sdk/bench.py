@@ -1,4 +1,7 @@
-"""What a benchmark hands back, and how it is measured and shown."""
+"""Benchmarks: what they are asked, how they measure, and what they hand back.
+
+A package contributes its own through the entry-point group `physai.benches`: each names a `Bench`.
+"""
 
 import os
 import platform
@@ -16,7 +19,17 @@ from physai.sdk.errors import PhysaiError
 Say = Callable[[str], None]
 """Tells a person what is going on."""
 
-PACKAGES = ("physai-sdk", "mujoco", "numpy", "torch", "gymnasium", "stable-baselines3", "rsl-rl-lib")
+PACKAGES = (
+    "physai-sdk",
+    "mujoco",
+    "numpy",
+    "torch",
+    "gymnasium",
+    "stable-baselines3",
+    "rsl-rl-lib",
+    "onnxruntime",
+    "asyncssh",
+)
 
 
 class WorkloadError(PhysaiError):
@@ -61,6 +74,20 @@ class Result:
     def value(self) -> float:
         """Median of the runs."""
         return statistics.median(self.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """One benchmark, found through the entry-point group `physai.benches`.
+
+    The module that holds it is imported to list the benchmarks, so it imports nothing heavy at its top; `run` does.
+    """
+
+    summary: str
+    """What it measures, in a line."""
+
+    run: Callable[[Options, Say], Sequence[Result]]
+    """Measures; raises WorkloadError where it did not do what it claims to measure."""
 
 
 def alternate(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, tuple[float, ...]]:

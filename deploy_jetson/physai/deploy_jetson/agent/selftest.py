@@ -1,0 +1,99 @@
+"""A policy shows on this machine what it must show before its slot becomes valid."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from physai.deploy_jetson.inference.backend import BackendChoice, Built, build
+from physai.deploy_jetson.inference.golden import replay
+from physai.deploy_jetson.inference.latency import TICKS, Latency, measure, require_deadline
+from physai.deploy_jetson.inference.onnx import OnnxEngine
+from physai.deploy_jetson.slots.records import Runtime, SelfTest
+from physai.sdk.golden import read_golden
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+
+Stage = Literal["verify", "write", "reference", "engine", "golden", "latency", "seal"]
+Progress = Callable[[Stage, float], None]
+"""Called with what is being done and the share of it that is done, in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What was built and shown."""
+
+    runtime: Runtime
+    plan: bytes | None
+    """The built engine; None where the member itself is loaded."""
+    self_test: SelfTest
+
+
+def no_progress(stage: Stage, share: float) -> None:
+    """Tells nobody."""
+
+
+def run_self_test(
+    members: Mapping[str, bytes],
+    member: str,
+    *,
+    backend: BackendChoice = "auto",
+    ticks: int = TICKS,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+    progress: Progress = no_progress,
+) -> Tested:
+    """Builds the engine of a policy, replays the golden states and measures ticks.
+
+    Where TensorRT computes, onnxruntime replays the golden states too: a graph that is wrong and an engine that is
+    wrong need different remedies.
+
+    Args:
+        members: of the bundle.
+        member: the policy that is to run: `policy.int8.onnx`.
+        backend: what is to compute it.
+        ticks: ticks to measure.
+        clock_ns: what measures them [ns].
+        progress: gets stages and shares.
+
+    Raises:
+        EngineError: it cannot be built or computed, or is too slow for the contract's deadline.
+        GoldenError: it computes something else than what was trained.
+        PolicyError, ContractError: the member is malformed.
+    """
+    data = members[member]
+    reference = OnnxEngine(data, source=member)
+    golden = read_golden(members[GOLDEN_FILE], reference.header)
+    progress("reference", 0.0)
+    worst = replay(reference, golden, exact=member == POLICY_FILE, progress=lambda share: progress("reference", share))
+    progress("engine", 0.0)
+    built: Built = build(data, reference, source=member, choice=backend)
+    progress("engine", 1.0)
+    if built.engine is not reference:
+        worst = replay(built.engine, golden, exact=False, progress=lambda share: progress("golden", share))
+    progress("latency", 0.0)
+    latency: Latency = measure(built.engine, golden, ticks=ticks, clock_ns=clock_ns)
+    deadline_s = reference.header.contract.timing.deadline_s
+    require_deadline(latency, deadline_s)
+    progress("latency", 1.0)
+    return Tested(
+        runtime=Runtime(
+            backend=built.backend,
+            member=member,
+            versions=built.engine.versions,
+            engine=None if built.plan is None else ENGINE_FILE,
+            engine_key=built.key,
+        ),
+        plan=built.plan,
+        self_test=SelfTest(
+            golden_states=golden.rows,
+            golden_worst=worst,
+            ticks=latency.ticks,
+            tick_p50_s=latency.p50_s,
+            tick_p99_s=latency.p99_s,
+            tick_max_s=latency.max_s,
+            deadline_s=deadline_s,
+        ),
+    )
+
+
+ENGINE_FILE = "engine.plan"
+"""Name of a built engine in a slot."""

@@ -1,0 +1,220 @@
+"""What a robot runs, what it could run, why it last went back, and what is wrong with its slots."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import timedelta
+
+from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.watch import Watcher
+from physai.deploy_jetson.inference.backend import has_tensorrt
+from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.slots.filesystem import exists, temporary
+from physai.deploy_jetson.slots.health import Finding, health_path
+from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES
+from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
+from physai.deploy_jetson.slots.store import SlotStore
+from physai.sdk.errors import PhysaiError
+from physai.sdk.trust import parse_utc
+
+MIN_FREE_BYTES = 64 << 20
+CLOCK_TOLERANCE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class SlotStatus:
+    """What lies in a slot."""
+
+    slot: SlotName
+    active: bool
+    marker: Marker | None
+    """None for an empty slot."""
+    problems: tuple[str, ...]
+    """What is wrong with a slot that is not empty."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a robot."""
+
+    robot: str
+    slots: tuple[SlotStatus, ...]
+    active: Marker | None
+    floor: int
+    trial: Trial | None
+    health: Finding | None
+    """What the runtime's counters say of the trial."""
+    last_rollback: Event | None
+    events: tuple[Event, ...]
+    """Oldest first."""
+    warnings: tuple[str, ...]
+    """What should be red: no verdict, damage, no policy, a clock in the past."""
+
+
+def read_status(agent: Agent) -> Status:
+    """Looks, and changes nothing: no lock, no recovery.
+
+    Raises:
+        SlotError: the tree is missing or its state damaged.
+    """
+    store = agent.store
+    state = store.state()
+    identity = agent.config.identity()
+    current = store.active()
+    slots = tuple(_slot(store, slot, active=slot == current) for slot in SLOTS)
+    marker = next((slot.marker for slot in slots if slot.active), None)
+    health = None
+    if state.trial is not None and state.trial.slot == current and marker is not None:
+        health = Watcher(agent).look()
+    return Status(
+        robot=identity.robot,
+        slots=slots,
+        active=marker,
+        floor=state.floor,
+        trial=state.trial,
+        health=health,
+        last_rollback=state.last_rollback,
+        events=state.events,
+        warnings=tuple(_warnings(agent, state, slots)),
+    )
+
+
+def _slot(store: SlotStore, slot: SlotName, *, active: bool) -> SlotStatus:
+    empty = not exists(store.fs, store.path(slot)) or not store.fs.entries(store.path(slot))
+    return SlotStatus(slot, active, store.marker(slot), () if empty else tuple(store.problems(slot)))
+
+
+def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list[str]:
+    found: list[str] = []
+    active = next((slot for slot in slots if slot.active), None)
+    if active is None:
+        found.append("no policy is active")
+    else:
+        found += [f"the active slot: {problem}" for problem in active.problems]
+        if active.marker is not None and active.marker.unsafe_no_verdict:
+            found.append(f"version {active.marker.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
+    behind = parse_utc(state.latest_time) - agent.clock()
+    if behind > CLOCK_TOLERANCE:
+        found.append(f"the clock is {behind} behind {state.latest_time}, when the slots last changed: set it")
+    return found
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question of `physai robot doctor`."""
+
+    name: str
+    ok: bool
+    found: str
+    """What was found, and the way out where it is not good."""
+
+
+def examine(agent: Agent) -> list[Check]:
+    """Looks for whatever would keep the robot from running its policy or taking a new one; changes nothing."""
+    if not agent.root.is_dir():
+        return [_tree(agent)]
+    checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _space(agent)]
+    return [*checks, _clock(agent), _counters(agent), _backend(agent), _leftovers(agent)]
+
+
+def _tree(agent: Agent) -> Check:
+    if not agent.root.is_dir():
+        return Check("tree", False, f"{agent.root} does not exist; `physai robot setup --robot NAME` makes it")
+    if not os.access(agent.root, os.W_OK):
+        return Check("tree", False, f"{agent.root} cannot be written by this user, or is mounted read-only")
+    try:
+        return Check("tree", True, f"{agent.root}, robot {agent.config.identity().robot}")
+    except PhysaiError as error:
+        return Check("tree", False, str(error))
+
+
+def _state(agent: Agent) -> Check:
+    problems: list[str] = []
+    for name in STATE_FILES:
+        try:
+            decode(State, agent.store.fs.read(name, limit=MAX_RECORD_BYTES), source=name)
+        except OSError as error:
+            problems.append(f"{name}: {error.strerror}")
+        except SlotError as error:
+            problems.append(str(error))
+    if len(problems) == len(STATE_FILES):
+        return Check("state", False, f"{'; '.join(problems)}; `physai robot setup` mends it")
+    if problems:
+        return Check("state", False, f"{problems[0]}; the other copy is whole, and the next change writes both")
+    return Check("state", True, f"both copies whole, floor {agent.store.state().floor}")
+
+
+def _link(agent: Agent) -> Check:
+    slot = agent.store.active()
+    if slot is not None:
+        return Check("active slot", True, slot)
+    if exists(agent.store.fs, CURRENT):
+        return Check("active slot", False, f"{CURRENT} points to no slot; `physai robot recover` mends it")
+    return Check("active slot", False, "none; `physai robot install BUNDLE`, then `physai robot activate`")
+
+
+def _contents(agent: Agent) -> list[Check]:
+    store = agent.store
+    checks: list[Check] = []
+    for slot in SLOTS:
+        status = _slot(store, slot, active=False)
+        if status.problems:
+            checks.append(Check(f"slot {slot}", False, f"{'; '.join(status.problems)}; install the bundle again"))
+        else:
+            version = "empty" if status.marker is None else f"version {status.marker.version}, every byte checked"
+            checks.append(Check(f"slot {slot}", True, version))
+    return checks
+
+
+def _trust(agent: Agent) -> Check:
+    try:
+        trust = agent.config.trust()
+    except PhysaiError as error:
+        return Check("trust", False, str(error))
+    counts: list[str] = []
+    for role in ("publisher", "validator"):
+        usable, needed = len(trust.usable(role)), trust.threshold(role)
+        counts.append(f"{usable} {role} keys, {needed} must sign")
+        if usable < needed:
+            remedy = "no bundle can be accepted; `physai keys trust` adds keys"
+            return Check("trust", False, f"{counts[-1]}: {remedy}")
+    return Check("trust", True, "; ".join(counts))
+
+
+def _space(agent: Agent) -> Check:
+    try:
+        free = shutil.disk_usage(agent.root).free
+    except OSError as error:
+        return Check("space", False, str(error.strerror))
+    ok = free >= MIN_FREE_BYTES
+    return Check("space", ok, f"{free >> 20} MiB free" + ("" if ok else "; make room: `physai robot gc --idle`"))
+
+
+def _clock(agent: Agent) -> Check:
+    try:
+        behind = parse_utc(agent.store.state().latest_time) - agent.clock()
+    except SlotError as error:
+        return Check("clock", False, str(error))
+    ok = behind <= CLOCK_TOLERANCE
+    return Check("clock", ok, "ahead of the last change" if ok else f"{behind} behind the last change; set it")
+
+
+def _counters(agent: Agent) -> Check:
+    path = health_path(agent.root)
+    ok = os.access(path.parent, os.W_OK)
+    return Check("counters", ok, str(path) if ok else f"{path.parent} cannot be written; the runtime's unit makes it")
+
+
+def _backend(agent: Agent) -> Check:
+    present = has_tensorrt()
+    slot = agent.store.active()
+    marker = None if slot is None else agent.store.marker(slot)
+    if marker is not None and marker.runtime.backend == "tensorrt" and not present:
+        return Check("backend", False, "the active engine needs TensorRT, which is gone; install the bundle again")
+    return Check("backend", True, "TensorRT" if present else "onnxruntime (no TensorRT here)")
+
+
+def _leftovers(agent: Agent) -> Check:
+    names = [temporary(name) for name in (*STATE_FILES, CURRENT) if exists(agent.store.fs, temporary(name))]
+    found = f"{', '.join(names)} left by an interrupted write; `physai robot recover` removes it"
+    return Check("leftovers", not names, found if names else "none")

@@ -1,0 +1,24 @@
+"""What this package contributes to `physai bench`; each is imported when it runs."""
+
+from collections.abc import Sequence
+
+from physai.sdk.bench import Bench, Options, Result, Say
+
+
+def _flash(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.flash import run
+
+    return run(options, say)
+
+
+def _crash(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.crash_report import run
+
+    return run(options, say)
+
+
+flash = Bench(summary="time and bytes it takes to install a bundle, and to flash it over ssh beside scp", run=_flash)
+"""The benchmark `flash`."""
+
+crash = Bench(summary="power cuts and kills during install, activate, commit, rollback and gc", run=_crash)
+"""The benchmark `crash`."""

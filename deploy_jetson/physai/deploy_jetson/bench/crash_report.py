@@ -1,0 +1,56 @@
+"""Power cuts and kills as a benchmark: how many there were, and after how many the robot had no good policy."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from physai.deploy_jetson.bench.crash import crash_states
+from physai.sdk.bench import Options, Result, Say, WorkloadError
+
+MIN_STATES, QUICK_MIN_STATES = 1000, 100
+KILLS, QUICK_KILLS = 2000, 20
+_TENTH = 0.1
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Replays every power cut, then kills.
+
+    Raises:
+        WorkloadError: there were too few to say anything.
+    """
+    shown = 0.0
+
+    def progress(share: float) -> None:
+        nonlocal shown
+        if share >= shown + _TENTH:
+            shown = share
+            say(f"power cuts: {share:.0%}")
+
+    found = crash_states(nested=not options.quick, progress=progress)
+    least = QUICK_MIN_STATES if options.quick else MIN_STATES
+    if not found.states >= least:
+        raise WorkloadError(f"{found.states} states, at least {least} are expected")
+    for bad in found.bad[:5]:
+        say(f"bad state: {bad.step}, operation {bad.operation}, depth {bad.depth}: {bad.reason}")
+    kills, bad_kills = _kill(QUICK_KILLS if options.quick else KILLS, say)
+    return [
+        Result(name="states", unit="1", runs=(float(found.states),)),
+        Result(name="bad_states", unit="1", runs=(float(len(found.bad)),)),
+        Result(name="kills", unit="1", runs=(float(kills),)),
+        Result(name="bad_kills", unit="1", runs=(float(bad_kills),)),
+    ]
+
+
+def _kill(kills: int, say: Say) -> tuple[int, int]:
+    """Kills made and bad ones; in a process of its own, because it forks."""
+    say(f"{kills} kills")
+    command = [sys.executable, "-m", "physai.deploy_jetson.bench.kills", "--kills", str(kills)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        lines = finished.stderr.strip().splitlines() or ["no message"]
+        raise WorkloadError(f"the kills ended with exit code {finished.returncode}: {lines[-1]}")
+    record = json.loads(finished.stdout)
+    for bad in record["bad"][:5]:
+        say(f"bad kill: {bad}")
+    return record["kills"], len(record["bad"])

@@ -1,0 +1,212 @@
+"""Small signed and validated bundles that run, for benchmarks and tests on machines without a learner.
+
+The policy is a pendulum's: effort = W3 · tanh(W2 · tanh(W1 · angle)). Its ONNX file is written field by field; the
+fields' numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+"""
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.attestation import PolicyFile, VerdictPredicate, bundle_statement, verdict_statement
+from physai.sdk.bundle import Facts, attach, pack, read_bundle
+from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import parse_contract
+from physai.sdk.golden import FINGERPRINT_NAME
+from physai.sdk.keys import SigningKey
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.trust_store import TrustStore
+from physai.sdk.verdict import GateResult, Outcome, Verdict, utc_text
+
+ROBOT = "pendulum"
+DEADLINE_S = 0.009
+
+_CONTRACT: dict[str, Any] = {
+    "format_version": 1,
+    "task": "swingup",
+    "robot": {
+        "name": ROBOT,
+        "base": "fixed",
+        "joints": [{"name": "pivot", "kind": "continuous", "effort_limit": 2.5}],
+        "sensors": [{"name": "joint_pos", "size": 1, "unit": "rad"}],
+    },
+    "observation": {"terms": [{"name": "angle", "kind": "sin_cos"}]},
+    "action": {
+        "terms": [
+            {
+                "kind": "joint_effort",
+                "joints": ["pivot"],
+                "scale": [2.5],
+                "offset": [0.0],
+                "lower": [-2.5],
+                "upper": [2.5],
+            }
+        ]
+    },
+    "command": {},
+    "timing": {
+        "control_dt": 0.01,
+        "physics_dt": 0.002,
+        "decimation": 5,
+        "deadline_s": DEADLINE_S,
+        "max_observation_age_s": 0.02,
+    },
+    "safety": {"joints": [{"joint": "pivot", "effort_limit": 2.5}]},
+}
+
+Floats = npt.NDArray[np.float32]
+_FLOAT, _IR_VERSION, _OPSET = 1, 8, 13
+
+
+def quick_clock() -> int:
+    """A clock that stands still, for self-tests on machines that are busy with something else [ns]."""
+    return 0
+
+
+def sample_contract(*, slower: float = 1.0) -> PolicyContract:
+    """A pendulum's contract.
+
+    Args:
+        slower: factor on all its times.
+    """
+    timing = {name: value if name == "decimation" else slower * value for name, value in _CONTRACT["timing"].items()}
+    return parse_contract(json.dumps({**_CONTRACT, "timing": timing}), source="sample")
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, data: bytes | str) -> bytes:
+    raw = data.encode() if isinstance(data, str) else data
+    return _varint(field << 3 | 2) + _varint(len(raw)) + raw
+
+
+def _node(operator: str, inputs: list[str], output: str) -> bytes:
+    """A NodeProto: input 1, output 2, op_type 4."""
+    return b"".join(_bytes(1, name) for name in inputs) + _bytes(2, output) + _bytes(4, operator)
+
+
+def _weights(name: str, values: Floats) -> bytes:
+    """A TensorProto: dims 1, data_type 2, name 8, raw_data 9."""
+    dims = b"".join(_number(1, size) for size in values.shape)
+    return dims + _number(2, _FLOAT) + _bytes(8, name) + _bytes(9, values.tobytes())
+
+
+def _tensor(name: str, width: int) -> bytes:
+    """A ValueInfoProto of float32 [n, width]: name 1, type 2 (tensor_type 1: elem_type 1, shape 2 (dim 1))."""
+    shape = _bytes(1, _bytes(2, "n")) + _bytes(1, _number(1, width))
+    return _bytes(1, name) + _bytes(2, _bytes(1, _number(1, _FLOAT) + _bytes(2, shape)))
+
+
+def _model(header: PolicyHeader, weights: list[Floats]) -> bytes:
+    """A ModelProto: ir_version 1, graph 7, opset_import 8 (version 2), metadata_props 14 (key 1, value 2)."""
+    steps: list[bytes] = []
+    source = "joint_pos"
+    for index in range(len(weights)):
+        last = index == len(weights) - 1
+        target = "joint_effort_target" if last else f"sum{index}"
+        steps.append(_node("MatMul", [source, f"w{index}"], target))
+        source = f"layer{index}"
+        if not last:
+            steps.append(_node("Tanh", [target], source))
+    graph = b"".join(_bytes(1, step) for step in steps) + _bytes(2, "policy")
+    graph += b"".join(_bytes(5, _weights(f"w{index}", values)) for index, values in enumerate(weights))
+    graph += _bytes(11, _tensor("joint_pos", 1)) + _bytes(12, _tensor("joint_effort_target", 1))
+    metadata = (_bytes(14, _bytes(1, key) + _bytes(2, value)) for key, value in header.metadata().items())
+    return _number(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, _number(2, _OPSET)) + b"".join(metadata)
+
+
+def _golden(header: PolicyHeader, weights: list[Floats], rows: int) -> bytes:
+    angles = np.linspace(-3.0, 3.0, rows, dtype=np.float32)[:, None]
+    values = angles
+    for index, matrix in enumerate(weights):
+        values = (values if index == 0 else np.tanh(values)) @ matrix
+    arrays = {
+        "joint_pos": angles,
+        "joint_effort_target": values.astype(np.float32),
+        FINGERPRINT_NAME: np.array(header.contract.fingerprint),
+    }
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asarray(array), version=(1, 0))
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+    return data.getvalue()
+
+
+def sample_policy(*, seed: int = 0, width: int = 4, rows: int = 4, slower: float = 1.0) -> dict[str, bytes]:
+    """Members of a bundle: a policy of some 4 · width² bytes, and its golden states.
+
+    Args:
+        seed: of the weights.
+        width: neurons of each of the two layers.
+        rows: golden states.
+        slower: factor on all times of the contract.
+    """
+    random = np.random.default_rng(seed)
+    shapes = [(1, width), (width, width), (width, 1)]
+    weights = [(random.standard_normal(shape) / np.sqrt(width)).astype(np.float32) for shape in shapes]
+    header = PolicyHeader(sample_contract(slower=slower), {}, {"seed": str(seed)})
+    return {POLICY_FILE: _model(header, weights), GOLDEN_FILE: _golden(header, weights, rows)}
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A publisher and a validator who sign whatever they are shown."""
+
+    publisher: SigningKey = field(default_factory=SigningKey.generate)
+    validator: SigningKey = field(default_factory=SigningKey.generate)
+    created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+    @property
+    def trust(self) -> TrustStore:
+        """The trust file of a robot that believes both."""
+        store = TrustStore().with_key(self.publisher.public_key("publisher"))
+        return store.with_key(self.validator.public_key("validator"))
+
+    def published(self, members: dict[str, bytes], *, version: int) -> bytes:
+        """The bundle, signed by the publisher, without a verdict."""
+        data = pack(members, Facts(version=version, created=self.created))
+        envelope = self.publisher.envelope(bundle_statement(read_bundle(data).id))
+        return attach(read_bundle(data), {signature_file(self.publisher.key_id): envelope.encode()})
+
+    def validated(
+        self, data: bytes, *, policy: PolicyFile = POLICY_FILE, valid_for: timedelta = timedelta(days=30)
+    ) -> bytes:
+        """The bundle with a signed verdict on one of its policies."""
+        bundle = read_bundle(data)
+        gate = GateResult(
+            gate="success", outcome=Outcome.PASS, question="Does it do its task?", method="none", threshold="none"
+        )
+        verdict = Verdict(
+            policy_sha256=bundle.members.sha256(policy),
+            contract_fingerprint=bundle.manifest.contract_fingerprint,
+            twin_hash="0" * 64,
+            gates_sha256="0" * 64,
+            created=utc_text(self.created),
+            gates=(gate,),
+            outcome=Outcome.PASS,
+            versions={},
+            physai_version=bundle.manifest.physai_version,
+        )
+        expires = utc_text(self.created + valid_for)
+        said = VerdictPredicate(expires=expires, policy=policy, robot=bundle.manifest.robot, verdict=verdict)
+        envelope = self.validator.envelope(verdict_statement(said, bundle.digests).encode())
+        return attach(bundle, {VERDICT_FILE: envelope.encode()})
+
+    def bundle(self, version: int, *, width: int = 4, rows: int = 4) -> bytes:
+        """A bundle that a robot of this workshop accepts; the version is the seed of its weights, too."""
+        return self.validated(self.published(sample_policy(seed=version, width=width, rows=rows), version=version))

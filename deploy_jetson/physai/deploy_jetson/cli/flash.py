@@ -1,0 +1,105 @@
+"""`physai flash`: bring a bundle onto a robot, or a fleet of them, over ssh."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.flash.deliver import Flashed, Wishes
+    from physai.deploy_jetson.flash.parcel import Parcel
+    from physai.deploy_jetson.flash.rollout import Report
+    from physai.deploy_jetson.flash.target import Target
+
+MAX_PATIENCE_S = 3600.0
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("host", nargs="?", metavar="[USER@]HOST[:PORT]", help="the robot, as ssh knows it")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle's file")
+    parser.add_argument("--group", type=Path, metavar="FLEET", help="YAML file of robots, canaries first")
+    parser.add_argument("--wait", action="store_true", help="wait until the robot commits to it, or goes back, and why")
+    parser.add_argument("--root", type=PurePosixPath, metavar="DIR", help="the robot's tree (default: its own)")
+    parser.add_argument("--physai", metavar="PATH", help="the command on the robot (default: physai)")
+    parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
+    parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a valid verdict; the robot shows it")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="wait so long for another flash of the robot to end (default: 30)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if (arguments.host is None) == (arguments.group is None):
+        raise PhysaiError("name one robot, or a fleet: physai flash HOST BUNDLE, physai flash --group FLEET BUNDLE")
+    if not 0.0 <= arguments.patience <= MAX_PATIENCE_S:
+        raise PhysaiError(f"--patience must lie in 0 … {MAX_PATIENCE_S:g} s, got {arguments.patience:g}")
+    from physai.deploy_jetson.flash.deliver import Wishes
+    from physai.deploy_jetson.flash.parcel import Parcel
+
+    parcel = Parcel.load(arguments.bundle)
+    wishes = Wishes(
+        wait=arguments.wait,
+        unsafe_no_verdict=arguments.unsafe_no_verdict,
+        retry=arguments.retry,
+        patience_s=arguments.patience,
+    )
+    if arguments.group is not None:
+        return _flash_fleet(arguments, parcel, wishes)
+    return _flash_robot(arguments, parcel, wishes)
+
+
+def _flash_robot(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) -> int:
+    import asyncio
+
+    from physai.deploy_jetson.cli.flash_text import Display, record, sentence
+    from physai.deploy_jetson.flash.deliver import flash
+    from physai.deploy_jetson.flash.rollout import Report
+    from physai.deploy_jetson.flash.target import Target
+
+    target = Target.parse(arguments.host, root=arguments.root, physai=arguments.physai or "physai")
+    with Display(sys.stderr, quiet=arguments.json) as display:
+        flashed = asyncio.run(flash(target, parcel, wishes, display.tell))
+    report = Report(target, flashed.outcome, flashed.reason, flashed=flashed)
+    print(json.dumps(record(report, parcel), indent=2) if arguments.json else sentence(report, parcel))
+    return 1 if report.is_failure else 0
+
+
+def _flash_fleet(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) -> int:
+    import asyncio
+    from dataclasses import replace
+
+    from physai.deploy_jetson.cli.flash_text import Display, fleet_record, fleet_table
+    from physai.deploy_jetson.flash.deliver import flash
+    from physai.deploy_jetson.flash.fleet import load_fleet
+    from physai.deploy_jetson.flash.rollout import roll_out
+
+    fleet = load_fleet(arguments.group, root=arguments.root, physai=arguments.physai)
+    with Display(sys.stderr, quiet=arguments.json) as display:
+
+        async def flash_one(target: Target, wait: bool) -> Flashed:
+            display.begin(target)
+            return await flash(target, parcel, replace(wishes, wait=wait), display.teller(target))
+
+        def tell(report: Report) -> None:
+            display.finish(report, parcel)
+
+        reports = asyncio.run(roll_out(fleet, flash_one, wait=wishes.wait, tell=tell))
+    print(json.dumps(fleet_record(reports, parcel), indent=2) if arguments.json else fleet_table(reports))
+    return 1 if any(report.is_failure or report.outcome == "skipped" for report in reports) else 0
+
+
+command = Command(
+    summary="bring a bundle onto a robot over ssh, install and activate it", add_arguments=_add_arguments, run=_run
+)
+"""The verb `flash`."""

@@ -1,0 +1,159 @@
+"""What `physai flash` shows while it works, and prints at its end."""
+
+from collections.abc import Sequence
+from typing import Any, Self, TextIO
+
+from physai.deploy_jetson.flash.deliver import Step, Tell
+from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.flash.rollout import Report
+from physai.deploy_jetson.flash.target import Target
+from physai.sdk.cli.text import printable, styled, table
+
+_DOING = {
+    "connect": "connecting",
+    "wait": "waiting",
+    "send": "sending",
+    "verify": "verifying",
+    "write": "writing",
+    "reference": "replaying golden states",
+    "engine": "building the engine",
+    "golden": "replaying golden states on the engine",
+    "latency": "measuring latency",
+    "seal": "sealing the slot",
+    "watch": "on trial",
+}
+_SHOWS_TEXT = ("connect", "wait", "watch")
+
+
+class Display:
+    """Progress on a terminal: one line that changes for one robot, a line for each event of a fleet."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool) -> None:
+        """Prepares.
+
+        Args:
+            stream: where to show it.
+            quiet: whether to show notes only.
+        """
+        self._stream = stream
+        self._live = stream.isatty() and not quiet
+        self._quiet = quiet
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    def tell(self, step: Step) -> None:
+        """Shows a step of the only robot."""
+        if step.name == "note":
+            self._line(f"note: {step.text}")
+        elif self._live:
+            doing = _DOING.get(step.name, step.name)
+            share = f" {step.share:4.0%}" if step.name not in ("connect", "wait") else ""
+            text = f"  {step.text}" if step.name in _SHOWS_TEXT and step.text else ""
+            self._shown = printable(f"{doing}{share}{text}").replace("\n", " ")[:100]
+            self._stream.write(f"\r\x1b[K{self._shown}")
+            self._stream.flush()
+        elif step.name in ("connect", "wait") and step.text and not self._quiet:
+            self._line(step.text)
+
+    def teller(self, target: Target) -> Tell:
+        """What shows the steps of one robot of a fleet: notes, waiting and lost connections."""
+
+        def tell(step: Step) -> None:
+            if step.text and (step.name == "note" or (step.name in ("connect", "wait") and not self._quiet)):
+                self._line(f"{target}: {step.text}")
+
+        return tell
+
+    def begin(self, target: Target) -> None:
+        """Shows that a robot of a fleet is begun."""
+        if not self._quiet:
+            self._line(f"{target}: begun")
+
+    def finish(self, report: Report, parcel: Parcel) -> None:
+        """Shows that a robot of a fleet is done."""
+        if not self._quiet:
+            self._line(sentence(report, parcel))
+
+    def _line(self, text: str) -> None:
+        self._clear()
+        print(printable(text), file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = ""
+
+
+def sentence(report: Report, parcel: Parcel) -> str:
+    """What became of a robot, in a line."""
+    who, version, flashed = str(report.target), f"version {parcel.version} of {parcel.task}", report.flashed
+    if flashed is None:
+        return printable(f"{who}: {report.outcome}: {report.reason}")
+    if report.outcome == "unchanged":
+        return printable(f"{who}: nothing to do for {version}: {report.reason}")
+    sent = f"{_bytes(flashed.sent_bytes)} of {_bytes(parcel.size)} sent in {flashed.seconds.get('transfer', 0.0):.1f} s"
+    runs = f", {flashed.runs}" if flashed.runs else ""
+    if report.outcome == "on-trial":
+        return printable(f"{who}: {version} is active, on trial{runs} ({sent})")
+    if report.outcome == "committed":
+        return printable(f"{who}: {version} is committed{runs}: {report.reason} ({sent})")
+    return printable(f"{who}: WENT BACK from {version}: {report.reason}")
+
+
+def fleet_table(reports: Sequence[Report]) -> str:
+    """A table of all robots."""
+    import sys
+
+    rows: list[tuple[str, ...]] = []
+    for report in reports:
+        flashed = report.flashed
+        sent = "" if flashed is None else _bytes(flashed.sent_bytes)
+        taken = "" if flashed is None else f"{sum(flashed.seconds.values()):.1f} s"
+        rows.append((str(report.target), report.outcome, sent, taken, printable(report.reason).replace("\n", " ")))
+    done = sum(not report.is_failure and report.outcome != "skipped" for report in reports)
+    text = table(("robot", "outcome", "sent", "took", "reason"), rows, indent="")
+    verdict = f"{done} of {len(reports)} robots have it"
+    return f"{text}\n\n{verdict if done == len(reports) else styled(verdict, 'red', sys.stdout)}"
+
+
+def record(report: Report, parcel: Parcel) -> dict[str, Any]:
+    """What became of a robot, for JSON."""
+    flashed = report.flashed
+    found: dict[str, Any] = {
+        "host": str(report.target),
+        "outcome": report.outcome,
+        "reason": report.reason,
+        "error": report.kind or None,
+        "bundle_sha256": parcel.sha256,
+        "version": parcel.version,
+        "bundle_bytes": parcel.size,
+    }
+    if flashed is not None:
+        found |= {
+            "slot": flashed.slot,
+            "runs": flashed.runs,
+            "sent_bytes": flashed.sent_bytes,
+            "resumed_bytes": flashed.resumed_bytes,
+            "reconnects": flashed.reconnects,
+            "seconds": flashed.seconds,
+            "notes": flashed.notes,
+        }
+    return found
+
+
+def fleet_record(reports: Sequence[Report], parcel: Parcel) -> dict[str, Any]:
+    """What became of a fleet, for JSON."""
+    counts: dict[str, int] = {}
+    for report in reports:
+        counts[report.outcome] = counts.get(report.outcome, 0) + 1
+    return {"counts": counts, "robots": [record(report, parcel) for report in reports]}
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"

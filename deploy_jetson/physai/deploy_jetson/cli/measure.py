@@ -1,0 +1,62 @@
+"""`physai robot measure`: time a policy's ticks on this machine, as evidence for its latency gate."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from physai.sdk.cli.progress import progress
+from physai.sdk.errors import PhysaiError
+
+DEFAULT_TICKS = 12_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai robot measure`."""
+    parser.add_argument(
+        "policy", type=Path, metavar="POLICY", help="exported policy.onnx, with its golden.npz beside it"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="JSON", default=Path("latency.json"))
+    parser.add_argument("--ticks", type=int, default=DEFAULT_TICKS, metavar="N", help=f"default: {DEFAULT_TICKS}")
+    parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures, writes the evidence, prints percentiles."""
+    from physai.deploy_jetson.inference import backend
+    from physai.deploy_jetson.inference.evidence import measure_evidence
+    from physai.deploy_jetson.inference.onnx import OnnxEngine
+    from physai.sdk.golden import read_golden
+    from physai.sdk.latency_evidence import save_evidence
+    from physai.sdk.policy_file import GOLDEN_FILE
+
+    path: Path = arguments.policy
+    data, golden_data = _read(path), _read(path.parent / GOLDEN_FILE)
+    reference = OnnxEngine(data, source=str(path))
+    golden = read_golden(golden_data, reference.header)
+    built = backend.build(data, reference, source=str(path), choice=arguments.backend)
+    with progress("measuring", arguments.ticks, sys.stderr) as tell:
+        evidence = measure_evidence(data, built, golden, ticks=arguments.ticks, tell=tell)
+    save_evidence(evidence, arguments.output)
+    ticks, deadline = np.array(evidence.tick_s), reference.header.contract.timing.deadline_s
+    shares = {f"p{100 * q:g}": float(np.quantile(ticks, q)) for q in (0.5, 0.99, 0.999)}
+    missed = int((~(ticks <= deadline)).sum())
+    if arguments.json:
+        document = {"evidence": str(arguments.output), "ticks": len(ticks), "missed": missed, **shares}
+        print(json.dumps({**document, "max": float(ticks.max()), "deadline_s": deadline, "device": evidence.device}))
+        return 0
+    numbers = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in shares.items())
+    print(f"{len(ticks)} ticks on {evidence.device} with {evidence.runtime}")
+    print(f"{numbers}, greatest {1e3 * ticks.max():.3g} ms; {missed} beyond the deadline of {1e3 * deadline:g} ms")
+    print(f"next: physai sim validate {path} --latency {arguments.output}")
+    return 0
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None

@@ -1,0 +1,306 @@
+"""`physai robot`: install, activate, commit and roll back policies on the robot this runs on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.deploy_jetson.cli import measure
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, styled
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.agent.agent import Agent
+    from physai.deploy_jetson.agent.watch import Watcher
+    from physai.deploy_jetson.inference.backend import BackendChoice
+
+ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
+DEFAULT_ROOT = "/var/lib/physai"
+MAX_RECIPE_BYTES = 1 << 16
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_setup(actions.add_parser("setup", help="make the slots of this robot, say who it is and whom it believes"))
+    _add_install(actions.add_parser("install", help="put a bundle into the idle slot and test it there"))
+    activate = actions.add_parser("activate", help="switch to what was installed, on trial")
+    activate.add_argument("--retry", action="store_true", help="even if that bundle was rolled back before")
+    activate.add_argument("--watch", action="store_true", help="wait for the end of the trial, and bring it about")
+    commit = actions.add_parser("commit", help="end the trial in favour of the new version, if it is healthy")
+    commit.add_argument("--now", action="store_true", help="before its health window has passed; remembered as such")
+    rollback = actions.add_parser("rollback", help="end the trial, go back to the version before")
+    rollback.add_argument("--reason", default="by hand", metavar="TEXT", help="what `status` will show")
+    actions.add_parser("status", help="what runs, what is on trial, why the robot last went back")
+    gc = actions.add_parser("gc", help="remove uploads and unfinished installations")
+    gc.add_argument("--idle", action="store_true", help="and the version that is installed but not active")
+    actions.add_parser("doctor", help="look for what keeps the robot from running or taking a policy")
+    actions.add_parser("recover", help="finish or undo what a power cut has cut short; run at start-up")
+    watch = actions.add_parser("watch", help="commit or roll back versions on trial by the runtime's counters")
+    watch.add_argument("--once", action="store_true", help="end with the trial that is on; exit code 1: rolled back")
+    absent = actions.add_parser("missing", help="of these SHA-256 of members, print those this robot lacks")
+    absent.add_argument("digests", nargs="+", metavar="SHA256")
+    actions.add_parser("receive", help="take a bundle from `physai flash`, over standard input and output")
+    for action in actions.choices.values():
+        action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        action.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait for another command to end")
+    measure.add_arguments(actions.add_parser("measure", help="time a policy's ticks here, for its latency gate"))
+
+
+def _add_setup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--robot", required=True, metavar="NAME", help="model, or MODEL/UNIT, as verdicts name it")
+    parser.add_argument("--joints", metavar="A,B,…", help="joints this robot has; others are refused")
+    parser.add_argument("--trust", type=Path, metavar="FILE", help="trust file, from `physai keys trust`")
+    parser.add_argument("--unit", metavar="UNIT", help="systemd unit of the runtime, restarted after a switch")
+    parser.add_argument("--window", type=float, metavar="S", help="seconds of ticks a version on trial must show")
+    parser.add_argument("--max-interventions", type=int, metavar="N", help="ticks in which the guard may intervene")
+    parser.add_argument("--max-missed", type=float, metavar="SHARE", help="share of ticks that may miss their deadline")
+
+
+def _add_install(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("bundle", nargs="?", metavar="BUNDLE", help="file, or - for standard input")
+    source.add_argument("--recipe", metavar="FILE", help="JSON object of SHA-256 by member, from uploads; - for stdin")
+    parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a valid verdict; shown by status")
+    parser.add_argument("--again", action="store_true", help="even if it is installed already")
+    parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")
+    parser.add_argument("--activate", action="store_true", help="and switch to it")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "measure":
+        return measure.run(arguments)
+    if arguments.action == "receive":
+        from physai.deploy_jetson.flash.receiver import serve
+
+        return serve(_root(arguments))
+    return _ACTIONS[arguments.action](_agent(arguments), arguments)
+
+
+def _root(arguments: argparse.Namespace) -> Path:
+    return arguments.root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
+
+
+def _agent(arguments: argparse.Namespace) -> Agent:
+    from physai.deploy_jetson.agent.agent import Agent
+
+    backend: BackendChoice = getattr(arguments, "backend", "auto")
+    return Agent(root=_root(arguments), wait_s=arguments.wait, backend=backend, warn=_warn)
+
+
+def _warn(message: str) -> None:
+    print(styled("physai: note:", "bold", sys.stderr), printable(message), file=sys.stderr)
+
+
+def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
+    from pydantic import ValidationError
+
+    from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+    from physai.sdk.trust_store import TrustStore
+
+    joints = None if arguments.joints is None else tuple(arguments.joints.split(","))
+    given = {
+        "window_s": arguments.window,
+        "max_interventions": arguments.max_interventions,
+        "max_missed_share": arguments.max_missed,
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    try:
+        identity = RobotIdentity(robot=arguments.robot, joints=joints, runtime_unit=arguments.unit)
+        limits = HealthLimits.model_validate(said) if said else None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
+    trust = None if arguments.trust is None else TrustStore.load(arguments.trust)
+    agent.setup(identity, trust, limits)
+    _print(arguments, {"root": str(agent.root), "robot": identity.robot}, f"{agent.root} is ready for {identity.robot}")
+    return 0
+
+
+def _install(agent: Agent, arguments: argparse.Namespace) -> int:
+    data = _bundle(agent, arguments)
+    show = _progress if sys.stderr.isatty() and not arguments.json else _silent
+    unsafe, again = arguments.unsafe_no_verdict, arguments.again
+    found = agent.install(data, unsafe_no_verdict=unsafe, again=again, progress=show)
+    marker = found.marker
+    activated = arguments.activate and not found.active
+    if activated:
+        agent.activate()
+    record = {
+        "slot": found.slot,
+        "was_there": found.was_there,
+        "active": found.active or activated,
+        "activated": activated,
+        "marker": marker.model_dump(mode="json"),
+    }
+    what = "was installed already" if found.was_there else "installed"
+    state = "active" if found.active else "now on trial" if activated else "not active"
+    test = marker.self_test
+    text = (
+        f"version {marker.version} {what} in slot {found.slot}, {state}: {marker.runtime.member} on "
+        f"{marker.runtime.backend}, {test.golden_states} golden states, 99 of 100 ticks within "
+        f"{test.tick_p99_s * 1e3:.3g} ms of {test.deadline_s * 1e3:.3g} ms"
+    )
+    _print(arguments, record, text)
+    if marker.unsafe_no_verdict:
+        print(styled(f"version {marker.version} has NO VALID VERDICT", "red", sys.stderr), file=sys.stderr)
+    return 0
+
+
+def _bundle(agent: Agent, arguments: argparse.Namespace) -> bytes:
+    from physai.deploy_jetson.agent.incoming import assemble, parse_recipe
+    from physai.sdk.bundle import read_file
+    from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES
+
+    if arguments.recipe is not None:
+        return assemble(agent.store, parse_recipe(_input(arguments.recipe, MAX_RECIPE_BYTES)))
+    return _input("-", MAX_BUNDLE_BYTES) if arguments.bundle == "-" else read_file(Path(arguments.bundle))
+
+
+def _input(name: str, limit: int) -> bytes:
+    try:
+        if name == "-":
+            data = sys.stdin.buffer.read(limit + 1)
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(limit + 1)
+    except OSError as error:
+        raise PhysaiError(f"{name}: cannot be read: {error.strerror}") from None
+    if not len(data) <= limit:
+        raise PhysaiError(f"{name}: more than the {limit} bytes it may have")
+    return data
+
+
+def _silent(stage: str, share: float) -> None:
+    pass
+
+
+def _progress(stage: str, share: float) -> None:
+    end = "\n" if (stage, share) == ("seal", 1.0) else ""
+    print(f"\r\x1b[K{stage} {share:4.0%}", end=end, file=sys.stderr, flush=True)
+
+
+def _activate(agent: Agent, arguments: argparse.Namespace) -> int:
+    trial = agent.activate(retry=arguments.retry)
+    if arguments.watch:
+        return _report_end(_watcher(agent), arguments)
+    text = f"version {trial.version} is active in slot {trial.slot}, on trial"
+    _print(arguments, trial.model_dump(mode="json"), text)
+    return 0
+
+
+def _commit(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.slots.health import Health
+
+    finding = _watcher(agent).look()
+    reason = "by hand"
+    if finding is not None and finding.health is Health.HEALTHY:
+        reason = finding.reason
+    elif finding is not None and not arguments.now:
+        raise PhysaiError(
+            f"not committed, {finding.health.value}: {finding.reason}; wait, or commit regardless with --now"
+        )
+    elif finding is not None:
+        reason = f"by hand, although {finding.health.value}: {finding.reason}"
+    trial = agent.commit(reason)
+    text = f"version {trial.version} is committed ({reason}); older ones are refused from now on"
+    _print(arguments, {"version": trial.version, "slot": trial.slot, "reason": reason}, text)
+    return 0
+
+
+def _rollback(agent: Agent, arguments: argparse.Namespace) -> int:
+    trial = agent.rollback(arguments.reason)
+    back = "no policy" if trial.previous is None else f"slot {trial.previous}"
+    record = {"version": trial.version, "slot": trial.previous, "reason": arguments.reason}
+    _print(arguments, record, f"went back from version {trial.version} to {back}")
+    return 0
+
+
+def _status(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.agent.status import read_status
+    from physai.deploy_jetson.cli.robot_text import plain, status_text
+
+    status = read_status(agent)
+    _print(arguments, plain(status), "" if arguments.json else status_text(status))
+    return 0
+
+
+def _gc(agent: Agent, arguments: argparse.Namespace) -> int:
+    freed = agent.gc(idle=arguments.idle)
+    _print(arguments, {"freed_bytes": freed}, f"{freed} bytes are free again")
+    return 0
+
+
+def _doctor(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.agent.status import examine
+    from physai.deploy_jetson.cli.robot_text import checks_text, plain
+
+    checks = examine(agent)
+    _print(arguments, {"checks": plain(checks)}, "" if arguments.json else checks_text(checks))
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def _recover(agent: Agent, arguments: argparse.Namespace) -> int:
+    found = agent.recover()
+    _print(arguments, {"actions": list(found.actions)}, "\n".join(found.actions) or "nothing had been cut short")
+    return 0
+
+
+def _watch(agent: Agent, arguments: argparse.Namespace) -> int:
+    agent.recover()
+    watcher = _watcher(agent)
+    if arguments.once:
+        return _report_end(watcher, arguments)
+    watcher.watch_forever()
+    return 0
+
+
+def _watcher(agent: Agent) -> Watcher:
+    from physai.deploy_jetson.agent.watch import Watcher
+
+    return Watcher(agent)
+
+
+def _report_end(watcher: Watcher, arguments: argparse.Namespace) -> int:
+    watched = watcher.watch_trial()
+    version = "" if watched.version is None else f"version {watched.version} "
+    record = {"end": watched.end, "version": watched.version, "reason": watched.reason}
+    _print(arguments, record, f"{version}{watched.end}: {watched.reason}")
+    return 1 if watched.end == "rolled-back" else 0
+
+
+def _missing(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.agent.incoming import missing
+
+    found = missing(agent.store, arguments.digests)
+    _print(arguments, {"missing": found}, "\n".join(found))
+    return 0
+
+
+def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
+    print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
+
+
+_ACTIONS = {
+    "setup": _setup,
+    "install": _install,
+    "activate": _activate,
+    "commit": _commit,
+    "rollback": _rollback,
+    "status": _status,
+    "gc": _gc,
+    "doctor": _doctor,
+    "recover": _recover,
+    "watch": _watch,
+    "missing": _missing,
+}
+
+command = Command(
+    summary="install, activate, commit and roll back policies on this robot", add_arguments=_add_arguments, run=_run
+)
+"""The verb `robot`."""

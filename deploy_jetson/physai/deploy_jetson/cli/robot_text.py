@@ -1,0 +1,90 @@
+"""What `physai robot status` and `doctor` print."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from physai.deploy_jetson.agent.status import Check, SlotStatus, Status
+from physai.deploy_jetson.slots.health import Finding
+from physai.deploy_jetson.slots.records import Event, Trial
+from physai.sdk.cli.text import printable, styled, table
+
+SHOWN_EVENTS = 8
+
+
+def plain(value: Any) -> Any:
+    """Records and dataclasses as what JSON knows."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def status_text(status: Status) -> str:
+    """The state of a robot for a terminal; what is wrong comes first, in red."""
+    lines = [styled(printable(warning), "red", sys.stdout) for warning in status.warnings]
+    lines += [
+        f"robot  {status.robot}",
+        f"floor  {status.floor}: older versions are refused",
+        "",
+        table(("slot", "state", "version", "task", "runs", "verdict until", "bundle"), _rows(status), indent=""),
+    ]
+    if status.trial is not None:
+        lines += ["", _trial(status.trial, status.health)]
+    if status.last_rollback is not None:
+        lines += ["", _rollback(status.last_rollback)]
+    if status.events:
+        rows = [(e.time, e.kind, _version(e), printable(e.reason)) for e in status.events[-SHOWN_EVENTS:]]
+        lines += ["", table(("time", "event", "version", "reason"), rows, indent="")]
+    return "\n".join(lines)
+
+
+def _rows(status: Status) -> list[tuple[str, ...]]:
+    return [_row(slot, status) for slot in status.slots]
+
+
+def _row(slot: SlotStatus, status: Status) -> tuple[str, ...]:
+    marker = slot.marker
+    if marker is None:
+        return (slot.slot, "damaged or unfinished" if slot.problems else "empty", "", "", "", "", "")
+    on_trial = status.trial is not None and status.trial.slot == slot.slot
+    state = "idle" if not slot.active else "active, on trial" if on_trial else "active"
+    runs = f"{marker.runtime.member} on {marker.runtime.backend}"
+    verdict = "NONE" if marker.unsafe_no_verdict else marker.verdict_expires or ""
+    return (slot.slot, state, str(marker.version), marker.task, runs, verdict, marker.bundle_sha256[:12])
+
+
+def _trial(trial: Trial, health: Finding | None) -> str:
+    said = "no counters" if health is None else f"{health.health.value}, {health.reason} ({health.progress:.0%})"
+    back = "no policy" if trial.previous is None else f"slot {trial.previous}"
+    return f"on trial since {trial.started}: version {trial.version}, else {back}; {printable(said)}"
+
+
+def _rollback(event: Event) -> str:
+    text = f"went back from version {event.version} at {event.time}: {printable(event.reason)}"
+    return styled(text, "bold", sys.stdout)
+
+
+def _version(event: Event) -> str:
+    return "" if event.version is None else str(event.version)
+
+
+def checks_text(checks: list[Check]) -> str:
+    """What the doctor found, one line a question."""
+    rows: list[str] = []
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "ok " if check.ok else styled("BAD", "red", sys.stdout)
+        rows.append(f"{mark} {check.name.ljust(width)}  {printable(check.found)}")
+    return "\n".join(rows)

@@ -1,0 +1,135 @@
+"""A fleet in a YAML file: which robots, which of them first, and when to stop.
+
+hosts:
+- cell-1                          # [user@]HOST[:port], or an alias of the ssh configuration
+- jetson@cell-2:2222
+- {host: cell-3, root: /data/physai}
+canaries: [cell-1]                  # or how many of the first hosts; default 1
+parallel: 4                         # at most so many at once; default 8
+max_failure_share: 0.1              # no further robot is begun once more than this share has failed; default 0
+root: /var/lib/physai               # of every host that names none; also `physai`, the command there
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from physai.deploy_jetson.flash.errors import FlashError
+from physai.deploy_jetson.flash.target import Target
+from physai.sdk.robot import Frozen
+
+MAX_FILE_BYTES = 1 << 20
+MAX_HOSTS = 10_000
+
+Path_ = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[ -~]+$")]
+Address = Annotated[str, Field(min_length=1, max_length=400)]
+
+
+class _Host(Frozen):
+    """A host with settings of its own."""
+
+    host: Address
+    root: Path_ | None = None
+    physai: Path_ | None = None
+
+
+class _Document(Frozen):
+    """What a fleet file holds."""
+
+    hosts: Annotated[list[Address | _Host], Field(min_length=1, max_length=MAX_HOSTS)]
+    canaries: Annotated[int, Field(ge=0, le=MAX_HOSTS)] | list[Address] = 1
+    parallel: Annotated[int, Field(ge=1, le=256)] = 8
+    max_failure_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    root: Path_ | None = None
+    physai: Path_ = "physai"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Robots that get the same bundle."""
+
+    canaries: tuple[Target, ...]
+    """Flashed first; each must commit before any other robot is begun."""
+    others: tuple[Target, ...]
+    parallel: int = 8
+    """Most robots at once."""
+    max_failure_share: float = 0.0
+    """Greatest share of the fleet that may have failed when another robot is begun."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All robots, canaries first."""
+        return (*self.canaries, *self.others)
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without what surprises: a key twice, and references, which let a small file grow without bound."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("a fleet file may hold no references (*name)")
+        compose: Any = super().compose_node
+        return compose(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        construct: Any = self.construct_object
+        keys: list[Hashable] = [construct(key, deep=True) for key, _ in node.value]
+        twice = [key for key in keys if keys.count(key) > 1]
+        if twice:
+            raise yaml.YAMLError(f"{twice[0]!r} occurs twice")
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_fleet(path: Path, *, root: PurePosixPath | None = None, physai: str | None = None) -> Fleet:
+    """The fleet in a YAML file.
+
+    Args:
+        path: the file.
+        root: tree of every host that names none; wins over the file's.
+        physai: the command on every host that names none; wins over the file's.
+
+    Raises:
+        FlashError: it is missing, too large, no YAML, or names unknown settings, no hosts or impossible ones.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FlashError(f"{path}: cannot be read: {error.strerror}") from None
+    if not len(data) <= MAX_FILE_BYTES:
+        raise FlashError(f"{path}: more than {MAX_FILE_BYTES} bytes, the most a fleet file may have")
+    try:
+        document: Any = yaml.load(data, Loader=_Plain)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise FlashError(f"{path}: not YAML: {' '.join(str(error).split()):.300}") from None
+    try:
+        fleet = _Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise FlashError(f"{path}: {where or 'the file'}: {first['msg']} (got {first['input']!r:.80})") from None
+    return _arrange(fleet, path, root, physai)
+
+
+def _arrange(fleet: _Document, path: Path, root: PurePosixPath | None, physai: str | None) -> Fleet:
+    usual_root = root or (None if fleet.root is None else PurePosixPath(fleet.root))
+    names: dict[str, Target] = {}
+    for entry in fleet.hosts:
+        host = entry if isinstance(entry, _Host) else _Host(host=entry)
+        own_root = usual_root if host.root is None else PurePosixPath(host.root)
+        target = Target.parse(host.host, root=own_root, physai=host.physai or physai or fleet.physai)
+        twin = next((name for name, known in names.items() if known == target), None)
+        if host.host in names or twin is not None:
+            raise FlashError(f"{path}: {host.host} occurs twice")
+        names[host.host] = target
+    chosen = list(names)[: fleet.canaries] if isinstance(fleet.canaries, int) else fleet.canaries
+    unknown = [name for name in chosen if name not in names]
+    if unknown:
+        raise FlashError(f"{path}: canaries: {unknown[0]} is none of the hosts")
+    canaries = tuple(names[name] for name in dict.fromkeys(chosen))
+    others = tuple(target for name, target in names.items() if name not in chosen)
+    return Fleet(canaries, others, fleet.parallel, fleet.max_failure_share)

@@ -1,0 +1,349 @@
+"""The robot's side of a flash: takes what it lacks, puts the bundle together, installs, activates, watches.
+
+An upload that is cut short stays and is continued by the next flash. Once the robot has been told to install, it does
+so whether or not anybody still listens; the slots are as safe as with any other installation. What is imported here is
+little, so that the upload starts at once; the agent is imported while the upload comes in.
+"""
+
+import fcntl
+import importlib
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from physai.deploy_jetson.flash.holdings import PART_SUFFIX, Holdings
+from physai.deploy_jetson.flash.protocol import (
+    MAX_LINE_BYTES,
+    PROTOCOL,
+    Message,
+    Offer,
+    ProtocolError,
+    decode,
+    digest,
+    encode,
+    flag,
+    number,
+)
+from physai.deploy_jetson.slots.errors import InstallError, LockedError, SlotError
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.agent.agent import Agent
+    from physai.deploy_jetson.slots.health import Finding
+
+CHUNK_BYTES = 1 << 20
+ACKNOWLEDGE_BYTES = 1 << 18
+"""The other side hears of so many bytes that have arrived."""
+
+IDLE_S = 20.0
+"""Longest silence of somebody who is still there [s]; a connection may die without a word, and keeps others out."""
+
+_SWITCH_INTERVAL_S = 1e-4
+_LOCK_POLL_S = 0.05
+_HEARTBEAT_S = 1.0
+_STAGE_PERIOD_S = 0.1
+
+
+class GoneError(PhysaiError):
+    """Nobody is at the other end any more."""
+
+
+class Source:
+    """What the other side says: lines, and bytes between them."""
+
+    def __init__(self, descriptor: int, *, idle_s: float = IDLE_S) -> None:
+        """Prepares to read.
+
+        Args:
+            descriptor: of standard input.
+            idle_s: the longest silence of somebody who is still there [s].
+        """
+        self._descriptor = descriptor
+        self._idle_s = idle_s
+        self._buffer = b""
+
+    def line(self) -> bytes:
+        """The next line; empty at the end.
+
+        Raises:
+            ProtocolError: it is too long.
+            GoneError: nothing was heard for too long.
+        """
+        while b"\n" not in self._buffer:
+            if not len(self._buffer) <= MAX_LINE_BYTES:
+                raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
+            more = self._read(MAX_LINE_BYTES)
+            if not more:
+                return b""
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line + b"\n"
+
+    def data(self, limit: int) -> bytes:
+        """What is there, from one byte to the limit.
+
+        Raises:
+            GoneError: nothing comes any more.
+        """
+        if self._buffer:
+            found, self._buffer = self._buffer[:limit], self._buffer[limit:]
+            return found
+        found = self._read(limit)
+        if not found:
+            raise GoneError("the connection was lost")
+        return found
+
+    def _read(self, limit: int) -> bytes:
+        if not select.select([self._descriptor], [], [], self._idle_s)[0]:
+            raise GoneError(f"nothing was heard for {self._idle_s:g} s")
+        return os.read(self._descriptor, limit)
+
+
+class Receiver:
+    """One conversation."""
+
+    def __init__(self, root: Path, source: Source, sink: BinaryIO) -> None:
+        """Prepares to listen.
+
+        Args:
+            root: the robot's tree.
+            source: what the other side says.
+            sink: gets what this side says.
+        """
+        self._root = root
+        self._source = source
+        self._sink = sink
+        self._heard = True
+        self._offer: Offer | None = None
+        self._needs: dict[str, int] = {}
+        self._lock: int | None = None
+        self._told = ("", 0.0)
+        self._imports = threading.Thread(target=_import_agent, daemon=True)
+        self._actions: dict[str, Callable[[Message], None]] = {
+            "offer": self._take_offer,
+            "put": self._put,
+            "install": self._install,
+            "watch": self._watch,
+        }
+
+    def serve(self) -> int:
+        """Listens until the other side has left, and returns the exit code of the process."""
+        try:
+            self._say("hello", protocol=PROTOCOL, robot=Holdings(self._root).robot())
+            while line := self._source.line():
+                message = decode(line)
+                if message["say"] not in self._actions:
+                    raise ProtocolError(f"a robot does not know what {message['say']!r:.40} means")
+                self._actions[message["say"]](message)
+        except GoneError:
+            return 1
+        except PhysaiError as error:
+            self._say("error", kind=type(error).__name__, text=str(error))
+            return 2
+        except ModuleNotFoundError as error:
+            missing = f"the robot needs {error.name}, which is not installed there: pip install 'physai-sdk[robot]'"
+            self._say("error", kind="MissingExtraError", text=missing)
+            return 2
+        except OSError as error:
+            self._say("error", kind="OSError", text=f"{error.filename or self._root}: {error.strerror or error}")
+            return 2
+        finally:
+            self._unlock()
+            if self._imports.is_alive():
+                # A thread that is cut off within an import can crash the interpreter at its end.
+                self._imports.join()
+        return 0
+
+    def _say(self, what: str, **fields: Any) -> None:
+        if not self._heard:
+            return
+        try:
+            self._sink.write(encode(what, **fields))
+            self._sink.flush()
+        except OSError:
+            self._heard = False
+
+    def _take_offer(self, message: Message) -> None:
+        if self._offer is not None:
+            raise ProtocolError("one offer in a conversation")
+        self._offer = offer = Offer.parse(message)
+        self._acquire(offer.wait_s)
+        holdings = Holdings(self._root)
+        holdings.check(offer)
+        trial = holdings.trial() is not None
+        if holdings.active_bundle() == offer.bundle:
+            self._unlock()
+            self._say("holds", active=True, trial=trial, needs=[])
+            return
+        holdings.incoming.mkdir(exist_ok=True)
+        self._needs = holdings.needs(offer)
+        holdings.require_space(offer, self._needs)
+        self._say("holds", active=False, trial=trial, needs=list(self._needs.items()))
+        # The thread that receives must not wait for its turn as long as is usual.
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._imports.start()
+
+    def _put(self, message: Message) -> None:
+        """Continues or begins one upload."""
+        name, start = digest(message, "sha256"), number(message, "start")
+        if self._offer is None or name not in self._needs:
+            raise ProtocolError(f"{name[:12]} was not asked for")
+        part = Holdings(self._root).incoming / f"{name}{PART_SUFFIX}"
+        if start == 0:
+            part.unlink(missing_ok=True)
+        with _uploading(part):
+            found = self._receive(part, start, self._offer.sizes[name])
+        if found == name:
+            part.rename(part.with_name(name))
+            self._say("stored", sha256=name)
+        else:
+            part.unlink()
+            self._say("damaged", sha256=name)
+
+    def _receive(self, part: Path, start: int, size: int) -> str:
+        """Appends what comes to an upload, and returns the SHA-256 of the whole."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(part, flags, 0o644), "r+b", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size != start or not start <= size:
+                raise ProtocolError(f"{part.stem[:12]} has another length than {start} of {size} bytes")
+            hashed = file_digest(file, "sha256")
+            done, told = start, start
+            while done < size:
+                data = self._source.data(min(CHUNK_BYTES, size - done))
+                view = memoryview(data)
+                while view:
+                    view = view[file.write(view) :]
+                hashed.update(data)
+                done += len(data)
+                if done - told >= ACKNOWLEDGE_BYTES:
+                    self._say("got", bytes=done - told)
+                    told = done
+            if done > told:
+                self._say("got", bytes=done - told)
+            return hashed.hexdigest()
+
+    def _install(self, message: Message) -> None:
+        """Puts the bundle together, installs and activates it."""
+        unsafe, retry = flag(message, "unsafe_no_verdict"), flag(message, "retry")
+        offer = self._offer
+        if offer is None or self._lock is None:
+            raise ProtocolError("nothing is to be installed")
+        agent = self._agent()
+        from physai.deploy_jetson.agent.incoming import assemble
+
+        data = assemble(agent.store, offer.recipe)
+        if sha256(data).hexdigest() != offer.bundle:
+            raise InstallError("the members do not make the bundle that was offered; was its file changed meanwhile?")
+        found = agent.install(data, unsafe_no_verdict=unsafe, progress=self._tell_stage)
+        marker = found.marker
+        runs = f"{marker.runtime.member} on {marker.runtime.backend}"
+        self._say("installed", slot=found.slot, was_there=found.was_there, runs=runs, version=marker.version)
+        self._forget_uploads(offer)
+        if not found.active:
+            agent.activate(retry=retry)
+        self._say("trial", version=marker.version)
+        self._unlock()
+
+    def _tell_stage(self, stage: str, done: float) -> None:
+        now = time.monotonic()
+        if stage != self._told[0] or not now - self._told[1] < _STAGE_PERIOD_S:
+            self._told = (stage, now)
+            self._say("stage", stage=stage, share=done)
+
+    def _forget_uploads(self, offer: Offer) -> None:
+        """Removes what now lies in a slot."""
+        incoming = Holdings(self._root).incoming
+        for name in offer.sizes:
+            (incoming / name).unlink(missing_ok=True)
+
+    def _watch(self, message: Message) -> None:
+        """Waits for the end of the trial, and brings it about unless the robot's own service does."""
+        if self._offer is None:
+            raise ProtocolError("nothing was offered, so there is nothing to watch")
+        agent = self._agent()
+        from physai.deploy_jetson.agent.watch import Watcher
+
+        watched = Watcher(agent, tell=self._tell_health).watch_trial()
+        end, reason = watched.end, watched.reason
+        if end in ("none", "ended elsewhere"):
+            for event in reversed(agent.store.state().events):
+                if event.bundle_sha256 == self._offer.bundle and event.kind in ("committed", "rolled-back"):
+                    end, reason = event.kind, event.reason
+                    break
+        self._say("end", end=end, text=reason)
+
+    def _tell_health(self, finding: "Finding") -> None:
+        self._say("health", text=finding.reason, share=finding.progress)
+        if not self._heard:
+            raise GoneError("nobody waits for the end of the trial any more")
+
+    def _agent(self) -> "Agent":
+        from physai.deploy_jetson.agent.agent import Agent
+
+        offer = self._offer
+        wait_s = 0.0 if offer is None else offer.wait_s
+        return Agent(root=self._root, wait_s=wait_s, warn=lambda text: self._say("note", text=text))
+
+    def _acquire(self, wait_s: float) -> None:
+        """Keeps other flashes out, until the bundle is active or the process ends."""
+        folder = Holdings(self._root).incoming
+        try:
+            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            remedy = "`physai robot setup` makes a robot's tree"
+            raise SlotError(f"{folder}: cannot be opened: {error.strerror}; {remedy}") from None
+        end, told = time.monotonic() + wait_s, 0.0
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                now = time.monotonic()
+            if not now < end:
+                raise LockedError("another flash of this robot is going on; wait for its end, or longer: --patience S")
+            if not now - told < _HEARTBEAT_S:
+                self._say("waiting", text="another flash of this robot is going on")
+                told = now
+            if not self._heard:
+                raise GoneError("nobody waits any more")
+            time.sleep(_LOCK_POLL_S)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextmanager
+def _uploading(part: Path) -> Generator[None]:
+    """An upload that cannot be written is removed: a full disk needs the room."""
+    try:
+        yield
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InstallError(
+            f"the upload cannot be written: {error.strerror}; make room on the robot: `physai robot gc --idle`"
+        ) from None
+
+
+def _import_agent() -> None:
+    with suppress(ModuleNotFoundError):  # whoever uses it meets the error again, and says it
+        importlib.import_module("physai.deploy_jetson.agent.agent")
+
+
+def serve(root: Path) -> int:
+    """Speaks over standard input and output; whatever else prints goes to standard error.
+
+    Args:
+        root: the robot's tree.
+    """
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as sink:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        return Receiver(root, Source(sys.stdin.fileno()), sink).serve()

@@ -1,0 +1,93 @@
+"""A bundle for a whole fleet: canaries first, then the rest, some at once, and no further once too many have failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from physai.deploy_jetson.flash.deliver import Flashed, Outcome
+from physai.deploy_jetson.flash.errors import RefusedError
+from physai.deploy_jetson.flash.target import Target
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.flash.fleet import Fleet
+
+FlashOne = Callable[[Target, bool], Awaitable[Flashed]]
+"""Flashes a robot; the second argument says whether to wait for the end of its trial."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one robot."""
+
+    target: Target
+    outcome: Outcome | Literal["failed", "skipped"]
+    reason: str = ""
+    kind: str = ""
+    """Name of the error, where one was raised."""
+    flashed: Flashed | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the robot does not run what it should."""
+        return self.outcome in ("failed", "rolled-back")
+
+
+async def attempt(target: Target, flash_one: FlashOne, *, wait: bool) -> Report:
+    """Flashes a robot, and turns whatever goes wrong into a report."""
+    try:
+        flashed = await flash_one(target, wait)
+    except PhysaiError as error:
+        kind = error.kind if isinstance(error, RefusedError) else type(error).__name__
+        return Report(target, "failed", str(error), kind)
+    return Report(target, flashed.outcome, flashed.reason, flashed=flashed)
+
+
+async def roll_out(
+    fleet: Fleet, flash_one: FlashOne, *, wait: bool, tell: Callable[[Report], None] = lambda report: None
+) -> list[Report]:
+    """Flashes a fleet.
+
+    A canary must be committed by its health window, so it is always waited for; where one fails, no other robot is
+    begun. After that a robot is begun only while the share of robots that failed is not above the fleet's bound.
+
+    Args:
+        fleet: the robots.
+        flash_one: flashes one of them.
+        wait: whether to wait for the trials of the others, too.
+        tell: hears of each robot when it is done.
+
+    Returns:
+        A report of every robot, in the order of the fleet.
+    """
+    reports: dict[Target, Report] = {}
+    turns = asyncio.Semaphore(fleet.parallel)
+
+    def stop_reason(bound: float) -> str:
+        failed = sum(report.is_failure for report in reports.values())
+        share = failed / len(fleet.targets)
+        return "" if share <= bound else f"{failed} of {len(fleet.targets)} robots had failed"
+
+    async def turn(target: Target, *, waits: bool, bound: float) -> None:
+        async with turns:
+            reason = stop_reason(bound)
+            if reason:
+                reports[target] = Report(target, "skipped", reason)
+            else:
+                reports[target] = await attempt(target, flash_one, wait=waits)
+            tell(reports[target])
+
+    async def wave(targets: Sequence[Target], *, waits: bool, bound: float) -> None:
+        await asyncio.gather(*(turn(target, waits=waits, bound=bound) for target in targets))
+
+    await wave(fleet.canaries, waits=True, bound=0.0)
+    if any(report.is_failure for report in reports.values()):
+        for target in fleet.others:
+            reports[target] = Report(target, "skipped", "a canary failed")
+            tell(reports[target])
+    else:
+        await wave(fleet.others, waits=wait, bound=fleet.max_failure_share)
+    return [reports[target] for target in fleet.targets]

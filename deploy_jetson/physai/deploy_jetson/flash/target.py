@@ -1,0 +1,51 @@
+"""Where a robot is: `[user@]HOST[:port]`, as ssh understands it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from physai.deploy_jetson.flash.errors import FlashError
+
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|[0-9A-Fa-f:]{2,45}(?:%[A-Za-z0-9._-]{1,32})?")
+_ADDRESS = re.compile(r"(?:(?P<user>[^@]*)@)?(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[^:]*))?")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A robot to flash."""
+
+    host: str
+    """Name, address, or alias of the ssh configuration."""
+    user: str | None = None
+    """None for the one of the ssh configuration."""
+    port: int | None = None
+    """None for the one of the ssh configuration."""
+    root: PurePosixPath | None = None
+    """The robot's tree; None for its default."""
+    physai: str = "physai"
+    """The command there; a path where it is not on the PATH of a login without terminal."""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        user = "" if self.user is None else f"{self.user}@"
+        return f"{user}{host}" + ("" if self.port is None else f":{self.port}")
+
+    @classmethod
+    def parse(cls, address: str, *, root: PurePosixPath | None = None, physai: str = "physai") -> "Target":
+        """The target of an address.
+
+        Raises:
+            FlashError: it is none.
+        """
+        found = _ADDRESS.fullmatch(address)
+        if found is None:
+            raise FlashError(f"{address!r} is no [user@]HOST[:port]; an IPv6 address with a port needs brackets")
+        user, host, port = found["user"], found["six"] or found["host"] or "", found["port"]
+        if not _HOST.fullmatch(host):
+            raise FlashError(f"{address!r}: {host!r} is no name or address of a host")
+        if user is not None and not _USER.fullmatch(user):
+            raise FlashError(f"{address!r}: {user!r} is no name of a user")
+        if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
+            raise FlashError(f"{address!r}: a port is a number from 1 to 65535, got {port!r}")
+        return cls(host, user, None if port is None else int(port), root, physai)

@@ -1,0 +1,44 @@
+"""What computes a policy on the robot: one call a tick, batch of one, explicit memory."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.errors import PhysaiError
+from physai.sdk.policy_file import PolicyHeader
+
+Floats = npt.NDArray[np.float32]
+
+
+class EngineError(PhysaiError):
+    """A policy cannot be loaded or computed on this machine."""
+
+
+class Engine(Protocol):
+    """A loaded policy."""
+
+    @property
+    def header(self) -> PolicyHeader:
+        """Contract, names and sizes of the graph."""
+        ...
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of what computes: onnxruntime, tensorrt, driver, gpu."""
+        ...
+
+    def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
+        """All outputs of the graph for one state.
+
+        Args:
+            inputs: every input of `header.inputs`, float32, shape (1, size).
+
+        Returns:
+            Every output of `header.outputs`, shape (1, size), valid until the next call.
+
+        Raises:
+            EngineError: the computation fails.
+        """
+        ...

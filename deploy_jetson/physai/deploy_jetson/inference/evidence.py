@@ -1,0 +1,116 @@
+"""Latency evidence: how long ticks of a policy take on this machine, for the latency gate of `physai sim validate`."""
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from physai.deploy_jetson.inference.backend import Backend, Built
+from physai.sdk.canonical import sha256_hex
+from physai.sdk.errors import PhysaiError
+from physai.sdk.golden import Golden
+from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
+from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
+from physai.sdk.safety import Guard
+from physai.sdk.verdict import utc_text
+
+WARM_UP_TICKS = 200
+LONGEST_S = 30.0
+"""Time over which the ticks are spread at most; a shorter period than the contract's only makes it harder."""
+MODEL_FILE = Path("/proc/device-tree/model")
+"""Where Linux on a Jetson says which one it is."""
+
+
+def measure_evidence(
+    data: bytes, built: Built, golden: Golden, *, ticks: int, tell: Callable[[int], None] = lambda done: None
+) -> LatencyEvidence:
+    """Computes the policy over its golden states, memory fed back, with the guard behind it, at the contract's rate.
+
+    What is timed is everything between a sensor sample and the command that answers it, but for reading and sending.
+
+    Args:
+        data: the ONNX file.
+        built: its engine.
+        golden: states to compute.
+        ticks: how many to time.
+        tell: gets the number of ticks done.
+
+    Raises:
+        PhysaiError: the number of ticks is out of range.
+        EngineError: the engine fails.
+    """
+    if not 1 <= ticks <= MAX_TICKS:
+        raise PhysaiError(f"--ticks must lie in 1 … {MAX_TICKS}, got {ticks}")
+    header = built.engine.header
+    contract = header.contract
+    period = min(contract.timing.control_dt, LONGEST_S / ticks)
+    tick = _Tick(built, golden)
+    durations = np.zeros(ticks)
+    due = time.monotonic()
+    for number in range(WARM_UP_TICKS + ticks):
+        time.sleep(max(0.0, due - time.monotonic()))
+        # A tick that is late moves the following ones: each is to be timed, not made up for.
+        due = max(due, time.monotonic() - period) + period
+        seconds = tick(number, number * contract.timing.control_dt)
+        if number >= WARM_UP_TICKS:
+            durations[number - WARM_UP_TICKS] = seconds
+        if number % 256 == 0:
+            tell(max(0, number - WARM_UP_TICKS))
+    return LatencyEvidence(
+        policy_sha256=sha256_hex(data),
+        contract_fingerprint=contract.fingerprint,
+        device=device_text(),
+        runtime=runtime_text(built.backend, built.engine.versions),
+        measured_at=utc_text(datetime.now(UTC)),
+        tick_s=tuple(durations.tolist()),
+    )
+
+
+class _Tick:
+    """One tick after another over the golden states."""
+
+    def __init__(self, built: Built, golden: Golden) -> None:
+        self._engine, self._golden = built.engine, golden
+        header = built.engine.header
+        self._sensors = [name for name in header.inputs if not name.startswith(STATE_PREFIX)]
+        self._memory = {
+            STATE_PREFIX + name: np.zeros((1, size), np.float32) for name, size in header.state_sizes.items()
+        }
+        self._targets = [name for name in header.outputs if not name.startswith(NEXT_PREFIX)]
+        self._guard = Guard(header.contract)
+        joints = len(header.contract.robot.joints)
+        self._rest = np.zeros((1, joints))
+
+    def __call__(self, number: int, now_s: float) -> float:
+        row = number % self._golden.rows
+        start = time.perf_counter_ns()
+        fields = {name: self._golden.inputs[name][row : row + 1] for name in self._sensors}
+        outputs = self._engine.run({**fields, **self._memory})
+        self._memory = {name: outputs[NEXT_PREFIX + name.removeprefix(STATE_PREFIX)] for name in self._memory}
+        self._guard.check(
+            now_s=now_s,
+            sensor_stamp_s=now_s,
+            joint_pos=fields.get("joint_pos", self._rest),
+            joint_vel=fields.get("joint_vel", self._rest),
+            targets={name: outputs[name] for name in self._targets},
+        )
+        return (time.perf_counter_ns() - start) * 1e-9
+
+
+def device_text() -> str:
+    """This machine in words: a Jetson's own name, else the processor."""
+    try:
+        name = MODEL_FILE.read_text().strip("\0 \n")
+    except OSError:
+        name = platform.processor() or platform.machine()
+    return f"{name}, {len(os.sched_getaffinity(0))} processors, {platform.system()} {platform.release()}"[:200]
+
+
+def runtime_text(backend: Backend, versions: dict[str, str]) -> str:
+    """What computed, in words."""
+    known = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return f"{backend} ({known}), inference and guard, without transport"[:200]

@@ -1,0 +1,71 @@
+"""How long a tick of a policy takes on this machine, as it is now."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from physai.deploy_jetson.inference.engine import Engine, EngineError
+from physai.sdk.golden import Golden
+from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
+
+WARM_UP_TICKS = 20
+TICKS = 500
+
+
+class LatencyError(EngineError):
+    """A policy is too slow for its contract's deadline on this machine."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Durations of ticks [s]."""
+
+    ticks: int
+    p50_s: float
+    p99_s: float
+    max_s: float
+
+
+def measure(
+    engine: Engine,
+    golden: Golden,
+    *,
+    ticks: int = TICKS,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> Latency:
+    """Runs the policy with its memory fed back, as the runtime does, over the golden states.
+
+    Raises:
+        EngineError: the engine fails.
+    """
+    header = engine.header
+    sensors = [name for name in header.inputs if not name.startswith(STATE_PREFIX)]
+    memory = {STATE_PREFIX + name: np.zeros((1, size), np.float32) for name, size in header.state_sizes.items()}
+    durations: list[int] = []
+    for tick in range(WARM_UP_TICKS + ticks):
+        row = tick % golden.rows
+        start = clock_ns()
+        outputs = engine.run({**{name: golden.inputs[name][row : row + 1] for name in sensors}, **memory})
+        memory = {STATE_PREFIX + name: outputs[NEXT_PREFIX + name] for name in header.state_sizes}
+        durations.append(clock_ns() - start)
+    seconds = np.asarray(durations[WARM_UP_TICKS:]) * 1e-9
+    p50, p99 = (float(np.quantile(seconds, share)) for share in (0.5, 0.99))
+    return Latency(ticks, p50, p99, float(seconds.max()))
+
+
+def require_deadline(latency: Latency, deadline_s: float) -> None:
+    """Refuses a policy whose 99th percentile is beyond the deadline.
+
+    The greatest of a few hundred ticks says more about the moment than about the policy; the health window judges the
+    running robot.
+
+    Raises:
+        LatencyError: with both numbers.
+    """
+    if not latency.p99_s <= deadline_s:
+        raise LatencyError(
+            f"99 of 100 ticks take up to {latency.p99_s * 1e3:.3g} ms here, the contract's deadline is "
+            f"{deadline_s * 1e3:.3g} ms; is the machine throttled (nvpmodel, jetson_clocks) or busy?"
+        )

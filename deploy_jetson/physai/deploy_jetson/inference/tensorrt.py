@@ -1,0 +1,108 @@
+"""A policy computed by TensorRT, built on the robot from the ONNX file by `physai.sdk.tensorrt_build`.
+
+Engines are tied to TensorRT version, driver and GPU, hence the key; TensorRT is known to compute wrong actions silently
+under another version than it was tested with, hence the golden states after every build.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from physai.deploy_jetson.inference import cuda
+from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
+
+RECIPE = 1
+"""Changes when `physai.sdk.tensorrt_build` builds something else from the same graph."""
+
+
+def _tensorrt() -> Any:
+    return find_tensorrt("tensorrt")
+
+
+def versions() -> dict[str, str]:
+    """What an engine is tied to.
+
+    Raises:
+        EngineError: there is no GPU.
+    """
+    return {
+        "tensorrt": str(_tensorrt().__version__),
+        "cuda_driver": cuda.driver_version(),
+        "gpu": cuda.device_name() or "none",
+        "sm": cuda.compute_capability(),
+    }
+
+
+def plan_key(data: bytes) -> str:
+    """SHA-256 over the ONNX file and all that the engine built from it is tied to.
+
+    Raises:
+        EngineError: there is no GPU.
+    """
+    parts = {
+        **versions(),
+        "onnx": hashlib.sha256(data).hexdigest(),
+        "workspace": WORKSPACE_BYTES,
+        "recipe": RECIPE,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class TensorRtEngine:
+    """A built engine with its own stream, fixed shapes and fixed addresses."""
+
+    def __init__(self, plan: bytes, header: PolicyHeader) -> None:
+        """Loads a plan.
+
+        Raises:
+            EngineError: it was built for another TensorRT or GPU, or its tensors are not those of the policy.
+        """
+        trt = _tensorrt()
+        self._header = header
+        self._runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
+        self._engine = self._runtime.deserialize_cuda_engine(plan)
+        if self._engine is None:
+            raise EngineError(f"TensorRT {trt.__version__} cannot load the engine; install the bundle again")
+        self._context = self._engine.create_execution_context()
+        self._stream = cuda.Stream()
+        self._host: dict[str, Floats] = {}
+        self._device: dict[str, int] = {}
+        sizes = {**header.inputs, **header.outputs}
+        found = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
+        if found != set(sizes):
+            raise EngineError(f"the engine has the tensors {sorted(found)}, its policy {sorted(sizes)}")
+        for name, size in sizes.items():
+            self._host[name] = np.zeros((1, size), np.float32)
+            self._device[name] = self._stream.allocate(self._host[name].nbytes)
+            if name in header.inputs:
+                self._context.set_input_shape(name, (1, size))
+            self._context.set_tensor_address(name, self._device[name])
+
+    @property
+    def header(self) -> PolicyHeader:
+        """See Engine."""
+        return self._header
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """See Engine."""
+        return versions()
+
+    def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
+        """See Engine."""
+        for name in self._header.inputs:
+            host = self._host[name]
+            host[:] = inputs[name]
+            self._stream.upload(self._device[name], host.ctypes.data, host.nbytes)
+        if not self._context.execute_async_v3(self._stream.handle):
+            raise EngineError("TensorRT could not start the computation")
+        for name in self._header.outputs:
+            host = self._host[name]
+            self._stream.download(host.ctypes.data, self._device[name], host.nbytes)
+        self._stream.synchronise()
+        return {name: self._host[name].copy() for name in self._header.outputs}

@@ -1,0 +1,82 @@
+"""One writer at a time: a lock that the kernel gives back when its holder dies."""
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from physai.deploy_jetson.slots.errors import LockedError, SlotError
+
+LOCK_FILE = "lock"
+MAX_HOLDER_BYTES = 1024
+_POLL_S = 0.05
+
+
+@contextmanager
+def locked(root: Path, purpose: str, *, wait_s: float = 0.0) -> Generator[None]:
+    """Holds the lock of a slot tree.
+
+    Args:
+        root: the tree.
+        purpose: what the holder does, shown to whoever finds it locked.
+        wait_s: how long to wait for another holder [s].
+
+    Raises:
+        LockedError: another process holds it; the message says which, and for what.
+        SlotError: there is no such tree, or it cannot be written.
+    """
+    path = root / LOCK_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        raise SlotError(f"{root}: no such folder; make it with `physai robot setup`") from None
+    except OSError as error:
+        raise SlotError(f"{path}: cannot be opened for writing: {error.strerror}{_way_out(error)}") from None
+    try:
+        _acquire(descriptor, path, wait_s)
+        _say_who(descriptor, purpose)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _way_out(error: OSError) -> str:
+    if error.errno == errno.EROFS:
+        return "; the file system is mounted read-only (mount -o remount,rw)"
+    return "; run as the user that owns it" if error.errno in (errno.EACCES, errno.EPERM) else ""
+
+
+def _acquire(descriptor: int, path: Path, wait_s: float) -> None:
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                raise SlotError(f"{path}: cannot be locked: {error.strerror}") from None
+        if not time.monotonic() < end:
+            raise LockedError(f"{path.parent} is in use: {_holder(descriptor)}; try again, or wait with --wait SECONDS")
+        time.sleep(_POLL_S)
+
+
+def _say_who(descriptor: int, purpose: str) -> None:
+    """Leaves a note for others; on a full disk they learn less."""
+    note = json.dumps({"pid": os.getpid(), "purpose": purpose}).encode()
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note, 0)
+    except OSError:
+        return
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, MAX_HOLDER_BYTES, 0))
+        return f"process {int(note['pid'])} is at `{str(note['purpose'])[:100]}`"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process holds its lock"

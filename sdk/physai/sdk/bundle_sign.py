@@ -1,0 +1,154 @@
+"""Signing: a publisher vouches for a bundle, a validator for the verdict on it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pydantic import ValidationError
+
+from physai.sdk.attestation import (
+    AttestationError,
+    Envelope,
+    VerdictPredicate,
+    bundle_statement,
+    parse_envelope,
+    verdict_statement,
+)
+from physai.sdk.bundle import Bundle, attach
+from physai.sdk.bundle_archive import SIGNATURE_FOLDER, VERDICT_FILE, BundleError, signature_file, write_archive
+from physai.sdk.keys import SigningKey
+from physai.sdk.trust import SignedVerdict, is_unit_of, signed_verdict
+from physai.sdk.verdict import Outcome, Verdict, utc_text
+
+MAX_LIFETIME = timedelta(days=3650)
+DEFAULT_LIFETIME = timedelta(days=90)
+"""How long a verdict counts: robots wear, and a twin that was calibrated once does not follow."""
+
+
+def sign_bundle(bundle: Bundle, key: SigningKey, *, replace: bool = False) -> bytes:
+    """The bundle's file with a publisher's signature.
+
+    Args:
+        bundle: what is signed.
+        key: the publisher's.
+        replace: leave the signatures of other keys out.
+
+    Raises:
+        BundleError: there would be too many signatures.
+    """
+    signature = {signature_file(key.key_id): key.envelope(bundle_statement(bundle.id)).encode()}
+    if not replace:
+        return attach(bundle, signature)
+    kept = {name: bundle.members.view(name) for name in bundle.members if not name.startswith(SIGNATURE_FOLDER)}
+    return write_archive({**kept, **signature})
+
+
+def sign_verdict(
+    bundle: Bundle,
+    key: SigningKey,
+    verdict: Verdict | None,
+    *,
+    robot: str | None = None,
+    now: datetime,
+    lifetime: timedelta = DEFAULT_LIFETIME,
+    replace: bool = False,
+) -> bytes:
+    """The bundle's file with a validator's signature over a verdict.
+
+    Args:
+        bundle: what was judged.
+        key: the validator's.
+        verdict: what came out; None signs the verdict that the bundle already has, beside the others who did.
+        robot: the robot it is for, a model or one unit of it (`ur10e/cell-3`); None means every robot of the model.
+        now: the time, with a time zone.
+        lifetime: for how long robots accept the verdict.
+        replace: leave the signatures of other keys out.
+
+    Raises:
+        BundleError: the verdict is not on this bundle or no PASS, the robot is of another model, or the lifetime is out
+            of range.
+        AttestationError: the bundle's own verdict is malformed.
+    """
+    held = _held(bundle)
+    if verdict is None:
+        if held is None:
+            raise BundleError("the bundle has no verdict to sign; give the one of `physai sim validate`")
+        signed_verdict(bundle, held.payload)
+        payload = held.payload
+    else:
+        payload = _new_payload(bundle, verdict, robot, now, lifetime)
+    signature = key.sign(payload)
+    others = () if replace or held is None or held.payload != payload else held.signatures
+    return attach(bundle, {VERDICT_FILE: Envelope(payload, others).with_signature(signature).encode()})
+
+
+def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:
+    if verdict.outcome is not Outcome.PASS:
+        raise BundleError(f"the verdict is {verdict.outcome}; only a PASS lets a robot run a policy")
+    if not timedelta(0) < lifetime <= MAX_LIFETIME:
+        raise BundleError(f"a verdict counts for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
+    model = bundle.manifest.robot
+    robot = model if robot is None else robot
+    if not is_unit_of(robot, model):
+        raise BundleError(f"the bundle is for {model}, so the robot is {model} or {model}/UNIT, got {robot!r}")
+    facts = {"expires": utc_text(now + lifetime), "policy": judged_policy(bundle, verdict), "robot": robot}
+    try:
+        predicate = VerdictPredicate.model_validate({**facts, "verdict": verdict})
+    except ValidationError as error:
+        details = error.errors(include_url=False)[0]
+        raise BundleError(f"{details['loc'][0]} {details['input']!r}: {details['msg']}") from None
+    return verdict_statement(predicate, bundle.digests).encode()
+
+
+def judged_policy(bundle: Bundle, verdict: Verdict) -> str:
+    """Name of the policy in the bundle that a verdict is on.
+
+    Raises:
+        BundleError: it is on none of them, or under another contract.
+    """
+    if verdict.contract_fingerprint != bundle.manifest.contract_fingerprint:
+        raise BundleError(
+            f"the verdict is under the contract {verdict.contract_fingerprint[:12]}, the bundle's is "
+            f"{bundle.manifest.contract_fingerprint[:12]}; validate the policy that is packed"
+        )
+    hashes = {name: bundle.members.sha256(name) for name in bundle.policies}
+    for name, sha256 in hashes.items():
+        if sha256 == verdict.policy_sha256:
+            return name
+    held = ", ".join(f"{name} {sha256[:12]}" for name, sha256 in hashes.items())
+    raise BundleError(
+        f"the verdict is on a policy of SHA-256 {verdict.policy_sha256[:12]}, the bundle holds {held}; validate one of "
+        "these, or pack the one that was validated"
+    )
+
+
+def _held(bundle: Bundle) -> Envelope | None:
+    if VERDICT_FILE not in bundle.members:
+        return None
+    return parse_envelope(bundle.members.view(VERDICT_FILE), source=VERDICT_FILE)
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a bundle says of itself; whether it is true is for `physai.sdk.trust.verify` to say."""
+
+    publishers: tuple[str, ...]
+    """Ids of the keys that are said to have signed the bundle."""
+    validators: tuple[str, ...]
+    """Ids of the keys that are said to have signed the verdict."""
+    verdict: SignedVerdict | None
+    problem: str = ""
+    """Why there is no verdict, where the bundle holds something in its place."""
+
+
+def read_claims(bundle: Bundle) -> Claims:
+    """Who is said to have signed, and what; nothing is checked but that it can be read."""
+    names = (name for name in bundle.members if name.startswith(SIGNATURE_FOLDER))
+    publishers = tuple(name.removeprefix(f"{SIGNATURE_FOLDER}publisher-").removesuffix(".json") for name in names)
+    try:
+        held = _held(bundle)
+        if held is None:
+            return Claims(publishers, (), None)
+        validators = tuple(signature.key_id for signature in held.signatures)
+        return Claims(publishers, validators, signed_verdict(bundle, held.payload))
+    except AttestationError as error:
+        return Claims(publishers, (), None, str(error))

@@ -1,0 +1,136 @@
+"""A bundle for people: what it holds, where it comes from, what it was measured to do, who signed."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.bundle import Bundle
+from physai.sdk.bundle_diff import BundleDifference
+from physai.sdk.bundle_sign import Claims, read_claims
+from physai.sdk.cli.text import table
+from physai.sdk.trust import SignedVerdict
+from physai.sdk.verdict import utc_text
+
+_SHORT = 16
+"""Digits of a hash in text; JSON has them all."""
+
+
+def summary(bundle: Bundle, path: Path) -> str:
+    """A few lines, after it was written."""
+    claims = read_claims(bundle)
+    signers = [f"publisher {key[:_SHORT]}" for key in claims.publishers]
+    signers += [f"validator {key[:_SHORT]}" for key in claims.validators]
+    return "\n".join([*_head(bundle, path), f"signed by    {', '.join(signers) or 'nobody yet: physai bundle sign'}"])
+
+
+def sections(bundle: Bundle, path: Path) -> str:
+    """Everything, in sections."""
+    claims = read_claims(bundle)
+    members = [
+        (_shortened(name), str(bundle.members.size(name)), _shortened(bundle.members.sha256(name)))
+        for name in bundle.members
+    ]
+    provenance = list(bundle.manifest.provenance.items()) or [("", "nothing is known")]
+    lines = [
+        *_head(bundle, path),
+        f"file         {len(bundle.members.data)} bytes, SHA-256 {bundle.sha256}",
+        f"packed by    physai {bundle.manifest.physai_version}",
+        f"\nmembers ({len(members)})",
+        table(("name", "bytes", "SHA-256"), members),
+        "\nprovenance",
+        table(("what", ""), [(key, _one_line(value)) for key, value in provenance]),
+        "\nverdict",
+        _verdict_text(claims),
+        "\nsignatures (not checked here: physai bundle verify)",
+        _signers(claims),
+    ]
+    return "\n".join(lines)
+
+
+def _head(bundle: Bundle, path: Path) -> list[str]:
+    manifest = bundle.manifest
+    return [
+        f"bundle       {path}",
+        f"id           {bundle.id}",
+        f"version      {manifest.version}, created {manifest.created}",
+        f"for          {manifest.task} on {manifest.robot}",
+        f"contract     {manifest.contract_fingerprint}",
+        f"policies     {', '.join(f'{name} ({bundle.members.size(name)} bytes)' for name in bundle.policies)}",
+    ]
+
+
+def _shortened(text: str) -> str:
+    """The text with every hash cut after its first digits."""
+    return re.sub(f"([0-9a-f]{{{_SHORT}}})[0-9a-f]{{{64 - _SHORT}}}", r"\1…", text)
+
+
+def _one_line(value: str) -> str:
+    line = " ".join(value.split())
+    return line if len(line) <= 100 else line[:99] + "…"
+
+
+def _verdict_text(claims: Claims) -> str:
+    signed = claims.verdict
+    if signed is None:
+        return f"  unreadable: {claims.problem}" if claims.problem else "  none: nobody has validated this bundle"
+    verdict = signed.verdict
+    rows = [
+        (
+            gate.gate,
+            gate.outcome.value,
+            str(gate.episodes or ""),
+            f"{gate.measured[0].name} {gate.measured[0].value:.4g}" if gate.measured else "",
+        )
+        for gate in verdict.gates
+    ]
+    facts = [
+        f"  {verdict.outcome.value} for {signed.policy} on {signed.robot}, until {utc_text(signed.expires)}",
+        f"  made {verdict.created} by physai {verdict.physai_version}",
+        f"  twin {verdict.twin_hash[:_SHORT]}…, gate settings {verdict.gates_sha256[:_SHORT]}…",
+    ]
+    return "\n".join([*facts, table(("gate", "outcome", "episodes", "measured"), rows)])
+
+
+def _signers(claims: Claims) -> str:
+    rows = [("publisher", key) for key in claims.publishers] + [("validator", key) for key in claims.validators]
+    return table(("role", "key"), rows) or "  none"
+
+
+def record(bundle: Bundle, path: Path) -> dict[str, Any]:
+    """Everything, as JSON has it."""
+    claims = read_claims(bundle)
+    sizes = {name: {"size": bundle.members.size(name), "sha256": sha256} for name, sha256 in bundle.digests.items()}
+    return {
+        "file": str(path),
+        "id": bundle.id,
+        "sha256": bundle.sha256,
+        "size": len(bundle.members.data),
+        "manifest": bundle.manifest.model_dump(mode="json"),
+        "members": sizes,
+        "policies": list(bundle.policies),
+        "verdict": None if claims.verdict is None else _verdict_record(claims.verdict),
+        "verdict_problem": claims.problem or None,
+        "signatures": {"publisher": list(claims.publishers), "validator": list(claims.validators)},
+    }
+
+
+def _verdict_record(signed: SignedVerdict) -> dict[str, Any]:
+    return {
+        "policy": signed.policy,
+        "robot": signed.robot,
+        "expires": utc_text(signed.expires),
+        "verdict": signed.verdict.model_dump(mode="json"),
+    }
+
+
+def differences_text(differences: list[BundleDifference], left: str, right: str) -> str:
+    """The differences, one a line."""
+    lines = [f"{left} and {right} differ:"]
+    for found in differences:
+        if found.left is None:
+            lines.append(f"  {found.where}: only in {right}: {found.right}")
+        elif found.right is None:
+            lines.append(f"  {found.where}: only in {left}: {found.left}")
+        else:
+            lines.append(f"  {found.where}: {found.left} in {left}, {found.right} in {right}")
+    return _shortened("\n".join(lines))

@@ -1,0 +1,253 @@
+"""`physai keys`: make keys, say whom robots trust, replace keys, revoke them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.cli.text import printable, table
+
+if TYPE_CHECKING:
+    from physai.sdk.attestation import Role
+    from physai.sdk.keys import PublicKey, SigningKey
+    from physai.sdk.trust_store import TrustStore
+
+SHORTEST_PREFIX = 8
+"""Fewest digits of a key id that name a key."""
+
+
+def key_folder() -> Path:
+    """Where a user's keys lie if no other folder is named: `~/.config/physai/keys`, or below XDG_CONFIG_HOME."""
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "physai" / "keys"
+
+
+def default_trust() -> Path:
+    """The trust file beside the user's keys."""
+    return key_folder() / "trust.json"
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    init = actions.add_parser("init", help="make a publisher's and a validator's key, and a trust file that names both")
+    init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"new or without keys (default: {_SHOWN})")
+    init.add_argument("--label", default="", metavar="TEXT", help="whose keys they are")
+    _add_encryption(init)
+    trust = actions.add_parser("trust", help="add public keys to a trust file, set thresholds")
+    trust.add_argument("keys", nargs="*", type=Path, metavar="PUB", help="public key files")
+    trust.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="ROLE=N",
+        help="how many publishers or validators must sign: validator=2",
+    )
+    rotate = actions.add_parser("rotate", help="make the successor of a key, trusted beside it until that is revoked")
+    rotate.add_argument("key", type=Path, metavar="KEY", help="private key file to replace, its .pub beside it")
+    _add_encryption(rotate)
+    revoke = actions.add_parser("revoke", help="never believe a key again")
+    revoke.add_argument("key", metavar="KEY", help="key id, its first 8 digits or more, or a public key file")
+    revoke.add_argument("--reason", required=True, metavar="TEXT", help="why, for whoever finds a bundle refused")
+    show = actions.add_parser("list", help="whom a trust file trusts")
+    show.add_argument("--json", action="store_true", help="print JSON")
+    for action in (trust, rotate, revoke, show):
+        action.add_argument("--trust", type=Path, metavar="FILE", help=f"the trust file (default: {_SHOWN}/trust.json)")
+
+
+_SHOWN = "~/.config/physai/keys"
+
+
+def _add_encryption(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--encrypt", action="store_true", help="encrypt the private key with a passphrase")
+    add_passphrase_argument(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "init":
+        return _init(arguments)
+    trust = arguments.trust or default_trust()
+    if arguments.action == "trust":
+        return _trust(arguments, trust)
+    if arguments.action == "rotate":
+        return _rotate(arguments, trust)
+    if arguments.action == "revoke":
+        return _revoke(arguments, trust)
+    return _list(arguments, trust)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from physai.sdk.attestation import ROLES
+    from physai.sdk.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey
+    from physai.sdk.trust_store import TRUST_FILE, TrustStore
+
+    folder: Path = arguments.folder or key_folder()
+    names = [f"{role}{suffix}" for role in ROLES for suffix in (PRIVATE_SUFFIX, PUBLIC_SUFFIX)]
+    for name in (*names, TRUST_FILE):
+        if (folder / name).exists():
+            raise KeyFileError(
+                f"{folder / name} exists; name another folder, or replace a key with: physai keys rotate"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise KeyFileError(f"{folder}: cannot be made: {error.strerror}") from None
+    passphrase = _new_passphrase(arguments, str(folder))
+    store = TrustStore()
+    for role in ROLES:
+        key = SigningKey.generate()
+        public = _save(key, folder / f"{role}{PRIVATE_SUFFIX}", role, arguments.label, passphrase)
+        store = store.with_key(public)
+    store.save(folder / TRUST_FILE)
+    print(printable(_keys_text(store)))
+    print(
+        printable(
+            f"\nprivate keys  {folder}/{{{','.join(ROLES)}}}{PRIVATE_SUFFIX}: keep them, back them up, never send them"
+        )
+    )
+    print(printable(f"trust file    {folder / TRUST_FILE}: goes onto the robots"))
+    return 0
+
+
+def _new_passphrase(arguments: argparse.Namespace, name: str) -> str | None:
+    if not (arguments.encrypt or arguments.passphrase_file):
+        return None
+    return passphrase_from(arguments.passphrase_file, confirm=True)(name)
+
+
+def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str | None) -> PublicKey:
+    from pydantic import ValidationError
+
+    from physai.sdk.keys import KeyFileError, public_path, save_private_key, save_public_key
+
+    try:
+        public = key.public_key(role, label=label)
+    except ValidationError:
+        raise KeyFileError(f"--label {label!r}: at most 64 printable ASCII characters") from None
+    save_private_key(key, path, passphrase=passphrase)
+    save_public_key(public, public_path(path))
+    return public
+
+
+def _trust(arguments: argparse.Namespace, path: Path) -> int:
+    from physai.sdk.keys import load_public_key
+    from physai.sdk.trust_store import TrustError, TrustStore
+
+    if not arguments.keys and not arguments.threshold:
+        raise TrustError("nothing to trust: give public key files, or --threshold ROLE=N")
+    before = TrustStore.load(path) if path.exists() else TrustStore()
+    store = before
+    for file in arguments.keys:
+        store = store.with_key(load_public_key(file))
+    for text in arguments.threshold:
+        store = _with_threshold(store, text)
+    return _save_trust(before, store, path)
+
+
+def _with_threshold(store: TrustStore, text: str) -> TrustStore:
+    from physai.sdk.attestation import ROLES
+    from physai.sdk.trust_store import TrustError
+
+    name, _, number = text.partition("=")
+    for role in ROLES:
+        if name == role and number.isascii() and number.isdecimal() and len(number) <= 4:
+            return store.with_threshold(role, int(number))
+    raise TrustError(f"--threshold {text!r}: give ROLE=N with the role {' or '.join(ROLES)}, for instance validator=2")
+
+
+def _rotate(arguments: argparse.Namespace, path: Path) -> int:
+    from physai.sdk.keys import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
+    from physai.sdk.trust_store import TrustStore
+
+    old: Path = arguments.key
+    public = load_public_key(public_path(old))
+    before = TrustStore.load(path)
+    successor = next(
+        new for n in range(2, 10_000) if not (new := old.with_name(f"{public.role}-{n}{PRIVATE_SUFFIX}")).exists()
+    )
+    passphrase = _new_passphrase(arguments, str(successor))
+    # The trust file last: a key it names is a key that exists.
+    key = _save(SigningKey.generate(), successor, public.role, public.label, passphrase)
+    code = _save_trust(before, before.with_key(key), path)
+    remedy = f"physai keys revoke {public.key_id[:16]} --reason rotated"
+    print(printable(f"\nnew key  {successor}\nnext     put {path} onto the robots and sign with the new key;"))
+    print(printable(f"         when every robot runs what it signed: {remedy}"))
+    return code
+
+
+def _revoke(arguments: argparse.Namespace, path: Path) -> int:
+    from physai.sdk.trust_store import TrustStore
+
+    before = TrustStore.load(path)
+    key_id = _find_key(before, arguments.key)
+    code = _save_trust(before, before.with_revoked(key_id, since=datetime.now(UTC), reason=arguments.reason), path)
+    print(printable(f"\nnext  put {path} onto the robots; until then they believe the key"))
+    return code
+
+
+def _find_key(store: TrustStore, text: str) -> str:
+    """The id of the key that a user names, by a file or by the beginning of its id."""
+    from physai.sdk.keys import load_public_key
+    from physai.sdk.trust_store import TrustError
+
+    if Path(text).is_file():
+        return load_public_key(Path(text)).key_id
+    if len(text) == 64 and set(text) <= set("0123456789abcdef"):
+        return text
+    found = [key.key_id for key in store.keys if key.key_id.startswith(text)]
+    if len(text) >= SHORTEST_PREFIX and len(found) == 1:
+        return found[0]
+    known = ", ".join(key.key_id[:16] for key in store.keys) or "none"
+    raise TrustError(
+        f"{text!r} names {len(found)} keys of the trust file; give a .pub file, or at least {SHORTEST_PREFIX} digits "
+        f"of one id: {known}"
+    )
+
+
+def _save_trust(before: TrustStore, after: TrustStore, path: Path) -> int:
+    """Writes what changed and shows it."""
+    if after == before and path.exists():
+        print(printable(f"{path} says so already (version {after.version})"))
+        return 0
+    after.save(path)
+    print(printable(_keys_text(after)))
+    print(printable(f"\n{path} is version {after.version}"))
+    return 0
+
+
+def _keys_text(store: TrustStore) -> str:
+    from physai.sdk.attestation import ROLES
+
+    rows: list[tuple[str, str, str, str]] = []
+    for key in store.keys:
+        revoked = store.revocation(key.key_id)
+        state = "trusted" if revoked is None else f"revoked {revoked.since}: {revoked.reason}"
+        rows.append((key.role, key.key_id[:16], key.label, state))
+    known = {key.key_id for key in store.keys}
+    rows += [("", r.key_id[:16], "", f"revoked {r.since}: {r.reason}") for r in store.revoked if r.key_id not in known]
+    lines = [table(("role", "key", "label", ""), rows, indent="")] if rows else ["no keys"]
+    for role in ROLES:
+        needed, usable = store.threshold(role), len(store.usable(role))
+        short = "" if usable >= needed else ": nothing can be accepted until there are more"
+        lines.append(f"{role}: {needed} of {usable} must sign{short}")
+    return "\n".join(lines)
+
+
+def _list(arguments: argparse.Namespace, path: Path) -> int:
+    from physai.sdk.trust_store import TrustStore
+
+    store = TrustStore.load(path)
+    print(json.dumps(store.model_dump(mode="json"), indent=2) if arguments.json else printable(_keys_text(store)))
+    return 0
+
+
+command = Command(
+    summary="make signing keys and say whom robots trust",
+    add_arguments=_add_arguments,
+    run=_run,
+)

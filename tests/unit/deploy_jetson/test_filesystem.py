@@ -1,0 +1,92 @@
+"""The file operations the slot store is made of, and the order in which they make a replacement durable."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from physai.deploy_jetson.bench.disk import Content, Names, Synced
+from physai.deploy_jetson.bench.recorder import RecordingFileSystem
+from physai.deploy_jetson.slots.filesystem import (
+    PosixFileSystem,
+    empty_folder,
+    exists,
+    remove_tree,
+    replace_files,
+    replace_links,
+    temporary,
+)
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> PosixFileSystem:
+    return PosixFileSystem(tmp_path)
+
+
+def test_a_file(fs: PosixFileSystem, tmp_path: Path) -> None:
+    fs.create("a", b"abc")
+    fs.sync("a")
+    assert (fs.read("a", limit=3), fs.size("a"), fs.kind("a")) == (b"abc", 3, "file")
+    with pytest.raises(FileExistsError):
+        fs.create("a", b"other")
+    with pytest.raises(OSError, match="larger than the 2 bytes") as error:
+        fs.read("a", limit=2)
+    assert error.value.errno == errno.EFBIG
+    fs.remove("a")
+    assert not exists(fs, "a")
+
+
+def test_links_are_not_followed(fs: PosixFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    fs.link("link", "secret")
+    assert (fs.kind("link"), fs.target("link")) == ("link", "secret")
+    with pytest.raises(OSError, match="symbolic links"):
+        fs.read("link", limit=10)
+    with pytest.raises(FileExistsError):
+        fs.create("link", b"overwritten")
+    assert remove_tree(fs, "link") == 0
+    assert (tmp_path / "secret").read_bytes() == b"secret"
+
+
+def test_trees_are_removed(fs: PosixFileSystem) -> None:
+    fs.make_folder("folder")
+    fs.make_folder("folder/inner")
+    fs.create("folder/inner/a", b"123")
+    fs.create("folder/b", b"45")
+    fs.link("folder/c", "/nowhere")
+    assert fs.entries("folder") == ["b", "c", "inner"]
+    assert empty_folder(fs, "folder") == 5
+    assert fs.entries("folder") == []
+    assert remove_tree(fs, "folder") == 0
+    assert remove_tree(fs, "folder") == 0
+
+
+def test_kinds(fs: PosixFileSystem, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert fs.kind("file/below") is None
+    assert fs.kind("none") is None
+    assert fs.kind("") == "folder"
+    assert fs.kind("../../../../../../dev/null") == "other"
+
+
+def test_leftovers_are_in_nobodys_way(fs: PosixFileSystem) -> None:
+    fs.create(temporary("a"), b"half")
+    fs.link(temporary("l"), "lost")
+    replace_files(fs, {"a": b"whole"})
+    replace_links(fs, {"l": "target"})
+    assert (fs.read("a", limit=10), fs.target("l")) == (b"whole", "target")
+    assert fs.entries("") == ["a", "l"]
+
+
+def test_the_order_that_makes_a_replacement_durable(tmp_path: Path) -> None:
+    fs = RecordingFileSystem(tmp_path)
+    replace_files(fs, {"state": b"1"})
+    done = [operation for operation, _ in fs.recording.made]
+    assert done == [
+        Names(0, ((".state.new", 1),)),
+        Content(1, b"1"),
+        Synced(1),
+        Synced(0),
+        Names(0, ((".state.new", None), ("state", 1))),
+        Synced(0),
+    ]

@@ -1,0 +1,218 @@
+"""`physai robot`: every action once, and what it says."""
+
+import argparse
+import io
+import json
+import sys
+import time
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.bench.sample import ROBOT, quick_clock, sample_policy
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.cli import robot as cli
+from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
+from physai.deploy_jetson.slots.health import HealthWriter, health_path
+from physai.sdk.bundle import read_bundle
+from physai.sdk.cli.parser import Parser
+from physai.sdk.errors import PhysaiError
+
+
+def robot(*words: str) -> int:
+    parser = Parser(prog="physai robot")
+    command.add_arguments(parser)
+    return command.run(parser.parse(list(words)))
+
+
+@pytest.fixture
+def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
+    """A robot that the command line finds; its clocks stand still."""
+    monkeypatch.setenv(ROOT_VARIABLE, str(site.agent.root))
+    make = cli._agent  # pyright: ignore[reportPrivateUsage]
+
+    def with_still_clocks(arguments: argparse.Namespace) -> Agent:
+        return replace(make(arguments), clock=lambda: now, tick_clock_ns=quick_clock)
+
+    monkeypatch.setattr(cli, "_agent", with_still_clocks)
+    return site
+
+
+@pytest.fixture
+def bundle_file(rooted: Site, folder: Path) -> Path:
+    path = folder / "first.physai"
+    path.write_bytes(rooted.bundles[1])
+    return path
+
+
+def record(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def make_healthy(site: Site) -> None:
+    """Leaves the counters of a runtime that did well."""
+    active = site.active
+    assert active is not None
+    now_ns = time.monotonic_ns()
+    with HealthWriter(health_path(site.agent.root), bundle_sha256=active.bundle_sha256, now_ns=now_ns) as writer:
+        for _ in range(100):
+            writer.tick(now_ns)
+
+
+def test_the_life_of_a_bundle(rooted: Site, bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert robot("install", str(bundle_file)) == 0
+    said = capsys.readouterr().out
+    assert "version 1 installed in slot a, not active: policy.onnx on onnxruntime, 4 golden states" in said
+    assert robot("activate") == 0
+    assert capsys.readouterr().out == "version 1 is active in slot a, on trial\n"
+    with pytest.raises(PhysaiError, match=r"not committed, watching: waiting for the runtime.*--now"):
+        robot("commit")
+    assert robot("commit", "--now") == 0
+    assert "version 1 is committed (by hand, although watching: " in capsys.readouterr().out
+    assert robot("install", str(bundle_file)) == 0
+    assert "version 1 was installed already in slot a, active" in capsys.readouterr().out
+    assert robot("status") == 0
+    said = capsys.readouterr().out
+    assert "robot  pendulum" in said
+    assert "floor  1: older versions are refused" in said
+    assert "\x1b" not in said
+
+
+def test_json(rooted: Site, bundle_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert robot("install", str(bundle_file), "--activate", "--json") == 0
+    found = record(capsys)
+    assert (found["slot"], found["was_there"], found["active"], found["activated"]) == ("a", False, True, True)
+    assert found["marker"]["version"] == 1
+    assert robot("status", "--json") == 0
+    found = record(capsys)
+    assert found["active"]["version"] == 1
+    assert found["trial"]["version"] == 1
+    assert found["health"]["health"] == "watching"
+    assert robot("rollback", "--reason", "it limps", "--json") == 0
+    assert record(capsys) == {"version": 1, "slot": None, "reason": "it limps"}
+    assert robot("status", "--json") == 0
+    found = record(capsys)
+    assert found["active"] is None
+    assert found["last_rollback"]["reason"] == "it limps"
+    assert found["warnings"] == ["no policy is active"]
+    assert robot("gc", "--idle", "--json") == 0
+    assert record(capsys)["freed_bytes"] > len(rooted.bundles[1])
+    assert robot("recover", "--json") == 0
+    assert record(capsys) == {"actions": []}
+
+
+def test_status_says_why_it_went_back(rooted: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    rooted.run(1)
+    rooted.run(2, commit=False)
+    rooted.agent.rollback("the guard intervened in 7 ticks")
+    assert robot("status") == 0
+    assert (
+        "went back from version 2 at 2026-11-21T12:00:00Z: the guard intervened in 7 ticks" in capsys.readouterr().out
+    )
+
+
+def test_no_verdict_is_red(rooted: Site, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    path = folder / "unsafe.physai"
+    path.write_bytes(rooted.workshop.published(sample_policy(seed=3), version=3))
+    with pytest.raises(PhysaiError, match="no-verdict"):
+        robot("install", str(path))
+    assert robot("install", str(path), "--unsafe-no-verdict", "--activate") == 0
+    assert "version 3 has NO VALID VERDICT" in capsys.readouterr().err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert robot("status") == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == "\x1b[31mversion 3 runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)\x1b[0m"
+
+
+def test_from_standard_input(rooted: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rooted.bundles[1])))
+    assert robot("install", "-", "--json") == 0
+    assert record(capsys)["slot"] == "a"
+
+
+def test_from_uploads(rooted: Site, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = read_bundle(rooted.bundles[1]).members
+    digests = {name: members.sha256(name) for name in members}
+    assert robot("missing", "--json", *digests.values()) == 0
+    assert record(capsys) == {"missing": list(digests.values())}
+    for name, digest in digests.items():
+        (rooted.agent.root / "incoming" / digest).write_bytes(members[name])
+    assert robot("missing", *digests.values()) == 0
+    assert capsys.readouterr().out.strip() == ""
+    recipe = folder / "recipe.json"
+    recipe.write_text(json.dumps(digests))
+    assert robot("install", "--recipe", str(recipe), "--json") == 0
+    assert record(capsys)["marker"]["version"] == 1
+
+
+def test_setup_and_doctor(
+    folder: Path, rooted: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = folder / "new"
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    assert robot("doctor", "--json") == 1
+    assert record(capsys)["checks"][0]["name"] == "tree"
+    trust = folder / "trust.json"
+    rooted.workshop.trust.save(trust)
+    assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--window", "5") == 0
+    assert capsys.readouterr().out == f"{root} is ready for pendulum\n"
+    path = folder / "first.physai"
+    path.write_bytes(rooted.bundles[1])
+    assert robot("install", str(path), "--activate") == 0
+    capsys.readouterr()
+    assert robot("doctor") == 0
+    said = capsys.readouterr().out
+    assert "slot a       version 1, every byte checked" in said
+    (root / "slots/a/bundle.physai").write_bytes(b"x")
+    assert robot("doctor") == 1
+    assert "BAD slot a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("setup", "--robot", "a b"), "robot: String should match"),
+        (("setup", "--robot", ROBOT, "--window", "-1"), "window_s"),
+        (("install", "/nowhere/at/all"), "cannot be read"),
+        (("install", "--recipe", "/nowhere/at/all"), "cannot be read"),
+        (("install", "x", "--backend", "tensorrtt"), "did you mean tensorrt"),
+        (("activate", "--root", "/nowhere/at/all"), "no such folder"),
+        (("status", "--root", "/nowhere/at/all"), "no usable slot state"),
+        (("fly",), "fly"),
+    ],
+)
+def test_bad_input(rooted: Site, words: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(PhysaiError, match=reason):
+        robot(*words)
+
+
+def test_watch_once(rooted: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert robot("watch", "--once", "--json") == 0
+    assert record(capsys)["end"] == "none"
+
+
+def test_watch_commits_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    rooted.run(1)
+    rooted.agent.install(rooted.bundles[2])
+    assert robot("activate") == 0
+    make_healthy(rooted)
+    capsys.readouterr()
+    assert robot("watch", "--once") == 0
+    assert capsys.readouterr().out == "version 2 committed: 100 ticks, 0 missed, no fault\n"
+    assert rooted.agent.store.state().floor == 2
+
+
+def test_commit_of_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    rooted.run(1)
+    rooted.agent.install(rooted.bundles[2])
+    assert robot("activate") == 0
+    make_healthy(rooted)
+    capsys.readouterr()
+    assert robot("commit", "--json") == 0
+    assert record(capsys) == {"version": 2, "slot": "b", "reason": "100 ticks, 0 missed, no fault"}

@@ -1,0 +1,109 @@
+"""The install script and the units of a robot."""
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from physai.deploy_jetson.agent.config import RobotConfig
+from physai.deploy_jetson.bench.sample import ROBOT, Workshop
+from physai.deploy_jetson.slots.filesystem import PosixFileSystem
+
+FOLDER = Path(__file__).parents[3] / "deploy_jetson" / "systemd"
+UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.path")])
+
+PHYSAI = """#!{python}
+import sys
+from physai.deploy_jetson.cli.robot import command
+from physai.sdk.cli.parser import Parser
+
+parser = Parser(prog="physai robot")
+command.add_arguments(parser)
+assert sys.argv[1] == "robot"
+sys.exit(command.run(parser.parse(sys.argv[2:])))
+"""
+
+
+def install(*words: str, destination: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DESTDIR": str(destination)}
+    command = ["bash", str(FOLDER / "install.sh"), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def destination(tmp_path: Path) -> Path:
+    """Another root, in which an environment lies already, so that nothing is downloaded."""
+    programs = tmp_path / "opt/physai/bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text("#!/bin/sh\nexit 0\n")
+    (programs / "physai").write_text(PHYSAI.format(python=sys.executable))
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    return tmp_path
+
+
+def test_install_twice(destination: Path, workshop: Workshop) -> None:
+    trust = destination / "trust.json"
+    workshop.trust.save(trust)
+    for unit in ("cell-1", "cell-2"):
+        words = ("--robot", f"{ROBOT}/{unit}", "--trust", str(trust), "--", "--joints", "pivot")
+        result = install(*words, destination=destination)
+        assert result.returncode == 0, result.stderr
+        assert "ready: physai flash physai@" in result.stdout
+        config = RobotConfig(PosixFileSystem(destination / "var/lib/physai"))
+        assert (config.identity().robot, config.identity().joints) == (f"{ROBOT}/{unit}", ("pivot",))
+        assert config.trust() == workshop.trust
+    installed = {path.name for path in (destination / "etc/systemd/system").iterdir()}
+    assert installed == {unit.name for unit in UNITS}
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "say which robot this is: --robot NAME"),
+        (("--robot", "ur10e"), "say whom it believes: --trust FILE"),
+        (("--robot", "ur10e", "--trust", "/nowhere"), "/nowhere cannot be read"),
+        (("--rebot", "ur10e"), "unknown option --rebot"),
+    ],
+)
+def test_install_refuses(destination: Path, words: tuple[str, ...], reason: str) -> None:
+    result = install(*words, destination=destination)
+    assert result.returncode == 2
+    assert reason in result.stderr
+    assert not (destination / "var").exists()
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
+    parser.read_string(path.read_text(encoding="utf-8"))
+    return parser
+
+
+def test_nothing_runs_a_policy_before_recovery() -> None:
+    for name in ("physai-agent.service", "physai-runtime.service"):
+        assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["Requires"]
+        assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["After"].split()
+    assert unit(FOLDER / "physai-recover.service")["Service"]["Type"] == "oneshot"
+
+
+def test_no_service_runs_as_root() -> None:
+    services = [unit(path)["Service"] for path in UNITS if path.suffix == ".service"]
+    assert len(services) == 3
+    assert {(service["User"], service["NoNewPrivileges"]) for service in services} == {("physai", "yes")}
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+@pytest.mark.parametrize("path", UNITS, ids=[path.name for path in UNITS])
+def test_systemd_understands_the_units(path: Path, tmp_path: Path) -> None:
+    for source in UNITS:
+        text = source.read_text(encoding="utf-8").replace("/opt/physai/bin/physai", "/bin/true")
+        (tmp_path / source.name).write_text(text, encoding="utf-8")
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / path.name)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    complaints = [line for line in result.stderr.splitlines() if "physai" in line]
+    assert complaints == []

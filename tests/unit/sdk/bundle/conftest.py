@@ -1,0 +1,213 @@
+"""A small signed and validated bundle, its keys, and whoever may sign it."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
+from physai.sdk.bundle import Facts, attach, pack, read_bundle
+from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import parse_contract
+from physai.sdk.keys import SigningKey
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.trust import TrustStore, Verified, verify
+from physai.sdk.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+CONTRACT: dict[str, Any] = {
+    "format_version": 1,
+    "task": "swingup",
+    "robot": {
+        "name": "pendulum",
+        "base": "fixed",
+        "joints": [{"name": "pivot", "kind": "continuous", "effort_limit": 2.5}],
+        "sensors": [{"name": "joint_pos", "size": 1, "unit": "rad"}],
+    },
+    "observation": {"terms": [{"name": "angle", "kind": "sin_cos"}]},
+    "action": {
+        "terms": [
+            {
+                "kind": "joint_effort",
+                "joints": ["pivot"],
+                "scale": [2.5],
+                "offset": [0.0],
+                "lower": [-2.5],
+                "upper": [2.5],
+            }
+        ]
+    },
+    "command": {},
+    "timing": {
+        "control_dt": 0.01,
+        "physics_dt": 0.002,
+        "decimation": 5,
+        "deadline_s": 0.008,
+        "max_observation_age_s": 0.02,
+    },
+    "safety": {"joints": [{"joint": "pivot", "effort_limit": 2.5}]},
+}
+
+
+def contract(**changes: Any) -> PolicyContract:
+    return parse_contract(json.dumps({**CONTRACT, **changes}), source="test")
+
+
+def _varint(value: int) -> bytes:
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def onnx_bytes(header: PolicyHeader, *, graph: bytes = b"weights") -> bytes:
+    """A ModelProto with the header's metadata and a graph that nobody could run: IR version 8, graph, metadata."""
+    entries = (
+        _field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in header.metadata().items()
+    )
+    return b"\x08\x08" + _field(7, graph) + b"".join(entries)
+
+
+def golden_bytes(header: PolicyHeader, *, rows: int = 2, **changes: Any) -> bytes:
+    """A golden file of zeros, or of the arrays in `changes`."""
+    arrays = {name: np.zeros((rows, width), np.float32) for name, width in (header.inputs | header.outputs).items()}
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in {**arrays, "fingerprint": np.array(header.contract.fingerprint), **changes}.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asarray(array))
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+    return data.getvalue()
+
+
+def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Outcome.PASS, **changes: Any) -> Verdict:
+    """A verdict on a policy of a bundle, of one gate."""
+    bundle = read_bundle(data)
+    blocked: dict[str, Any] = {"message": "It falls.", "next_step": "Train longer."}
+    gate = GateResult(
+        gate="success",
+        outcome=outcome,
+        question="Does it do its task?",
+        method="60 episodes",
+        threshold="rate at least 0.9",
+        measured=(Measurement(name="success_rate", value=0.96),),
+        episodes=60,
+        cause=Cause.POLICY if outcome is Outcome.FAIL else None,
+        **({} if outcome is Outcome.PASS else blocked),
+    )
+    values: dict[str, Any] = {
+        "policy_sha256": bundle.members.sha256(policy),
+        "contract_fingerprint": bundle.manifest.contract_fingerprint,
+        "twin_hash": "c" * 64,
+        "gates_sha256": "d" * 64,
+        "created": utc_text(NOW - timedelta(hours=1)),
+        "gates": (gate,),
+        "outcome": combine([outcome]),
+        "versions": {"mujoco": "4.0.0"},
+        "physai_version": "0.1.0",
+    }
+    return Verdict(**values | changes)
+
+
+@dataclass
+class Workshop:
+    """Keys, and bundles made with them."""
+
+    publisher: SigningKey = field(default_factory=SigningKey.generate)
+    validator: SigningKey = field(default_factory=SigningKey.generate)
+
+    @property
+    def trust(self) -> TrustStore:
+        store = TrustStore().with_key(self.publisher.public_key("publisher", label="build machine"))
+        return store.with_key(self.validator.public_key("validator"))
+
+    def header(self) -> PolicyHeader:
+        """Header of the policy."""
+        return PolicyHeader(contract(), {})
+
+    def members(self, *, state: Mapping[str, int] | None = None, **changes: Any) -> dict[str, bytes]:
+        """What is packed; `changes` go into the contract."""
+        header = PolicyHeader(contract(**changes), dict(state or {}), {"seed": "7"})
+        return {POLICY_FILE: onnx_bytes(header), GOLDEN_FILE: golden_bytes(header)}
+
+    def unsigned(self, *, version: int = 5, variants: Mapping[str, bytes] | None = None, **changes: Any) -> bytes:
+        return pack({**self.members(**changes), **(variants or {})}, Facts(version=version, created=NOW))
+
+    def published(self, data: bytes, *keys: SigningKey) -> bytes:
+        """The bundle, signed by the publisher or by the keys given."""
+        bundle = read_bundle(data)
+        statement = bundle_statement(bundle.id)
+        signatures = {signature_file(key.key_id): key.envelope(statement).encode() for key in keys or [self.publisher]}
+        return attach(bundle, signatures)
+
+    def predicate(self, data: bytes, **changes: Any) -> VerdictPredicate:
+        values: dict[str, Any] = {
+            "expires": utc_text(NOW + timedelta(days=30)),
+            "policy": POLICY_FILE,
+            "robot": "pendulum",
+        }
+        values |= changes
+        values.setdefault("verdict", verdict_of(data, values["policy"]))
+        return VerdictPredicate(**values)
+
+    def validated(self, data: bytes, *keys: SigningKey, **changes: Any) -> bytes:
+        """The bundle with a signed verdict; `changes` go into its predicate."""
+        bundle = read_bundle(data)
+        statement = verdict_statement(self.predicate(data, **changes), bundle.digests).encode()
+        first, *others = keys or [self.validator]
+        envelope = first.envelope(statement)
+        for key in others:
+            envelope = envelope.with_signature(key.sign(statement))
+        return attach(bundle, {VERDICT_FILE: envelope.encode()})
+
+    def complete(self, **changes: Any) -> bytes:
+        """A bundle that is accepted."""
+        return self.validated(self.published(self.unsigned(**changes)))
+
+    def verify(self, data: bytes, trust: TrustStore | None = None, **changes: Any) -> Verified:
+        values: dict[str, Any] = {"robot": "pendulum", "now": NOW, "floor": 0}
+        return verify(data, trust or self.trust, **values | changes)
+
+
+@pytest.fixture(scope="session")
+def workshop() -> Workshop:
+    return Workshop()
+
+
+@pytest.fixture(scope="session")
+def complete(workshop: Workshop) -> bytes:
+    """A small bundle that is accepted."""
+    return workshop.complete()
+
+
+@pytest.fixture(scope="session")
+def make_onnx() -> Callable[..., bytes]:
+    """`onnx_bytes`."""
+    return onnx_bytes
+
+
+@pytest.fixture(scope="session")
+def make_verdict() -> Callable[..., Verdict]:
+    """`verdict_of`."""
+    return verdict_of
+
+
+@pytest.fixture(scope="session")
+def now() -> datetime:
+    """The time at which verdicts are an hour old and count for another 30 days."""
+    return NOW
+
+
+@pytest.fixture(scope="session")
+def make_golden() -> Callable[..., bytes]:
+    """`golden_bytes`."""
+    return golden_bytes

@@ -1,0 +1,144 @@
+"""`physai quantize`: an exported policy in int8, FP8 or FP16."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.cli.text import printable, table
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.train.quantize import QuantiseReport, VariantReport
+
+VARIANTS = ("int8", "fp8", "fp16")
+STATES, EPISODES = 65536, 96
+MAX_SEED = 2**20 - 1
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("policy", metavar="RUN_OR_EXPORT", type=Path, help="run folder or exported policy.onnx")
+    parser.add_argument(
+        "--variant",
+        nargs="+",
+        choices=VARIANTS,
+        default=["int8"],
+        help="what to make (default: int8); fp8 needs a GPU from Ada on, such as Thor's",
+    )
+    parser.add_argument(
+        "--twin", metavar="TWIN", type=Path, help="twin.json of `physai sim calibrate` (default: the nominal robot)"
+    )
+    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: beside the policy)")
+    parser.add_argument(
+        "--states",
+        metavar="N",
+        type=int,
+        default=STATES,
+        help=f"states visited in the twin to calibrate with, and as many to compare in (default: {STATES})",
+    )
+    parser.add_argument(
+        "--episodes",
+        metavar="N",
+        type=int,
+        default=EPISODES,
+        help=f"episodes that either set of states comes from (default: {EPISODES})",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="choice of the episodes the states come from (default: 0)")
+    parser.add_argument(
+        "--skip-tensorrt", action="store_true", help="do not have TensorRT for RTX build engines, though installed"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not 0 <= arguments.seed <= MAX_SEED:
+        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
+    report = _quantise(arguments)
+    print(json.dumps(asdict(report), indent=2) if arguments.json else printable(report_text(report)))
+    return 1 if report.refused else 0
+
+
+def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from physai.sim.calibrate.twin import load_twin, nominal_twin
+    from physai.sim.locate import find_policy, policy_task
+    from physai.train.quantize import quantise_policy, read_original
+    from physai.train.quantize_states import record_states
+
+    path = find_policy(arguments.policy)
+    task = policy_task(path, task=arguments.task)
+    twin = nominal_twin(task.robot) if arguments.twin is None else load_twin(arguments.twin)
+    original = read_original(path)
+    # On a terminal only, and apart from the report, which may be piped.
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        playing = bar.add_task(f"playing {task.name}", total=1.0)
+        making = bar.add_task("quantising", total=1.0)
+        states = record_states(
+            original.data,
+            task,
+            twin,
+            source=str(path),
+            states=arguments.states,
+            episodes=arguments.episodes,
+            seed=arguments.seed,
+            progress=lambda share: bar.update(playing, completed=share),
+        )
+        return quantise_policy(
+            original,
+            states,
+            arguments.out or path.parent,
+            variants=tuple(dict.fromkeys(arguments.variant)),
+            tensorrt=not arguments.skip_tensorrt,
+            progress=lambda share: bar.update(making, completed=share),
+        )
+
+
+def report_text(report: QuantiseReport) -> str:
+    """The report for a terminal."""
+    lines = [
+        f"policy   {report.policy}",
+        f"states   {report.states} to calibrate with, from {report.episodes} episodes; as many others to compare in",
+        f"sha256   {report.states_sha256} (calibration states)",
+    ]
+    for variant in report.variants:
+        lines += ["", *_variant_lines(variant)]
+    if report.unbuilt:
+        lines += ["", f"no engine was built with TensorRT: {report.unbuilt}"]
+    return "\n".join(lines)
+
+
+def _variant_lines(report: VariantReport) -> list[str]:
+    choice = report.choice
+    if choice.refused:
+        lines = [f"{report.variant}: refused, not written: {choice.refused}"]
+    else:
+        lines = [f"{report.variant}: {report.file} ({report.size} bytes)"]
+        if report.tensorrt:
+            lines.append(f"  builds with {report.tensorrt}")
+    layers = [
+        (layer.name, f"{layer.inputs} → {layer.outputs}", f"{layer.error_alone:.2g}", layer.precision)
+        for layer in choice.layers
+    ]
+    joints = [
+        (joint.joint, f"{joint.max:.2g}", f"{joint.p99:.2g}", f"{joint.mean:.2g}", joint.unit)
+        for joint in choice.joints
+    ]
+    lines += [table(("layer", "size", "error alone", "precision"), layers, indent="  ")]
+    lines += [table(("joint", "greatest error", "p99", "mean", "unit"), joints, indent="  ")]
+    golden = "" if report.golden_error is None else f"; in the golden states {report.golden_error:.2g}"
+    return [*lines, f"  allowed here {choice.allowed:g}, by the contract {choice.bound:g}{golden}"]
+
+
+command = Command(
+    summary="write an exported policy in int8, FP8 or FP16, within its contract's bound",
+    add_arguments=_add_arguments,
+    run=_run,
+)
