@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from physai.sdk.bundle import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
 
@@ -24,6 +25,12 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(tmp_path: Path, capfd: pyte
     lower, upper = summary["success_interval_95"]
     assert 0.0 <= lower <= summary["success"] <= upper <= 1.0
     assert Path(summary["learning_curve"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert summary["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE")
+    assert summary["gates"]["twin"] == "PASS", "the twin of the stand-in is credible"
+    assert Path(summary["report"]).is_file()
+    assert read_bundle(Path(summary["bundle"])).manifest.task == "cartpole-swingup"
+    # A policy of five seconds is no good, and the robot gets none that has not passed.
+    assert summary["robot"].startswith("took it" if summary["verdict"] == "PASS" else "refuses it")
     if summary["film"] is None:
         assert "no film: " in printed.err, "a machine without OpenGL says why there is no film"
     else:
