@@ -69,7 +69,7 @@ def test_a_few_draws(pendulum: Robot, record: Recorder) -> None:
     assert (np.median([one.half_width for one in draws], axis=0) < 0.1).all(), "intervals too wide to say anything"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_hundred_draws(pendulum: Robot, record: Recorder) -> None:
     draws = [draw(pendulum, record, seed) for seed in range(100)]
     each = np.sum([one.within for one in draws], axis=0)

@@ -23,7 +23,7 @@ RECORDINGS = PENDULUM / "data/experiment_records/design_C.1/sys_id/20230629"
 URDF = PENDULUM / "data/system_identification/identified_parameters/design_C.1/model_1.0/pendubot.urdf"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(
         not RECORDINGS.is_dir(), reason="needs the DFKI double pendulum's recordings: set PHYSAI_DATA to their folder"
     ),

@@ -56,7 +56,7 @@ def _flips_with_checksums(complete: bytes, step: int, make_archive: MakeArchive)
             yield make_archive([*parts[:index], (name, bytes(flipped)), *parts[index + 1 :]])
 
 
-@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_bit_flips_with_corrected_checksums_are_refused(
     workshop: Workshop, complete: bytes, now: datetime, make_archive: MakeArchive, step: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_every_truncation_is_refused(workshop: Workshop, complete: bytes, now: d
         assert error.rule is Rule.ARCHIVE
 
 
-COUNTS = [(QUICK, 0), pytest.param(ALL, 1, marks=pytest.mark.slow)]
+COUNTS = [(QUICK, 0), pytest.param(ALL, 1, marks=pytest.mark.exhaustive)]
 
 
 @pytest.mark.parametrize(("count", "seed"), COUNTS)
@@ -104,7 +104,7 @@ def test_outsiders_forge_nothing(
     }
 
 
-@pytest.mark.parametrize(("count", "seed"), [(QUICK // 5, 2), pytest.param(ALL // 4, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "seed"), [(QUICK // 5, 2), pytest.param(ALL // 4, 3, marks=pytest.mark.exhaustive)])
 def test_insiders_crash_nothing(
     workshop: Workshop, make_forger: MakeForger, now: datetime, count: int, seed: int
 ) -> None:
