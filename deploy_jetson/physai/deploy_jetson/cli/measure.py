@@ -5,8 +5,6 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from physai.sdk.cli.progress import progress
 from physai.sdk.errors import PhysaiError
 
@@ -26,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the evidence, prints percentiles."""
+    import numpy as np
+
     from physai.deploy_jetson.inference import backend
     from physai.deploy_jetson.inference.evidence import measure_evidence
     from physai.deploy_jetson.inference.onnx import OnnxEngine

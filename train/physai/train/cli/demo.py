@@ -9,15 +9,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from physai.sdk.cli.command import Command
 from physai.sdk.errors import PhysaiError
-from physai.sdk.policy_file import POLICY_FILE
-from physai.sdk.verdict import Outcome, Verdict, parse_verdict
+from physai.sdk.file_names import POLICY_FILE
+
+if TYPE_CHECKING:
+    from physai.sdk.verdict import Verdict
 
 TWIN_FILE = "twin.json"
 REPORT_FOLDER = "validation"
+PASS = "PASS"
 EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
 CALIBRATION_S = 60.0
@@ -104,8 +107,10 @@ def _twin(task: str, folder: Path) -> Path | None:
     return twin
 
 
-def _validate(folder: Path, in_twin: list[str]) -> Verdict:
+def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
     """The verdict, whatever it is."""
+    from physai.sdk.verdict import parse_verdict
+
     evidence = str(folder / EVIDENCE_FILE)
     _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence], torch=False)
     jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
@@ -114,13 +119,13 @@ def _validate(folder: Path, in_twin: list[str]) -> Verdict:
     return parse_verdict(_verb(verb, torch=False, accepted=(0, 1, 2)), source="physai sim validate")
 
 
-def _install(folder: Path, verdict: Verdict) -> dict[str, Any]:
+def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
     """Packs, signs, and installs into slots in a folder; what a robot would refuse is only packed."""
     keys, bundle = folder.parent / KEYS_FOLDER, folder.parent / f"{folder.name}.physai"
     if not keys.exists():
         _verb(["keys", "init", str(keys)], torch=False)
     pack = ["bundle", "pack", str(folder), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key")]
-    if verdict.outcome is not Outcome.PASS:
+    if verdict.outcome.value != PASS:
         _verb(pack, torch=False)
         return {"bundle": str(bundle), "robot": f"refuses it: the verdict is {verdict.outcome.value}"}
     signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key")]
@@ -134,11 +139,11 @@ def _install(folder: Path, verdict: Verdict) -> dict[str, Any]:
     return {"bundle": str(bundle), "robot": f"took it: physai robot status --root {root}"}
 
 
-def _judgement(verdict: Verdict, folder: Path) -> dict[str, Any]:
+def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
     return {
         "verdict": verdict.outcome.value,
         "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
-        "verdict_reasons": [f"{gate.gate}: {gate.message}" for gate in verdict.gates if gate.outcome != Outcome.PASS],
+        "verdict_reasons": [f"{gate.gate}: {gate.message}" for gate in verdict.gates if gate.outcome.value != PASS],
         "report": str(folder / REPORT_FOLDER / "report.html"),
     }
 
@@ -199,7 +204,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         f"  success         {summary['succeeded']} of {summary['judged']} = {summary['success']:.1%}, "
         f"95 % interval {lower:.1%} to {upper:.1%} ({summary['criterion']})"
     )
-    passed = [name for name, outcome in summary["gates"].items() if outcome == Outcome.PASS]
+    passed = [name for name, outcome in summary["gates"].items() if outcome == PASS]
     print(f"  verdict         {summary['verdict']}: {len(passed)} of {len(summary['gates'])} gates pass")
     for reason in summary["verdict_reasons"]:
         print(f"                  {reason}")
