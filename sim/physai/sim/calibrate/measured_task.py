@@ -27,8 +27,11 @@ POSTERIOR_REACH = 3.0
 POSTERIOR_DRAWS = 256
 ROUNDING = 1e-9
 """What varies by less only rounds differently."""
-NEGATIVE_FIELDS = ("body_ipos", "actuator_biasprm")
+SIGNED_FIELDS = ("body_ipos",)
 """Fields whose values may have either sign; all others keep a tenth of their value at least."""
+COUPLED_FIELDS = ("body_iquat", "actuator_gainprm", "actuator_biasprm", "actuator_forcerange")
+"""Fields whose elements only make sense together: a quaternion, a servo's gain and its bias, both ends of a range. The
+rules of a task draw elements one by one, so these are left to the task's own randomisation."""
 
 
 def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
@@ -98,8 +101,7 @@ def training_task(task: Task, twin: Twin) -> Task:
 def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
     """What the recordings leave open, as rules for training: one per element of a model field that varies.
 
-    The directions of principal axes (`body_iquat`) are left alone: what they change is small, and adding to a
-    quaternion makes none.
+    `COUPLED_FIELDS` are left alone.
     """
     if not twin.parameters:
         return ()
@@ -107,11 +109,11 @@ def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
     for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0).items()):
         spread: Array = rows.std(axis=0)
         value: Array = np.asarray(getattr(model, name), dtype=np.float64)
-        if name == "body_iquat" or spread.shape != value.shape:
+        if name in COUPLED_FIELDS or spread.shape != value.shape:
             continue
         for place in np.argwhere(spread > ROUNDING * (1.0 + np.abs(value))).tolist():
             reach = POSTERIOR_REACH * float(spread[tuple(place)])
-            lower = -reach if name in NEGATIVE_FIELDS else max(-reach, -0.9 * float(value[tuple(place)]))
+            lower = -reach if name in SIGNED_FIELDS else max(-reach, -0.9 * float(value[tuple(place)]))
             row, *columns = (int(index) for index in place)
             rules.append(
                 Randomise(

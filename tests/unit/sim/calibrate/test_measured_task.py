@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from physai.sdk.errors import TaskError
+from physai.sim.calibrate.drive import Drive
 from physai.sim.calibrate.measured_task import TRAINING_NOISE, lag_range, training_task
 from physai.sim.calibrate.twin import SensorNoise, Timing, Twin, nominal_twin
+from physai.sim.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 
@@ -71,3 +73,31 @@ def test_a_model_that_steps_otherwise_than_its_contract_says_is_refused() -> Non
 def test_a_twin_of_another_robot_is_refused_with_both() -> None:
     with pytest.raises(TaskError, match=r"twin is of cartpole.*pendubot-swingup drives joint1, joint2"):
         training_task(load_task("pendubot-swingup"), nominal_twin(load_robot("cartpole")))
+
+
+@pytest.mark.parametrize(
+    ("robot", "task", "drive"), [("double_pendulum", "pendubot-swingup", "effort"), ("ur10e", "ur10e-reach", "command")]
+)
+def test_every_parameter_of_a_robot_left_open_makes_rules_that_a_task_accepts(
+    robot: str, task: str, drive: Drive
+) -> None:
+    from physai.sim.calibrate.parameters import catalogue
+    from physai.sim.calibrate.twin import FittedParameter
+
+    loaded = load_robot(robot)
+    known = catalogue(loaded, drive)
+    parameters = tuple(
+        FittedParameter.model_validate({**vars(p), "value": p.prior, "std": p.prior_std, "identified": False})
+        for p in known
+    )
+    covariance = np.diag([p.prior_std**2 for p in known])
+    twin = replace(nominal_twin(loaded), parameters=parameters, covariance=covariance)
+    found = training_task(load_task(task), twin)
+    added = found.randomisation[len(load_task(task).randomisation) :]
+    assert {rule.field for rule in added} >= {"body_mass", "body_ipos", "body_inertia", "dof_armature"}
+    environment = Environment(found, 4)
+    environment.reset(np.arange(4, dtype=np.uint64))
+    assert np.isfinite(environment.view.qpos).all()
+    masses = environment.engine.parameter("body_mass")
+    assert (masses > 0.0).all(axis=0).tolist() == (found.model.body_mass > 0.0).tolist()
+    assert np.ptp(masses[:, -1]) > 0.0
