@@ -67,7 +67,7 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
     narrow. A sandwich of whole recordings would need many more recordings than parameters.
 
     Unidentified parameters have their prior variance. An error of theirs would have moved the identified ones by
-    -H_II^-1·H_IU per unit; that enters as cross-covariance, so that draws keep what the recordings do say of both
+    -(H_II + 1)^-1·H_IU per unit; that enters as cross-covariance, so that draws keep what the recordings do say of both
     together, such as a product of mass and lever.
     """
     information = linear.information
@@ -81,7 +81,8 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
     fitted *= count / max(1, count - len(chosen))
     # The prior is a last word against directions that the sandwich leaves open.
     fitted = np.linalg.inv(np.linalg.inv(fitted + 1e-12 * np.eye(len(chosen))) + np.eye(len(chosen)))
-    pull = -inverse @ information[np.ix_(chosen, others)]
+    held = np.linalg.inv(information[np.ix_(chosen, chosen)] + np.eye(len(chosen)))
+    pull = -held @ information[np.ix_(chosen, others)]
     result[np.ix_(chosen, chosen)] = fitted + pull @ pull.T
     result[np.ix_(chosen, others)] = pull
     result[np.ix_(others, chosen)] = pull.T

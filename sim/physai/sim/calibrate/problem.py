@@ -169,6 +169,9 @@ class Problem:
     def solve(self, values: Array, chosen: Indices, watch: Watch) -> Array:
         """Least squares over the chosen parameters within their bounds, from the given values.
 
+        A distance of one standard deviation from a prior costs as much as one window's usual error: nothing where
+        recordings say much, and a hold where they say little, such as a motor's gain against all masses together.
+
         `mujoco.minimize.least_squares`: Levenberg-Marquardt with a box-constrained quadratic step.
         """
         if not len(chosen):
@@ -181,7 +184,7 @@ class Problem:
             full = np.repeat(values[None], points.shape[1], axis=0)
             full[:, chosen] = prior + points.T * std
             errors = self.errors(full)
-            found = self.residuals(errors).reshape(len(full), -1)
+            found = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
             if len(full) == 1:
                 tried = Evaluation(values=full[0], cost=0.5 * float(found[0] @ found[0]), rmse=_rmse(errors[0]))
                 best[:] = [min([*best, tried], key=lambda one: one.cost)]

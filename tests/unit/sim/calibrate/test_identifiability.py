@@ -48,13 +48,13 @@ def test_neighbouring_windows_that_err_together_count_as_fewer() -> None:
 
 
 def test_what_is_not_identified_keeps_its_prior_and_pulls_at_the_rest() -> None:
-    """Effects 10·a + 2·b: an error of one prior unit of b would have moved a by -0.2."""
+    """Effects 10·a + 2·b in five windows: an error of one prior unit of b would have moved a by -100/(500 + 1)."""
     jacobian = np.tile(np.array([10.0, 2.0]), (5, 1))[:, None, :]
     linear = Linearisation(np.zeros((5, 1)), jacobian, np.arange(5), np.zeros(5))
     found = covariance(linear, np.array([0]))
     assert found[1, 1] == 1.0
-    assert found[0, 1] == pytest.approx(-0.2)
-    assert found[0, 0] == pytest.approx(0.04, abs=1e-6)
+    assert found[0, 1] == pytest.approx(-100.0 / 501.0)
+    assert found[0, 0] == pytest.approx((100.0 / 501.0) ** 2, abs=1e-6)
 
 
 @settings(deadline=None)
