@@ -33,6 +33,7 @@ _BEGINS = {name: 100 + index for index, name in enumerate(COMMANDS)}
 """What the process says when it begins a command; it says the version when it has committed one."""
 
 _FAILED = 255
+_HEALTHY_SHARE = 0.3
 _TICKS = 5
 _CYCLES_TIMED = 5
 _BEYOND = 1.2
@@ -111,9 +112,8 @@ class KillBench:
     def _lengths(self) -> dict[str, float]:
         """Processor time each command takes [s]."""
         moments: list[tuple[int, float]] = []
-        chance = random.Random(0)
-        for _ in range(_CYCLES_TIMED):
-            self._step(lambda code: moments.append((code, time.process_time())), chance)
+        for cycle in range(_CYCLES_TIMED):
+            self._step(lambda code: moments.append((code, time.process_time())), healthy=cycle % 2 == 0)
         self._renew()
         moments.append((0, time.process_time()))
         found: dict[str, list[float]] = {name: [] for name in COMMANDS}
@@ -123,7 +123,7 @@ class KillBench:
                     found[name].append(end - begin)
         return {name: min(lengths, default=0.0) for name, lengths in found.items()}
 
-    def _step(self, tell: Tell, chance: random.Random) -> None:
+    def _step(self, tell: Tell, *, healthy: bool) -> None:
         """Goes on from wherever the robot is."""
         agent = self._agent()
         if agent.store.state().trial is None:
@@ -131,14 +131,14 @@ class KillBench:
             agent.install(self._bundles[min(agent.store.state().floor + 1, BUNDLES)])
             tell(_BEGINS["activate"])
             agent.activate(retry=True)
-        if chance.random() < 0.3:
+        if healthy:
             tell(_BEGINS["commit"])
             tell(agent.commit("healthy").version)
         else:
             tell(_BEGINS["rollback"])
             agent.rollback("unhealthy")
         tell(_BEGINS["gc"])
-        agent.gc(idle=chance.random() < 0.5)
+        agent.gc(idle=healthy)
 
     def _kill_once(self, victim: str, after_s: float) -> bytes:
         """What the process said before it was killed, some time after it began a command."""
@@ -164,10 +164,10 @@ class KillBench:
         """The process that is killed; never returns."""
         try:
             # Whoever kills must get the processor before whoever is to be killed.
-            os.nice(19)
+            os.nice(2)
             self._agent().recover()
             while self._agent().store.state().floor < BUNDLES:
-                self._step(lambda code: os.write(writer, bytes([code])), chance)
+                self._step(lambda code: os.write(writer, bytes([code])), healthy=chance.random() < _HEALTHY_SHARE)
         except Exception:
             os.write(writer, bytes([_FAILED]))
         finally:

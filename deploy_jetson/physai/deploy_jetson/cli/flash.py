@@ -26,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", type=Path, metavar="FLEET", help="YAML file of robots, canaries first")
     parser.add_argument("--wait", action="store_true", help="wait until the robot commits to it, or goes back, and why")
     parser.add_argument("--root", type=PurePosixPath, metavar="DIR", help="the robot's tree (default: its own)")
-    parser.add_argument("--physai", metavar="PATH", help="the command on the robot (default: physai)")
+    parser.add_argument("--physai", metavar="COMMAND", help="how to run physai there (default: physai)")
     parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a valid verdict; the robot shows it")
     parser.add_argument(

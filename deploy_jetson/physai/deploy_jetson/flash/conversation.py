@@ -50,7 +50,7 @@ class Conversation:
             FlashError: the robot allows no commands.
         """
         root = [] if target.root is None else ["--root", str(target.root)]
-        command = shlex.join([target.physai, "robot", "receive", *root])
+        command = shlex.join([*shlex.split(target.physai), "robot", "receive", *root])
         try:
             return cls(target, await connection.create_process(command, encoding=None))
         except asyncssh.ChannelOpenError as error:

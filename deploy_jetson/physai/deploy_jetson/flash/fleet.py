@@ -25,7 +25,7 @@ from physai.sdk.robot import Frozen
 MAX_FILE_BYTES = 1 << 20
 MAX_HOSTS = 10_000
 
-Path_ = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[ -~]+$")]
+PathOnRobot = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[ -~]+$")]
 Address = Annotated[str, Field(min_length=1, max_length=400)]
 
 
@@ -33,8 +33,8 @@ class _Host(Frozen):
     """A host with settings of its own."""
 
     host: Address
-    root: Path_ | None = None
-    physai: Path_ | None = None
+    root: PathOnRobot | None = None
+    physai: PathOnRobot | None = None
 
 
 class _Document(Frozen):
@@ -44,8 +44,8 @@ class _Document(Frozen):
     canaries: Annotated[int, Field(ge=0, le=MAX_HOSTS)] | list[Address] = 1
     parallel: Annotated[int, Field(ge=1, le=256)] = 8
     max_failure_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    root: Path_ | None = None
-    physai: Path_ = "physai"
+    root: PathOnRobot | None = None
+    physai: PathOnRobot = "physai"
 
 
 @dataclass(frozen=True)

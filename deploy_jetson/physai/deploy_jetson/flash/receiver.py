@@ -5,6 +5,7 @@ so whether or not anybody still listens; the slots are as safe as with any other
 little, so that the upload starts at once; the agent is imported while the upload comes in.
 """
 
+import errno
 import fcntl
 import importlib
 import os
@@ -200,12 +201,14 @@ class Receiver:
             part.unlink(missing_ok=True)
         with _uploading(part):
             found = self._receive(part, start, self._offer.sizes[name])
-        if found == name:
-            part.rename(part.with_name(name))
-            self._say("stored", sha256=name)
-        else:
-            part.unlink()
-            self._say("damaged", sha256=name)
+        try:
+            if found == name:
+                part.rename(part.with_name(name))
+            else:
+                part.unlink()
+        except FileNotFoundError:
+            raise InstallError("another command (`physai robot gc`?) removed the upload; flash again") from None
+        self._say("stored" if found == name else "damaged", sha256=name)
 
     def _receive(self, part: Path, start: int, size: int) -> str:
         """Appends what comes to an upload, and returns the SHA-256 of the whole."""
@@ -321,6 +324,15 @@ class Receiver:
             self._lock = None
 
 
+_MAKE_ROOM = "make room on the robot: `physai robot gc --idle`"
+_REMEDIES = {
+    errno.ENOSPC: _MAKE_ROOM,
+    errno.EDQUOT: _MAKE_ROOM,
+    errno.EROFS: "the robot's file system is mounted read-only (mount -o remount,rw)",
+    errno.EACCES: "log in as the user that owns the robot's tree",
+}
+
+
 @contextmanager
 def _uploading(part: Path) -> Generator[None]:
     """An upload that cannot be written is removed: a full disk needs the room."""
@@ -328,9 +340,8 @@ def _uploading(part: Path) -> Generator[None]:
         yield
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise InstallError(
-            f"the upload cannot be written: {error.strerror}; make room on the robot: `physai robot gc --idle`"
-        ) from None
+        remedy = _REMEDIES.get(error.errno or 0, "`physai robot doctor` says more")
+        raise InstallError(f"the upload cannot be written: {error.strerror}; {remedy}") from None
 
 
 def _import_agent() -> None:

@@ -1,6 +1,7 @@
 """Where a robot is: `[user@]HOST[:port]`, as ssh understands it."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -24,7 +25,7 @@ class Target:
     root: PurePosixPath | None = None
     """The robot's tree; None for its default."""
     physai: str = "physai"
-    """The command there; a path where it is not on the PATH of a login without terminal."""
+    """The command there, and words before it: `/opt/physai/bin/physai`, `sudo -n physai`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -48,4 +49,9 @@ class Target:
             raise FlashError(f"{address!r}: {user!r} is no name of a user")
         if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
             raise FlashError(f"{address!r}: a port is a number from 1 to 65535, got {port!r}")
+        try:
+            if not shlex.split(physai):
+                raise ValueError("it is empty")
+        except ValueError as error:
+            raise FlashError(f"{physai!r} is no command: {error}") from None
         return cls(host, user, None if port is None else int(port), root, physai)

@@ -177,6 +177,11 @@ def test_what_a_login_script_prints_is_passed_over(pendulum: SshRobot, small: Pa
     assert asyncio.run(flash(replace(pendulum.target, physai=str(chatty)), small)).outcome == "on-trial"
 
 
+def test_a_command_of_several_words(pendulum: SshRobot, small: Parcel) -> None:
+    target = replace(pendulum.target, physai="env -u NOTHING physai")
+    assert asyncio.run(flash(target, small)).outcome == "on-trial"
+
+
 def test_a_robot_whose_receiver_is_killed(pendulum: SshRobot, small: Parcel, tmp_path: Path) -> None:
     dying = tmp_path / "physai"
     dying.write_text("#!/bin/sh\necho 'out of memory' >&2\nkill -9 $$\n")

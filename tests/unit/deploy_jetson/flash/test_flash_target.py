@@ -38,6 +38,12 @@ def test_root_and_command_are_kept() -> None:
     assert (target.root, target.physai) == (PurePosixPath("/data"), "/opt/physai")
 
 
+@pytest.mark.parametrize("physai", ["", "'physai"])
+def test_what_is_no_command(physai: str) -> None:
+    with pytest.raises(FlashError, match="no command"):
+        Target.parse("cell", physai=physai)
+
+
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
 
 
