@@ -6,12 +6,13 @@ whoever read the output has left. A traceback is a bug.
 
 import os
 import sys
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, version
 
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.parser import Parser
 from physai.sdk.cli.text import printable, styled, table
 from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.plugins import contributions
 
 DISTRIBUTION = "physai-sdk"
 
@@ -82,7 +83,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 def _verbs() -> dict[str, EntryPoint]:
     """Every verb that an installed package contributes, by name."""
-    return {entry.name: entry for entry in sorted(entry_points(group="physai.commands"), key=lambda e: e.name)}
+    return contributions("physai.commands")
 
 
 def _load(entry: EntryPoint) -> Command:

@@ -2,10 +2,11 @@
 
 import importlib
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from physai.sdk.bench import Bench, Options, Result, Say
 from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.plugins import contributions
 
 ENTRY_POINT_GROUP = "physai.benches"
 
@@ -53,7 +54,7 @@ def run_benchmark(name: str, options: Options, say: Say) -> Sequence[Result]:
 
 
 def _contributed() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name)}
+    return contributions(ENTRY_POINT_GROUP)
 
 
 def _load(entry: EntryPoint) -> Bench:

@@ -1,0 +1,228 @@
+"""Which field of the contract travels in which part of which ROS topic: a YAML file, or the built-in one of a robot."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import unknown_name
+from physai.sdk.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
+from physai.sdk.wire import TransportError
+
+FORMAT_VERSION = 1
+MAX_FILE_BYTES = 64 * 1024
+FOLDER = Path(__file__).parent / "bindings"
+"""The built-in bindings, one file per robot; to be copied and changed for one's own."""
+
+TopicName = Annotated[str, Field(pattern=r"^/[A-Za-z_~][A-Za-z0-9_/]{0,250}$")]
+"""A ROS topic's full name, with the leading slash."""
+Part = Annotated[str, Field(pattern=r"^[a-z_]{1,32}(\.[a-z]{1,8})?$")]
+Frame = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]*$")]
+MessageType = Literal[
+    "sensor_msgs/msg/JointState",
+    "sensor_msgs/msg/Imu",
+    "geometry_msgs/msg/Twist",
+    "geometry_msgs/msg/TwistStamped",
+    "geometry_msgs/msg/PoseStamped",
+    "std_msgs/msg/Float64MultiArray",
+    "trajectory_msgs/msg/JointTrajectory",
+]
+
+XYZ, WXYZ = ("x", "y", "z"), ("w", "x", "y", "z")
+JOINT_PARTS = {
+    "sensor_msgs/msg/JointState": {"position": "position", "velocity": "velocity", "effort": "effort"},
+    "trajectory_msgs/msg/JointTrajectory": {
+        "positions": "points.0.positions",
+        "velocities": "points.0.velocities",
+        "effort": "points.0.effort",
+    },
+}
+"""Parts that hold one number per joint, and where they lie in the message."""
+JOINT_NAMES = {"sensor_msgs/msg/JointState": "name", "trajectory_msgs/msg/JointTrajectory": "joint_names"}
+"""Where the names of those joints lie."""
+
+
+def _vectors(prefix: str, parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    whole = {part: tuple(f"{prefix}{part}.{axis}" for axis in axes) for part, axes in parts.items()}
+    single = {f"{part}.{axis}": (f"{prefix}{part}.{axis}",) for part, axes in parts.items() for axis in axes}
+    return whole | single
+
+
+_TWIST = {"linear": XYZ, "angular": XYZ}
+_POSE = _vectors("pose.", {"position": XYZ, "orientation": WXYZ})
+NUMBER_PARTS = {
+    "sensor_msgs/msg/Imu": _vectors("", {"orientation": WXYZ, "angular_velocity": XYZ, "linear_acceleration": XYZ}),
+    "geometry_msgs/msg/Twist": _vectors("", _TWIST),
+    "geometry_msgs/msg/TwistStamped": _vectors("twist.", _TWIST),
+    "geometry_msgs/msg/PoseStamped": {**_POSE, "pose": _POSE["position"] + _POSE["orientation"]},
+}
+"""Parts of fixed size, and where their numbers lie; quaternions in the contract's order, wxyz."""
+ARRAY_TYPE = "std_msgs/msg/Float64MultiArray"
+"""Holds one part, `data`, of any size and without names: its order is that of `joints`, or of the contract."""
+
+
+class TopicBinding(Frozen):
+    """One topic and the contract's fields in it."""
+
+    topic: TopicName
+    type: MessageType
+    fields: Annotated[dict[Name, Part | tuple[Part, ...]], Field(min_length=1, max_length=16)]
+    """Field of the contract (a sensor, a command, or an output of the graph) to the part of the message, or parts."""
+    joints: dict[Name, Name] = Field(default_factory=dict[str, str], max_length=MAX_JOINTS)
+    """The robot's own name of a joint, where it differs from the contract's. In a Float64MultiArray, which has no
+    names, all joints in the order in which the robot expects them."""
+    qos: Literal["sensor_data", "default"] = "default"
+    """`sensor_data`: a reader takes best effort, so that any publisher matches; `default`: reliable. As in ROS 2."""
+    stamp: Literal["header", "source"] = "header"
+    """Where the time of a measurement comes from: the message's header, or the moment the publisher sent it, for
+    drivers that leave the header empty. Messages without a header have the latter only."""
+    frame: Frame | None = None
+    """The only `frame_id` that is taken; None for any."""
+
+    @model_validator(mode="after")
+    def _parts_exist(self) -> Self:
+        known = parts_of(self.type)
+        for name, parts in self.fields.items():
+            for part in (parts,) if isinstance(parts, str) else parts:
+                if part not in known:
+                    raise ValueError(f"{name}: a {self.type} has no part {part!r}; it has {', '.join(known)}")
+            if not isinstance(parts, str) and any(known[part] is None for part in parts):
+                raise ValueError(f"{name}: only parts of fixed size can be put together, got {', '.join(parts)}")
+        if self.type == ARRAY_TYPE and len(self.fields) > 1:
+            raise ValueError(f"{self.topic}: a {self.type} holds one field, got {', '.join(self.fields)}")
+        return self
+
+
+class Binding(Frozen):
+    """All topics between a runtime and one robot."""
+
+    format_version: Literal[1] = FORMAT_VERSION
+    robot: Name
+    """Name of the robot in the contract."""
+    reads: Annotated[tuple[TopicBinding, ...], Field(min_length=1, max_length=32)]
+    """Topics the robot, an operator or a planner publishes."""
+    writes: Annotated[tuple[TopicBinding, ...], Field(min_length=1, max_length=8)]
+    """Topics the runtime publishes."""
+
+    @model_validator(mode="after")
+    def _nothing_twice(self) -> Self:
+        for label, topics in (("reads", self.reads), ("writes", self.writes)):
+            require_unique(f"{label}: field", (name for topic in topics for name in topic.fields))
+        require_unique("topic", (topic.topic for topic in (*self.reads, *self.writes)))
+        return self
+
+
+def parts_of(message: str) -> dict[str, int | None]:
+    """Parts of a message type by name, and their sizes; None for one number per joint, or for any number."""
+    if message == ARRAY_TYPE:
+        return {"data": None}
+    if message in JOINT_PARTS:
+        return dict.fromkeys(JOINT_PARTS[message])
+    return {part: len(paths) for part, paths in NUMBER_PARTS[message].items()}
+
+
+def load_binding(path: Path) -> Binding:
+    """The binding in a YAML file.
+
+    Raises:
+        TransportError: it is missing, too large, no YAML, or not a binding.
+    """
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise TransportError(f"binding {path}: cannot be read: {error.strerror}") from None
+    if not len(content) <= MAX_FILE_BYTES:
+        raise TransportError(f"binding {path}: more than {MAX_FILE_BYTES} bytes, the most a binding may have")
+    try:
+        # Aliases can make a small file huge, and a binding has no use for them.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=yaml.SafeLoader)):
+            raise TransportError(f"binding {path}: YAML aliases are not allowed")
+        text = json.dumps(yaml.safe_load(content))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise TransportError(f"binding {path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Binding.model_validate_json(text)
+    except ValidationError as error:
+        raise TransportError(f"binding {path}: {_problems(error)}") from None
+
+
+def _problems(error: ValidationError) -> str:
+    lines: list[str] = []
+    for detail in error.errors(include_url=False)[:3]:
+        where = ".".join(str(part) for part in detail["loc"])
+        lines.append(f"{where + ': ' if where else ''}{detail['msg'].removeprefix('Value error, ')}")
+    more = error.error_count() - len(lines)
+    return "; ".join(lines) + (f"; and {more} more" if more else "")
+
+
+def built_in_bindings() -> tuple[str, ...]:
+    """Names of the bindings that come with physai; the one called as its robot is that robot's usual one."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+
+
+def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
+    """The binding of a name or in a file, else the built-in one of the contract's robot, else one made for it.
+
+    Args:
+        contract: of the policy.
+        wanted: name of a built-in one, or a file's path; None for the robot's usual one.
+
+    Raises:
+        UnknownNameError: it is neither a built-in one nor a file.
+        TransportError: it is malformed, or of another robot.
+    """
+    robot = contract.robot.name
+    if wanted is None:
+        return load_binding(FOLDER / f"{robot}.yaml") if robot in built_in_bindings() else made_binding(contract)
+    if wanted in built_in_bindings():
+        binding = load_binding(FOLDER / f"{wanted}.yaml")
+    elif "/" in wanted or wanted.endswith((".yaml", ".yml")):
+        binding = load_binding(Path(wanted))
+    else:
+        raise unknown_name("binding", wanted, (*built_in_bindings(), "a file's path ending in .yaml"))
+    if binding.robot != robot:
+        raise TransportError(f"binding {wanted} is of robot {binding.robot}, the contract's is {robot}")
+    return binding
+
+
+def made_binding(contract: PolicyContract) -> Binding:
+    """A binding for a robot nobody has written one for, in the topics ROS 2 drivers usually have."""
+    parts = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
+    names = [sensor.name for sensor in contract.robot.sensors]
+    inertial = {"imu_quat": "orientation", "imu_ang_vel_b": "angular_velocity", "imu_lin_acc_b": "linear_acceleration"}
+    reads: list[dict[str, Any]] = []
+    for topic, kind, known in (
+        ("/joint_states", "sensor_msgs/msg/JointState", {name: parts[name] for name in JOINT_SENSORS}),
+        ("/imu/data", "sensor_msgs/msg/Imu", inertial),
+    ):
+        found = {name: part for name, part in known.items() if name in names}
+        if found:
+            reads.append({"topic": topic, "type": kind, "fields": found, "qos": "sensor_data"})
+    others = [name for name in names if name not in {*parts, *inertial}]
+    others += [field.name for field in contract.command.fields]
+    reads += [{"topic": f"/{_plain(name)}", "type": ARRAY_TYPE, "fields": {name: "data"}} for name in others]
+    targets = {term.target_name for term in contract.action.terms}
+    known = {"joint_pos_target": "position", "joint_effort_target": "effort"}
+    writes = [
+        {
+            "topic": "/joint_command" if len(targets) == 1 else f"/{name}",
+            "type": "sensor_msgs/msg/JointState",
+            "fields": {name: known[name]},
+        }
+        for name in sorted(targets)
+    ]
+    try:
+        text = json.dumps({"robot": contract.robot.name, "reads": reads, "writes": writes})
+        return Binding.model_validate_json(text)
+    except ValidationError as error:
+        raise TransportError(f"robot {contract.robot.name} needs a binding file: {_problems(error)}") from None
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in name)

@@ -1,0 +1,297 @@
+"""Both ends of a robot's ROS 2 topics, without ROS: the runtime's (`DdsTransport`) and the robot's (`DdsRobotLink`)."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
+from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
+from physai.deploy_jetson.transport.dds.domain import domain_id
+from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.dds.layout import (
+    Inlet,
+    Outlet,
+    TopicLayout,
+    Vector,
+    read_vectors,
+    topic_layout,
+    written_vectors,
+)
+from physai.deploy_jetson.transport.dds.node import Node
+from physai.deploy_jetson.transport.dds.surroundings import DISCOVERY_S, describe
+from physai.deploy_jetson.transport.dds.wire import ByteWriter, Wire
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.options import only_known
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire import (
+    Array,
+    JointCommand,
+    Sample,
+    TransportError,
+    empty_command,
+    empty_sample,
+    required_fields,
+)
+
+OPTIONS = {
+    "domain": "DDS domain, 0 … 232 (default: ROS_DOMAIN_ID, else 0)",
+    "binding": "built-in name or YAML file of topics (default: that of the robot)",
+}
+
+COMMAND_SILENCE_S = 1.0
+"""Silence after which another publisher of a command is heard [s]: twice what ros2_control's mobile bases wait for
+before they stop (cmd_vel_timeout, 0.5 s)."""
+
+
+class _End:
+    """What both ends share: a node, feeds of what is read, outlets of what is written."""
+
+    name: str = "dds"
+    _node_name = "physai_runtime"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options; connects nothing.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: the domain is none.
+        """
+        only_known(self.name, options, OPTIONS)
+        self._options = dict(options)
+        self._domain = domain_id(options)
+        self._node: Wire | None = None
+        self._feeds: list[Feed] = []
+        self._outlets: list[tuple[Outlet, ByteWriter]] = []
+        self._notices = Notices()
+        self._opened_s = 0.0
+        self._closing = threading.Lock()
+
+    def _connect(
+        self,
+        contract: PolicyContract,
+        *,
+        incoming: tuple[TopicLayout, ...],
+        outgoing: tuple[TopicLayout, ...],
+        required: tuple[str, ...],
+    ) -> None:
+        if self._node is not None:
+            raise TransportError(f"the transport {self.name} is open already")
+        outlets = [Outlet(layout, period_s=contract.timing.control_dt) for layout in outgoing]
+        node = self._join()
+        try:
+            self._feeds = [
+                Feed(
+                    node.reader(layout.binding.topic, layout.binding.type, reliable=layout.binding.qos == "default"),
+                    Inlet(layout, required),
+                    self._notices,
+                    ahead_s=contract.timing.max_observation_age_s,
+                    silence_s=_silence_s(layout, contract),
+                )
+                for layout in incoming
+            ]
+            self._outlets = [
+                (outlet, node.writer(outlet.layout.binding.topic, outlet.layout.binding.type)) for outlet in outlets
+            ]
+        except TransportError:
+            node.close()
+            raise
+        self._node = node
+        self._opened_s = time.monotonic()
+
+    def _join(self) -> Wire:
+        """What carries the bytes: Cyclone DDS, or in a subclass another node of ROS 2."""
+        return Node(self._domain, self._node_name)
+
+    def _opened(self) -> Wire:
+        if self._node is None:
+            raise TransportError(f"the transport {self.name} is not open")
+        return self._node
+
+    def poll(self) -> bool:
+        """See `Transport.poll` and `RobotLink.poll`."""
+        raise NotImplementedError
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `poll`, but blocks until it is true or the time is over."""
+        node = self._opened()
+        end = time.monotonic() + timeout_s
+        while True:
+            if self.poll():
+                return True
+            left = end - time.monotonic()
+            if not left > 0.0:
+                return False
+            node.wait(left)
+
+    def _publish(self, vectors: Mapping[str, Array], stamp_ns: int) -> None:
+        self._opened()
+        for outlet, writer in self._outlets:
+            if outlet.write(vectors, stamp_ns):
+                writer.write(outlet.data, stamp_ns)
+
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        # A thread that reports may be in the midst of this when the loop's thread closes.
+        with self._closing:
+            if self._node is None:
+                return self._notices.told()
+            settled = time.monotonic() - self._opened_s > DISCOVERY_S
+            return (*self._notices.told(), *describe(self._node, self._feeds, self._outlets, settled=settled))
+
+    def close(self) -> None:
+        """Leaves the domain; may be called twice."""
+        with self._closing:
+            node, self._node = self._node, None
+            self._feeds, self._outlets = [], []
+            if node is not None:
+                node.close()
+
+
+class DdsTransport(_End):
+    """The runtime's end: reads what the robot and its operator publish, writes joint targets."""
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `Transport.open`."""
+        binding = find_binding(contract, self._options.get("binding"))
+        incoming, outgoing = _layouts(binding, contract)
+        self._contract = contract
+        self._diagnostics: ByteWriter | None = None
+        self._sample = empty_sample(contract)
+        self._required = required_fields(contract)
+        sensors = {sensor.name for sensor in contract.robot.sensors}
+        self._connect(contract, incoming=incoming, outgoing=outgoing, required=self._required)
+        self._sensors = [any(one.vector.name in sensors for one in feed.inlet.layout.placed) for feed in self._feeds]
+        self._views = [_views(feed, self._sample) for feed in self._feeds]
+        self._stamped = [name for name in self._required if name in sensors]
+        self._unseen = set(self._required)
+
+    def sample(self) -> Sample:
+        """See `Transport.sample`."""
+        return self._sample
+
+    def poll(self) -> bool:
+        """See `Transport.poll`."""
+        measured = False
+        sample = self._sample
+        for feed, views, is_sensor in zip(self._feeds, self._views, self._sensors, strict=True):
+            if feed.poll():
+                measured |= is_sensor
+                for name, field, part in views:
+                    field[:] = part
+                    sample.stamps_ns[name] = feed.stamp_ns
+        if not measured:
+            return False
+        sample.received_ns = time.monotonic_ns()
+        if self._unseen:
+            self._unseen = {name for name in self._unseen if not sample.stamps_ns[name]}
+            if self._unseen:
+                return False
+        sample.stamp_ns = min([sample.stamps_ns[name] for name in self._stamped])
+        sample.sequence += 1
+        return True
+
+    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `Transport.send`."""
+        self._publish(targets, stamp_ns)
+
+    def diagnose(self, level: Level, message: str, values: Mapping[str, str]) -> None:
+        """Publishes the state of the runtime on `/diagnostics`, as ROS 2's tools show it; not for the tick.
+
+        Args:
+            level: how bad it is.
+            message: in a few words.
+            values: further facts by name: the contract's fingerprint, the policy's version, counters.
+
+        Raises:
+            TransportError: it did not leave this process.
+        """
+        node = self._opened()
+        if self._diagnostics is None:
+            self._diagnostics = node.writer(DIAGNOSTICS, DIAGNOSTIC_KIND)
+        now_ns = time.time_ns()
+        data = diagnostic_array(self._contract.robot.name, level, message, values, now_ns)
+        self._diagnostics.write(memoryview(data), now_ns)
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        """See `Transport.missing`."""
+        waited_s = time.monotonic() - self._opened_s
+        return tuple((name, waited_s) for name in self._required if not self._sample.stamps_ns[name])
+
+
+class DdsRobotLink(_End):
+    """The robot's end: publishes what the contract calls sensors and commands, takes joint targets."""
+
+    _node_name = "physai_robot"
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `RobotLink.open`."""
+        binding = find_binding(contract, self._options.get("binding"))
+        outgoing, incoming = _layouts(binding, contract)
+        self._command = empty_command(contract)
+        self._connect(contract, incoming=incoming, outgoing=outgoing, required=tuple(self._command.targets))
+        self._stamps = [0] * len(self._feeds)
+
+    def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `RobotLink.publish`."""
+        self._publish(fields, stamp_ns)
+
+    def command(self) -> JointCommand:
+        """See `RobotLink.command`."""
+        return self._command
+
+    def poll(self) -> bool:
+        """See `RobotLink.poll`; targets in several topics count once all of them are there, with the oldest stamp."""
+        found = False
+        for index, feed in enumerate(self._feeds):
+            if feed.poll():
+                found = True
+                self._stamps[index] = feed.stamp_ns
+                for name, part in feed.parts:
+                    self._command.targets[name][:] = part
+        oldest_ns = min(self._stamps)
+        if not found or oldest_ns <= self._command.stamp_ns:
+            return False
+        self._command.stamp_ns = oldest_ns
+        self._command.received_ns = time.monotonic_ns()
+        self._command.sequence += 1
+        return True
+
+
+def _silence_s(layout: TopicLayout, contract: PolicyContract) -> float:
+    """Silence of a publisher after which another is heard [s]: shorter where every control period counts."""
+    sensors = {sensor.name for sensor in contract.robot.sensors}
+    streamed = any(one.vector.name in sensors for one in layout.placed)
+    return contract.timing.max_observation_age_s if streamed else COMMAND_SILENCE_S
+
+
+def _views(feed: Feed, sample: Sample) -> list[tuple[str, Array, Array]]:
+    """Name, field of the sample, and where the feed has it."""
+    return [(name, sample.fields[name], part) for name, part in feed.parts]
+
+
+def _layouts(binding: Binding, contract: PolicyContract) -> tuple[tuple[TopicLayout, ...], tuple[TopicLayout, ...]]:
+    """Topics the runtime reads, and those it writes.
+
+    Raises:
+        TransportError: a field that is needed has no topic, or does not fit its part.
+    """
+    written = written_vectors(contract)
+    reads = _resolved(binding.reads, read_vectors(contract), required_fields(contract), contract)
+    return reads, _resolved(binding.writes, written, tuple(written), contract)
+
+
+def _resolved(
+    topics: tuple[TopicBinding, ...],
+    vectors: Mapping[str, Vector],
+    needed: tuple[str, ...],
+    contract: PolicyContract,
+) -> tuple[TopicLayout, ...]:
+    bound = [name for topic in topics for name in topic.fields]
+    unbound = [name for name in needed if name not in bound]
+    if unbound:
+        raise TransportError(
+            f"no topic for {', '.join(unbound)} of {contract.robot.name}; the binding has {', '.join(bound)}: "
+            "add them to a binding file"
+        )
+    found = (topic_layout(topic, vectors) for topic in topics)
+    return tuple(layout for layout in found if layout is not None)

@@ -1,0 +1,95 @@
+"""What one topic brings: bytes from DDS, of one publisher only, with a stamp that can be one."""
+
+import time
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.layout import Inlet
+from physai.deploy_jetson.transport.dds.wire import ByteReader, wrong_hash
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
+from physai.sdk.wire import Array, TransportError
+
+MAX_REFUSED = 64
+"""Publishers whose refusal is remembered."""
+
+
+class Feed:
+    """The newest sound message of a topic.
+
+    One publisher is heard: the first whose messages can be read. Another one is refused as long as that one
+    speaks, because two robots on one topic make a third that does not exist.
+    """
+
+    def __init__(self, reader: ByteReader, inlet: Inlet, notices: Notices, *, ahead_s: float, silence_s: float) -> None:
+        """Nothing read yet.
+
+        Args:
+            reader: of the topic.
+            inlet: what becomes of its messages.
+            notices: where refusals are told.
+            ahead_s: see `StampCheck`.
+            silence_s: silence of the publisher after which another is heard [s].
+        """
+        self.reader = reader
+        self.inlet = inlet
+        self.topic = inlet.layout.binding.topic
+        self.stamp_ns = 0
+        """Stamp of the newest message, CLOCK_REALTIME [ns]; 0 before the first."""
+        self.parts: list[tuple[str, Array]] = []
+        """Field names and where their values lie."""
+        start = 0
+        for one in inlet.layout.placed:
+            self.parts.append((one.vector.name, inlet.values[start : start + one.vector.size]))
+            start += one.vector.size
+        self._own_stamp = inlet.layout.has_header and inlet.layout.binding.stamp == "header"
+        self._notices = notices
+        self._stamps = StampCheck(self.topic, ahead_s, notices)
+        self._silence_ns = round(silence_s * NANOSECONDS)
+        self._publisher = 0
+        self._heard_ns = 0
+        self._refused: set[int] = set()
+
+    def poll(self) -> bool:
+        """Takes what has arrived; whether a newer message was among it.
+
+        Raises:
+            TransportError: DDS failed.
+        """
+        samples = self.reader.take()
+        for data, info in reversed(samples):
+            if info.valid_data and (info.publication_handle == self._publisher or self._adopt(info)):
+                return self._accept(data, info)
+        return False
+
+    def _accept(self, data: bytes, info: Any) -> bool:
+        try:
+            self.inlet.read(data)
+        except TransportError as error:
+            self._notices.add(f"{self.topic}: refused: {error}")
+            # Somebody else may be right.
+            self._publisher = 0
+            return False
+        stamp_ns = self.inlet.stamp_ns if self._own_stamp else info.source_timestamp
+        if not self._stamps.accepts(stamp_ns, time.time_ns()):
+            return False
+        self.stamp_ns = stamp_ns
+        self._heard_ns = time.monotonic_ns()
+        return True
+
+    def _adopt(self, info: Any) -> bool:
+        """Whether to hear a publisher that was not heard before."""
+        handle: int = info.publication_handle
+        if self._publisher and time.monotonic_ns() - self._heard_ns <= self._silence_ns:
+            if handle not in self._refused and len(self._refused) < MAX_REFUSED:
+                self._refused.add(handle)
+                self._notices.add(f"{self.topic}: a second publisher; only the first is heard, stop one of them")
+            return False
+        endpoint = self.reader.publisher(handle)
+        reason = "" if endpoint is None else wrong_hash(self.inlet.layout.binding.type, endpoint)
+        if reason:
+            self._notices.add(f"{self.topic}: refused: {reason}; a message of this name that holds something else")
+            return False
+        if self._publisher:
+            self._notices.add(f"{self.topic}: its publisher was replaced by another one")
+        self._publisher = handle
+        return True

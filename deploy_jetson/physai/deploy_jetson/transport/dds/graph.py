@@ -1,0 +1,85 @@
+"""What makes a process show in `ros2 node list`: ROS 2's own announcement of nodes and their topics.
+
+Every participant keeps one message on `ros_discovery_info` that names its nodes and, by their ids, the readers and
+writers of each. Source: https://design.ros2.org/articles/Node_to_Participant_mapping.html.
+"""
+
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.messages import user_data
+
+GRAPH_TOPIC = "ros_discovery_info"
+"""Its name on the wire; the only one without `rt/`."""
+GRAPH_KIND = "rmw_dds_common/msg/ParticipantEntitiesInfo"
+
+
+class GraphEntry:
+    """One participant with one node."""
+
+    def __init__(self, participant: Any, struct: Any, name: str, namespace: str = "/") -> None:
+        """Announces the node, as yet without topics.
+
+        Args:
+            participant: of cyclonedds-python.
+            struct: `GRAPH_KIND` as cyclonedds-python wants it.
+            name: of the node.
+            namespace: of the node.
+
+        Raises:
+            DDSException: DDS refuses.
+        """
+        from cyclonedds._clayer import ddspy_write
+        from cyclonedds.pub import DataWriter
+        from cyclonedds.topic import Topic
+
+        topic: Any = Topic(participant, GRAPH_TOPIC, struct)
+        writer: Any = DataWriter(participant, topic, _qos())
+        self.parts = [topic, writer]
+        """To be ended after all other parts of the participant."""
+        self._ref: int = writer._ref
+        self._write = ddspy_write
+        self._name, self._namespace = name, namespace
+        self._gid = _gid(participant)
+        self._readers: list[dict[str, Any]] = []
+        self._writers: list[dict[str, Any]] = []
+        self._announce()
+
+    def add_reader(self, entity: Any) -> None:
+        """Announces a subscription of the node."""
+        self._readers.append(_gid(entity))
+        self._announce()
+
+    def add_writer(self, entity: Any) -> None:
+        """Announces a publisher of the node."""
+        self._writers.append(_gid(entity))
+        self._announce()
+
+    def _announce(self) -> None:
+        node = {
+            "node_namespace": self._namespace,
+            "node_name": self._name,
+            "reader_gid_seq": self._readers,
+            "writer_gid_seq": self._writers,
+        }
+        message, _ = encode(GRAPH_KIND, {"gid": self._gid, "node_entities_info_seq": [node]})
+        self._write(self._ref, memoryview(message))
+
+
+def _gid(entity: Any) -> dict[str, Any]:
+    return {"data": list(entity.get_guid().bytes)}
+
+
+def _qos() -> Any:
+    from cyclonedds.qos import Policy, Qos
+
+    unlimited = -1
+    return Qos(
+        Policy.Reliability.Reliable(0),
+        Policy.History.KeepLast(1),
+        Policy.Durability.TransientLocal,
+        Policy.DurabilityService(0, Policy.History.KeepLast(1), unlimited, unlimited, unlimited),
+        Policy.WriterDataLifecycle(autodispose=False),
+        Policy.DataRepresentation(use_cdrv0_representation=True),
+        Policy.Userdata(user_data(GRAPH_KIND)),
+    )

@@ -1,0 +1,334 @@
+"""A contract's fields in one topic's messages: what goes where, worked out once, then copied in place."""
+
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.deploy_jetson.transport.binding import ARRAY_TYPE, JOINT_NAMES, JOINT_PARTS, NUMBER_PARTS, TopicBinding
+from physai.deploy_jetson.transport.dds.cdr import HEAD, Message, Places, decode, encode
+from physai.deploy_jetson.transport.dds.messages import fields_of
+from physai.sdk.contract import PolicyContract
+from physai.sdk.interface import graph_interface
+from physai.sdk.robot import JOINT_SENSORS
+from physai.sdk.wire import Array, TransportError
+
+MAX_INCOMING_BYTES = 16 * 1024
+"""More than a JointState of 64 joints with the longest names takes."""
+STAMP = "header.stamp"
+NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One field of the contract, as the wire sees it."""
+
+    name: str
+    size: int
+    joints: tuple[str, ...] | None
+    """Joint of each element; None where the elements are no joints."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A vector and where each of its elements lies: a path in the message, and a joint's name or an index."""
+
+    vector: Vector
+    elements: tuple[tuple[str, str | int], ...]
+
+
+@dataclass(frozen=True)
+class TopicLayout:
+    """What one topic carries of a contract."""
+
+    binding: TopicBinding
+    placed: tuple[Placed, ...]
+    joints: tuple[str, ...]
+    """The robot's names of its joints, in the order in which they are sent; empty where there are none."""
+
+    @property
+    def size(self) -> int:
+        """Elements of all its vectors together."""
+        return sum(placed.vector.size for placed in self.placed)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether its messages carry a stamp."""
+        return any(field.name == "header" for field in fields_of(self.binding.type))
+
+
+def read_vectors(contract: PolicyContract) -> dict[str, Vector]:
+    """Sensor and command fields of a contract by name."""
+    robot = contract.robot
+    sensors = [Vector(s.name, s.size, robot.joint_names if s.name in JOINT_SENSORS else None) for s in robot.sensors]
+    commands = [Vector(field.name, field.size, None) for field in contract.command.fields]
+    return {vector.name: vector for vector in (*sensors, *commands)}
+
+
+def written_vectors(contract: PolicyContract) -> dict[str, Vector]:
+    """Outputs of a contract's graph by name."""
+    joints = {term.target_name: term.joints for term in contract.action.terms}
+    return {n: Vector(n, size, joints[n]) for n, size in graph_interface(contract).targets.items()}
+
+
+def topic_layout(binding: TopicBinding, vectors: Mapping[str, Vector]) -> TopicLayout | None:
+    """Where the contract's vectors lie in a topic; None if it carries none of them.
+
+    Raises:
+        TransportError: a vector does not fit its part.
+    """
+    placed = [Placed(vectors[name], _elements(binding, vectors[name])) for name in binding.fields if name in vectors]
+    if not placed:
+        return None
+    joints: tuple[str, ...] = ()
+    if binding.type in JOINT_PARTS:
+        joints = tuple(dict.fromkeys(str(key) for one in placed for _, key in one.elements))
+    return TopicLayout(binding, tuple(placed), joints)
+
+
+def _elements(binding: TopicBinding, vector: Vector) -> tuple[tuple[str, str | int], ...]:
+    parts = binding.fields[vector.name]
+    if binding.type in JOINT_PARTS:
+        if vector.joints is None:
+            raise TransportError(f"{binding.topic}: {vector.name} has no joints, {parts} of a {binding.type} has")
+        path = JOINT_PARTS[binding.type][str(parts)]
+        return tuple((path, binding.joints.get(joint, joint)) for joint in vector.joints)
+    if binding.type == ARRAY_TYPE:
+        return tuple(("data", index) for index in _order(binding, vector))
+    known = NUMBER_PARTS[binding.type]
+    paths = [path for part in ((parts,) if isinstance(parts, str) else parts) for path in known[part]]
+    if len(paths) != vector.size:
+        raise TransportError(f"{binding.topic}: {vector.name} has {vector.size} elements, {parts} has {len(paths)}")
+    return tuple((path, 0) for path in paths)
+
+
+def _order(binding: TopicBinding, vector: Vector) -> list[int]:
+    """Index in the array of each element of a vector."""
+    if not binding.joints:
+        return list(range(vector.size))
+    order = list(binding.joints)
+    if vector.joints is None or sorted(order) != sorted(vector.joints):
+        raise TransportError(
+            f"{binding.topic}: its joints are {', '.join(order)}; {vector.name} has "
+            f"{', '.join(vector.joints or ()) or 'none'}"
+        )
+    return [order.index(joint) for joint in vector.joints]
+
+
+class Inlet:
+    """Reads the vectors of one topic out of its messages, in place once the first has shown how they are laid out."""
+
+    def __init__(self, layout: TopicLayout, required: Collection[str]) -> None:
+        """Reads nothing yet; `values` receives all vectors of the layout, one after the other.
+
+        Args:
+            layout: of the topic.
+            required: vectors without which a message is refused; others may be empty or marked as not measured, and
+                are NaN then.
+        """
+        self.layout = layout
+        self._required = required
+        self._unmeasured: list[slice] = []
+        self.values: Array = np.full(layout.size, np.nan)
+        self._length = -1
+        self._fixed: list[tuple[slice, bytes]] = []
+        self._gather = np.zeros(layout.size, np.intp)
+        self._numbers = np.dtype("<f8")
+        self._stamp = struct.Struct("<iI")
+        self._stamp_at = 0
+        self.stamp_ns = 0
+        """Stamp in the header of the last message [ns]; 0 in one without."""
+
+    def read(self, data: bytes) -> None:
+        """Takes the vectors and the stamp out of a message.
+
+        Raises:
+            TransportError: it has other joints, lengths, a wrong frame, or is no such message.
+        """
+        if len(data) != self._length or not self._as_before(data):
+            self._learn(data)
+        numbers = np.frombuffer(data, self._numbers, (len(data) - HEAD) // 8, HEAD)
+        np.take(numbers, self._gather, out=self.values, mode="clip")
+        for part in self._unmeasured:
+            self.values[part] = np.nan
+        if self._stamp_at:
+            seconds, nanoseconds = self._stamp.unpack_from(data, self._stamp_at)
+            self.stamp_ns = seconds * NANOSECONDS + nanoseconds
+
+    def _as_before(self, data: bytes) -> bool:
+        return all(data[part] == known for part, known in self._fixed)
+
+    def _learn(self, data: bytes) -> None:
+        """Reads a message field by field, checks it, and notes where its numbers lie."""
+        self._length = -1
+        if not len(data) <= MAX_INCOMING_BYTES:
+            raise TransportError(f"a message of {len(data)} bytes, at most {MAX_INCOMING_BYTES} are read")
+        binding = self.layout.binding
+        message, places, order = decode(binding.type, data)
+        self._check_frame(message)
+        joints = _joint_index(binding, message)
+        gather: list[int] = []
+        unmeasured: list[slice] = []
+        for one in self.layout.placed:
+            if self._is_measured(one, message, places):
+                gather += [self._place(path, key, places, joints) for path, key in one.elements]
+            else:
+                unmeasured.append(slice(len(gather), len(gather) + one.vector.size))
+                gather += [0] * one.vector.size
+        self._unmeasured = unmeasured
+        self._gather[:] = gather
+        self._numbers, self._stamp = np.dtype(f"{order}f8"), struct.Struct(f"{order}iI")
+        self._stamp_at = places.get(STAMP, (0, 0))[0]
+        self._fixed = _fixed_parts(data, places)
+        self._length = len(data)
+
+    def _check_frame(self, message: Message) -> None:
+        expected = self.layout.binding.frame
+        if expected is not None and self.layout.has_header and message["header"]["frame_id"] != expected:
+            raise TransportError(f"frame_id is {message['header']['frame_id']!r}, expected {expected!r}")
+
+    def _is_measured(self, placed: Placed, message: Message, places: Places) -> bool:
+        """Whether a vector has values. ROS: a JointState may leave out what it does not know, and -1 in front of a
+        covariance says that its field was not measured.
+        """
+        path, name = placed.elements[0][0], placed.vector.name
+        marked = message.get(f"{path.partition('.')[0]}_covariance", [0.0])[0] == -1.0
+        if name in self._required:
+            if marked:
+                raise TransportError(f"{path.partition('.')[0]} is marked as not measured; {name} is needed")
+            return True
+        return not marked and path in places
+
+    def _place(self, path: str, key: str | int, places: Places, joints: dict[str, int]) -> int:
+        """Index of a number among the message's aligned float64."""
+        binding = self.layout.binding
+        start, count = places.get(path, (0, 0))
+        if isinstance(key, str):
+            if key not in joints:
+                wanted = ", ".join(self.layout.joints)
+                raise TransportError(f"it names the joints {', '.join(joints) or '(none)'}; expected {wanted}")
+            expected, index = len(joints), joints[key]
+        elif binding.type == ARRAY_TYPE:
+            expected, index = self.layout.size, key
+        else:
+            expected, index = 1, 0
+        if count != expected:
+            raise TransportError(f"{path} has {count} values, expected {expected}")
+        return (start - HEAD) // 8 + index
+
+
+def _joint_index(binding: TopicBinding, message: Message) -> dict[str, int]:
+    if binding.type not in JOINT_NAMES:
+        return {}
+    names: list[str] = message[JOINT_NAMES[binding.type]]
+    index = {name: position for position, name in enumerate(names)}
+    if len(index) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TransportError(f"it names joint {twice!r} twice")
+    if len(message.get("points", [None])) != 1:
+        raise TransportError(f"a trajectory of {len(message['points'])} points, expected 1")
+    return index
+
+
+def _fixed_parts(data: bytes, places: Places) -> list[tuple[slice, bytes]]:
+    """What no later message may differ in for its numbers to lie in the same places: all but numbers and stamps."""
+    parts: list[tuple[slice, bytes]] = []
+    start = 0
+    for place, count in sorted(places.values()):
+        if place > start:
+            parts.append((slice(start, place), bytes(data[start:place])))
+        start = place + 8 * count
+    if start < len(data):
+        parts.append((slice(start, len(data)), bytes(data[start:])))
+    return parts
+
+
+class Outlet:
+    """Writes vectors into one preallocated message of a topic."""
+
+    def __init__(self, layout: TopicLayout, *, period_s: float) -> None:
+        """Lays the message out.
+
+        Args:
+            layout: what it carries.
+            period_s: time until the next one is due; a trajectory's point is reached then [s].
+
+        Raises:
+            TransportError: the vectors of one message are of different joints.
+        """
+        self.layout = layout
+        message, places = encode(layout.binding.type, _template(layout, period_s))
+        # numpy copies in one go only where every number is aligned, and they all are when byte 4 is.
+        room = np.zeros(len(message) + 16, np.uint8)
+        aligned = -room.ctypes.data % 8
+        start = (aligned if aligned >= HEAD else aligned + 8) - HEAD
+        room[start : start + len(message)] = np.frombuffer(message, np.uint8)
+        self.data = room.data[start : start + len(message)]
+        """The message, with what `write` has put into it."""
+        self._numbers = np.frombuffer(self.data[HEAD:], "<f8", (len(message) - HEAD) // 8)
+        self._parts = [(one.vector, self._scatter(one, places)) for one in layout.placed]
+        for _, part in self._parts:
+            # What nobody has measured must not look like a measurement.
+            self._numbers[part] = np.nan
+        self._stamp_at = places.get(STAMP, (0, 0))[0]
+
+    def _scatter(self, placed: Placed, places: Places) -> slice | npt.NDArray[np.intp]:
+        joints = self.layout.joints
+        indices = [
+            (places[path][0] - HEAD) // 8 + (joints.index(key) if isinstance(key, str) else key)
+            for path, key in placed.elements
+        ]
+        if indices == list(range(indices[0], indices[0] + len(indices))):
+            return slice(indices[0], indices[0] + len(indices))
+        return np.array(indices, np.intp)
+
+    def write(self, vectors: Mapping[str, Array], stamp_ns: int) -> bool:
+        """Puts vectors and stamp into the message; whether any of its vectors was given.
+
+        Raises:
+            TransportError: a vector has another number of elements than the contract's.
+        """
+        found = False
+        for vector, part in self._parts:
+            values = vectors.get(vector.name)
+            if values is None:
+                continue
+            if values.size != vector.size:
+                raise TransportError(f"{vector.name} has {values.size} elements, expected {vector.size}")
+            self._numbers[part] = values.reshape(-1)
+            found = True
+        if found and self._stamp_at:
+            struct.pack_into("<iI", self.data, self._stamp_at, *divmod(stamp_ns, NANOSECONDS))
+        return found
+
+
+def _template(layout: TopicLayout, period_s: float) -> Message:
+    """A message of zeros, with the names and lengths of all that follow."""
+    binding, joints = layout.binding, layout.joints
+    message: Message = {"header": {"frame_id": binding.frame or ""}}
+    if binding.type in JOINT_PARTS:
+        for one in layout.placed:
+            if len(one.elements) != len(joints):
+                raise TransportError(
+                    f"{binding.topic}: {one.vector.name} has {len(one.elements)} of the {len(joints)} joints in the "
+                    "topic; give fields of different joints a topic each"
+                )
+        runs = {path.rpartition(".")[2]: [0.0] * len(joints) for one in layout.placed for path, _ in one.elements[:1]}
+        message[JOINT_NAMES[binding.type]] = list(joints)
+        if binding.type == "trajectory_msgs/msg/JointTrajectory":
+            seconds, nanoseconds = divmod(round(period_s * NANOSECONDS), NANOSECONDS)
+            message["points"] = [{**runs, "time_from_start": {"sec": seconds, "nanosec": nanoseconds}}]
+        else:
+            message |= runs
+    elif binding.type == ARRAY_TYPE:
+        label = "joints" if binding.joints else ""
+        message["layout"] = {"dim": [{"label": label, "size": layout.size, "stride": layout.size}]}
+        message["data"] = [0.0] * layout.size
+    elif binding.type == "sensor_msgs/msg/Imu":
+        # ROS: -1 in front of a covariance says that there is no such measurement.
+        bound = {str(parts) for parts in binding.fields.values()}
+        for part in ("orientation", "angular_velocity", "linear_acceleration"):
+            message[f"{part}_covariance"] = [0.0 if part in bound else -1.0] + [0.0] * 8
+    return message

@@ -1,0 +1,171 @@
+"""Cyclone DDS as ROS 2 uses it: a participant, writers and readers of ready-made bytes, and what else is there.
+
+Names, types, hashes and QoS are those of rmw_cyclonedds. Nothing is built or parsed here.
+"""
+
+import os
+import time
+from functools import cache
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, told
+from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
+from physai.deploy_jetson.transport.dds.messages import Field, dds_topic, dds_type, fields_of
+from physai.deploy_jetson.transport.dds.ports import Reader, Writer, endpoint_of, reader_qos, writer_qos
+from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.sdk.wire import TransportError
+
+NODE_NAME = "physai"
+WAIT_SLICE_NS = 100_000_000
+"""Longest wait inside the library [ns], where no signal is seen."""
+
+
+@cache
+def message_struct(kind: str) -> Any:
+    """A message type as cyclonedds-python wants it, to announce it; it builds and parses no message."""
+    from cyclonedds.idl import make_idl_struct
+
+    fields = {field.name: _idl_type(field) for field in fields_of(kind)}
+    return make_idl_struct(kind.rpartition("/")[2] + "_", dds_type(kind), fields)
+
+
+def _idl_type(field: Field) -> Any:
+    from cyclonedds.idl import types
+
+    known = {
+        "int32": types.int32,
+        "uint32": types.uint32,
+        "uint8": types.uint8,
+        "byte": types.byte,
+        "float64": types.float64,
+        "string": types.bounded_str[field.most] if field.most else str,
+    }
+    base = known[field.base] if field.base in known else message_struct(field.base)
+    if field.length is None:
+        return base
+    return types.sequence[base] if field.length == 0 else types.array[base, field.length]
+
+
+class Node:
+    """A DDS participant; everything it made ends with it."""
+
+    def __init__(self, domain: int, name: str = NODE_NAME) -> None:
+        """Joins a domain.
+
+        Args:
+            domain: its number.
+            name: what ROS 2's tools call it.
+
+        Raises:
+            MissingExtraError: Cyclone DDS is missing.
+            TransportError: its configuration (CYCLONEDDS_URI) or the network refuses.
+        """
+        import_cyclonedds()
+        from cyclonedds.core import WaitSet
+        from cyclonedds.domain import DomainParticipant
+        from cyclonedds.qos import Policy, Qos
+
+        joined = False
+        try:
+            DOMAINS.join(domain)
+            joined = True
+            self.participant: Any = DomainParticipant(domain, Qos(Policy.Userdata(b"enclave=/;")))
+            self._waitset: Any = WaitSet(self.participant)
+            self._graph = GraphEntry(self.participant, message_struct(GRAPH_KIND), name)
+        except TransportError:
+            raise
+        except Exception as error:
+            if joined:
+                DOMAINS.leave(domain)
+            raise TransportError(
+                f"DDS domain {domain} cannot be joined: {told(error)}; CYCLONEDDS_URI is "
+                f"{os.environ.get('CYCLONEDDS_URI') or 'not set'}"
+            ) from error
+        self.domain = domain
+        self._topics: dict[str, Any] = {}
+        self._builtin: dict[str, Any] = {}
+        self._seen: dict[str, dict[Any, Endpoint]] = {"publishers": {}, "subscribers": {}}
+        self._parts: list[Any] = []
+
+    def writer(self, topic: str, kind: str) -> "Writer":
+        """A writer of a ROS topic: reliable, as ROS 2's default, but keeping the newest message only.
+
+        Raises:
+            TransportError: DDS refuses.
+        """
+        from cyclonedds.pub import DataWriter
+
+        try:
+            writer: Any = DataWriter(self.participant, self._topic(topic, kind), writer_qos(kind))
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be published: {told(error)}") from error
+        self._parts.append(writer)
+        self._graph.add_writer(writer)
+        return Writer(writer, topic)
+
+    def reader(self, topic: str, kind: str, *, reliable: bool) -> "Reader":
+        """A reader of a ROS topic.
+
+        Raises:
+            TransportError: DDS refuses.
+        """
+        from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
+        from cyclonedds.sub import DataReader
+
+        try:
+            reader: Any = DataReader(self.participant, self._topic(topic, kind), reader_qos(kind, reliable=reliable))
+            condition: Any = ReadCondition(reader, ViewState.Any | SampleState.NotRead | InstanceState.Any)
+            self._waitset.attach(condition)
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be subscribed to: {told(error)}") from error
+        self._parts += [reader, condition]
+        self._graph.add_reader(reader)
+        return Reader(reader, topic)
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until a reader has something, at most `timeout_s` and never long enough to delay a signal."""
+        self._waitset.wait(max(0, min(WAIT_SLICE_NS, int(timeout_s * 1e9))))
+
+    def publishers(self) -> tuple[Endpoint, ...]:
+        """Publishers in this domain, this process's own included."""
+        return self._discovered("publishers")
+
+    def subscribers(self) -> tuple[Endpoint, ...]:
+        """Subscribers in this domain, this process's own included."""
+        return self._discovered("subscribers")
+
+    def _discovered(self, which: str) -> tuple[Endpoint, ...]:
+        from cyclonedds.builtin import (
+            BuiltinDataReader,
+            BuiltinTopicDcpsPublication,
+            BuiltinTopicDcpsSubscription,
+        )
+        from cyclonedds.core import InstanceState
+
+        if which not in self._builtin:
+            topic = BuiltinTopicDcpsPublication if which == "publishers" else BuiltinTopicDcpsSubscription
+            self._builtin[which] = BuiltinDataReader(self.participant, topic)
+        seen = self._seen[which]
+        found: list[Any] = self._builtin[which].take(1000)
+        for endpoint in found:
+            if endpoint.sample_info.instance_state == InstanceState.Alive:
+                known = seen.get(endpoint.key)
+                seen[endpoint.key] = endpoint_of(endpoint, time.monotonic() if known is None else known.seen_s)
+            else:
+                seen.pop(endpoint.key, None)
+        return tuple(seen.values())
+
+    def _topic(self, topic: str, kind: str) -> Any:
+        from cyclonedds.topic import Topic
+
+        if topic not in self._topics:
+            self._topics[topic] = Topic(self.participant, dds_topic(topic), message_struct(kind))
+        return self._topics[topic]
+
+    def close(self) -> None:
+        """Leaves the domain, part by part: cyclonedds-python has no other way to end one at a given time."""
+        own = [self.participant, *self._graph.parts, *self._topics.values(), *self._parts]
+        for part in reversed([*own, *self._builtin.values(), self._waitset]):
+            part.__del__()
+        self._parts.clear()
+        DOMAINS.leave(self.domain)

@@ -1,0 +1,158 @@
+"""Bytes in and out of Cyclone DDS, and the QoS with which they meet ROS 2's.
+
+`ddspy_write` and `ddspy_take` are the functions under cyclonedds-python's own typed writer and reader.
+"""
+
+import re
+import time
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.messages import user_data
+from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.sdk.wire import TransportError
+
+DEPTH = 4
+"""Samples a reader keeps: the newest is wanted, but it may be a second publisher's, which is refused."""
+
+POLICIES = {
+    2: "durability",
+    3: "presentation",
+    4: "deadline",
+    5: "latency budget",
+    6: "ownership",
+    8: "liveliness",
+    10: "partition",
+    11: "reliability",
+    12: "destination order",
+    23: "data representation",
+}
+"""Numbers of QoS policies: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as dds_public_qosdefs.h of Cyclone DDS."""
+
+
+def writer_qos(kind: str) -> Any:
+    """Reliable, as ROS 2's default, but keeping the newest message only."""
+    from cyclonedds.qos import Policy, Qos
+
+    # A full queue must fail at once: a write may never hold the tick.
+    return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind))
+
+
+def reader_qos(kind: str, *, reliable: bool) -> Any:
+    """Reliable or best effort; keeps the newest few messages."""
+    from cyclonedds.qos import Policy, Qos
+
+    reliability = Policy.Reliability.Reliable(0) if reliable else Policy.Reliability.BestEffort
+    return Qos(reliability, Policy.History.KeepLast(DEPTH), *_common_qos(kind))
+
+
+def _common_qos(kind: str) -> tuple[Any, ...]:
+    from cyclonedds.qos import Policy
+
+    return (
+        Policy.Durability.Volatile,
+        Policy.DestinationOrder.ByReceptionTimestamp,
+        Policy.DataRepresentation(use_cdrv0_representation=True),
+        Policy.Userdata(user_data(kind)),
+    )
+
+
+def endpoint_of(found: Any, seen_s: float) -> Endpoint:
+    """What cyclonedds-python tells of a publisher or subscriber."""
+    # It makes the classes of policies itself, and the names of some say where they lie.
+    policies = {type(policy).__name__.rpartition(".")[2]: policy for policy in found.qos}
+    data: bytes = getattr(policies.get("Userdata"), "data", b"")
+    hashed = re.search(rb"typehash=RIHS01_([0-9a-f]{64})", data)
+    return Endpoint(
+        topic=str(found.topic_name),
+        kind=str(found.type_name),
+        reliable="Reliable" in policies,
+        lasting=not policies.keys().isdisjoint(("TransientLocal", "Transient", "Persistent")),
+        type_hash=hashed[1].decode() if hashed else "",
+        seen_s=seen_s,
+    )
+
+
+class Writer:
+    """Publishes bytes."""
+
+    def __init__(self, entity: Any, topic: str) -> None:
+        """Wraps a DataWriter of cyclonedds-python."""
+        from cyclonedds._clayer import ddspy_write_ts
+
+        self._entity = entity
+        self._ref: int = entity._ref
+        self._write = ddspy_write_ts
+        self.topic = topic
+
+    def write(self, message: memoryview, stamp_ns: int) -> None:
+        """Publishes a message, with its source time stamp [ns].
+
+        Raises:
+            TransportError: DDS did not take it.
+        """
+        status: int = self._write(self._ref, message, stamp_ns)
+        if status < 0:
+            raise TransportError(f"{self.topic}: DDS did not take the message (return code {status})")
+
+    def reached(self) -> bool:
+        """Whether it has ever met a subscriber."""
+        return bool(self._entity.get_publication_matched_status().total_count)
+
+    def mismatch(self) -> str:
+        """The QoS policy for which a subscriber was turned away last; empty if none was."""
+        return _policy(self._entity.get_offered_incompatible_qos_status())
+
+
+class Reader:
+    """Takes bytes."""
+
+    def __init__(self, entity: Any, topic: str) -> None:
+        """Wraps a DataReader of cyclonedds-python."""
+        from cyclonedds._clayer import ddspy_take
+        from cyclonedds.core import InstanceState, SampleState, ViewState
+
+        self._entity = entity
+        self._take = ddspy_take
+        self._arguments: tuple[int, ...] = (
+            entity._ref,
+            int(SampleState.Any | ViewState.Any | InstanceState.Any),
+            DEPTH,
+        )
+        self.topic = topic
+        try:
+            ddspy_take(*self._arguments)
+        except TypeError:
+            # cyclonedds-python 0.10 has no mask.
+            self._arguments = (entity._ref, DEPTH)
+
+    def take(self) -> Any:
+        """All messages that wait, oldest first: pairs of bytes and SampleInfo; empty if there are none.
+
+        Raises:
+            TransportError: DDS failed.
+        """
+        found = self._take(*self._arguments)
+        if isinstance(found, int):
+            if found < 0:
+                raise TransportError(f"{self.topic}: DDS cannot be read (return code {found})")
+            return ()
+        return found
+
+    def publisher(self, handle: int) -> Endpoint | None:
+        """What is known of a publisher by its handle; None if it is gone."""
+        try:
+            found = self._entity.get_matched_publication_data(handle)
+        except AttributeError:
+            return Endpoint(self.topic, "", True, "")
+        return None if found is None else endpoint_of(found, time.monotonic())
+
+    def mismatch(self) -> str:
+        """The QoS policy for which a publisher was turned away last; empty if none was."""
+        return _policy(self._entity.get_requested_incompatible_qos_status())
+
+
+def _policy(status: Any) -> str:
+    if not status.total_count:
+        return ""
+    number: int = status.last_policy_id
+    return POLICIES.get(number, f"policy {number}")

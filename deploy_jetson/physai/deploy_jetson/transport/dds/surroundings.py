@@ -1,0 +1,103 @@
+"""What else there is in a DDS domain, for whoever looks for a topic in vain."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.dds.layout import Outlet
+from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
+from physai.deploy_jetson.transport.dds.wire import ByteWriter, Endpoint, Wire, wrong_hash
+
+MAX_NAMED = 8
+DISCOVERY_S = 1.0
+"""Time that processes get to find each other, or a topic to bring something, before its absence is told [s]."""
+
+
+def describe(
+    node: Wire, feeds: Sequence[Feed], outlets: Sequence[tuple[Outlet, ByteWriter]], *, settled: bool
+) -> tuple[str, ...]:
+    """Why topics bring nothing, or reach nobody: one sentence each, with what is expected and what is there.
+
+    Args:
+        node: whose surroundings these are.
+        feeds: what it reads.
+        outlets: what it publishes.
+        settled: whether it has been there for `DISCOVERY_S`; absence is told only then.
+    """
+    publishers, subscribers = node.publishers(), node.subscribers()
+    written = {outlet.layout.binding.topic for outlet, _ in outlets}
+    read = {feed.topic for feed in feeds}
+    unreached = [(outlet, writer) for outlet, writer in outlets if not writer.reached()]
+    told = [_unheard(feed, publishers, written, node.domain, settled=settled) for feed in feeds if not feed.stamp_ns]
+    told += [_doubled(topic, publishers) for topic in (*sorted(read), *sorted(written))]
+    told += [_unreached(*one, subscribers, read, node.domain, settled=settled) for one in unreached]
+    return tuple(text for text in told if text)
+
+
+def _unheard(feed: Feed, publishers: Sequence[Endpoint], own: Iterable[str], domain: int, *, settled: bool) -> str:
+    binding = feed.inlet.layout.binding
+    here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(binding.topic)]
+    if not here:
+        there = _named(publishers, own)
+        return f"{binding.topic}: nobody publishes it in domain {domain}; published are {there}" if settled else ""
+    problem = _misfit(here, binding.type, "published")
+    if problem:
+        return f"{binding.topic}: {problem}"
+    if binding.qos == "default" and not any(endpoint.reliable for endpoint in here):
+        return f"{binding.topic}: published best effort, read as reliable; bind it with `qos: sensor_data`"
+    if feed.reader.mismatch():
+        return f"{binding.topic}: its publisher's QoS does not fit: {feed.reader.mismatch()}"
+    return f"{binding.topic}: published, but nothing has been received from it" if _known_long(here) else ""
+
+
+def _unreached(
+    outlet: Outlet,
+    writer: ByteWriter,
+    subscribers: Sequence[Endpoint],
+    own: Iterable[str],
+    domain: int,
+    *,
+    settled: bool,
+) -> str:
+    binding = outlet.layout.binding
+    here = [endpoint for endpoint in subscribers if endpoint.topic == dds_topic(binding.topic)]
+    if not here:
+        there = _named(subscribers, own)
+        return (
+            f"{binding.topic}: nobody subscribes to it in domain {domain}; subscribed to are {there}" if settled else ""
+        )
+    problem = _misfit(here, binding.type, "subscribed to")
+    if problem:
+        return f"{binding.topic}: {problem}"
+    if all(endpoint.lasting for endpoint in here):
+        return (
+            f"{binding.topic}: subscribed to as transient local, published volatile; let the subscriber take volatile"
+        )
+    if writer.mismatch():
+        return f"{binding.topic}: its subscriber's QoS does not fit: {writer.mismatch()}"
+    return f"{binding.topic}: subscribed to, but not found by its subscriber" if _known_long(here) else ""
+
+
+def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:
+    """Why none of a topic's endpoints is of the expected type; empty if one is."""
+    kinds = {endpoint.kind for endpoint in endpoints}
+    if dds_type(kind) not in kinds:
+        return f"{done} as {', '.join(sorted(kinds))}, expected {dds_type(kind)}"
+    reasons = [wrong_hash(kind, endpoint) for endpoint in endpoints if endpoint.kind == dds_type(kind)]
+    return "" if "" in reasons else f"refused: {reasons[0]}"
+
+
+def _named(endpoints: Sequence[Endpoint], own: Iterable[str]) -> str:
+    """ROS topics that others have, for a sentence."""
+    names = sorted({one.topic.removeprefix("rt") for one in endpoints if one.topic.startswith("rt/")} - {*own})
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return (", ".join(names[:MAX_NAMED]) or "nothing") + more
+
+
+def _known_long(endpoints: Sequence[Endpoint]) -> bool:
+    return time.monotonic() - min(endpoint.seen_s for endpoint in endpoints) > DISCOVERY_S
+
+
+def _doubled(topic: str, publishers: Sequence[Endpoint]) -> str:
+    count = sum(endpoint.topic == dds_topic(topic) for endpoint in publishers)
+    return f"{topic}: {count} publishers, expected 1" if count > 1 else ""

@@ -1,0 +1,50 @@
+"""Whether a time stamp can be one: what DDS and UDP ask of every message alike."""
+
+from physai.deploy_jetson.transport.notices import Notices
+
+NANOSECONDS = 1_000_000_000
+STEP_NS = NANOSECONDS
+"""A stamp this far before its predecessor is a clock that was set back, not a message that was overtaken."""
+
+
+class StampCheck:
+    """Checks the stamps of one source, in the order in which its messages arrive."""
+
+    def __init__(self, source: str, ahead_s: float, notices: Notices) -> None:
+        """Nothing seen yet.
+
+        Args:
+            source: what a notice calls it.
+            ahead_s: how far a stamp may lie ahead of this computer's clock [s]; the guard judges what is nearer.
+            notices: where refusals are told.
+        """
+        self._source = source
+        self._ahead_ns = round(ahead_s * NANOSECONDS)
+        self._notices = notices
+        self._last_ns = 0
+
+    def accepts(self, stamp_ns: int, now_ns: int) -> bool:
+        """Whether a message with this stamp is a newer one; both CLOCK_REALTIME [ns]."""
+        if self._last_ns < stamp_ns <= now_ns + self._ahead_ns:
+            self._last_ns = stamp_ns
+            return True
+        return self._odd(stamp_ns, now_ns)
+
+    def _odd(self, stamp_ns: int, now_ns: int) -> bool:
+        if stamp_ns <= 0:
+            self._notices.add(
+                f"{self._source}: its stamp is {stamp_ns / NANOSECONDS:g} s, expected when it was measured, as seconds "
+                "since 1970; let the driver fill it in, or bind it with `stamp: source`"
+            )
+            return False
+        if not stamp_ns <= now_ns + self._ahead_ns:
+            self._notices.add(
+                f"{self._source}: its stamps lie in the future by about {(stamp_ns - now_ns) / NANOSECONDS:.1g} s, at most "
+                f"{self._ahead_ns / NANOSECONDS:g} s are taken; synchronise the clocks (chrony, PTP)"
+            )
+            return False
+        if self._last_ns - stamp_ns > STEP_NS:
+            self._notices.add(f"{self._source}: its clock was set back by more than {STEP_NS / NANOSECONDS:g} s")
+            self._last_ns = stamp_ns
+            return True
+        return False

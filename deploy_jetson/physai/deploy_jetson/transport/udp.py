@@ -1,0 +1,378 @@
+"""Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotLink`).
+
+The datagram is described in `physai.deploy_jetson.transport.packet`. The robot listens on a fixed port and answers
+whoever greets it with a packet of its own contract; the runtime hears that robot only. IPv4.
+
+A microcontroller that has no clock but its own stamps with that (clock 1). Its stamps are moved to this computer's
+clock by the smallest difference between arrival and stamp seen in the last seconds: what a packet took longer than the
+quickest one counts as age; what the quickest one took itself is not known and does not (a fraction of a millisecond on
+a direct cable).
+"""
+
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.options import only_known
+from physai.deploy_jetson.transport.packet import (
+    Clock,
+    Header,
+    Kind,
+    PacketReader,
+    PacketWriter,
+    is_newer,
+    packet_layout,
+)
+from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire import (
+    Array,
+    JointCommand,
+    Sample,
+    TransportError,
+    empty_command,
+    empty_sample,
+    required_fields,
+)
+
+DEFAULT_PORT = 47808
+OPTIONS = {
+    "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
+    "bind": "HOST:PORT to listen on (default: a free port)",
+}
+ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
+MAX_PER_POLL = 256
+"""Packets taken in one go; a flood must not hold the tick."""
+GREETING_S = 0.1
+"""Time between greetings while a robot is waited for [s]."""
+SILENCE_NS = 500_000_000
+"""Silence of a peer after which a robot hears another one [ns]: a runtime that was restarted has a new port."""
+
+Address = tuple[str, int]
+
+
+def address(text: str) -> Address:
+    """Host and port from `HOST:PORT`.
+
+    Raises:
+        TransportError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise TransportError(f"{text!r} is no address, expected HOST:PORT such as 192.168.1.20:{DEFAULT_PORT}")
+    try:
+        return socket.gethostbyname(host), int(port)
+    except OSError as error:
+        raise TransportError(f"host {host!r} is not known: {error.strerror or error}") from None
+
+
+class ClockOffset:
+    """From a sender's own clock to this computer's: the smallest difference in two windows of seconds."""
+
+    WINDOW_NS = 5 * NANOSECONDS
+
+    def __init__(self) -> None:
+        """Nothing heard yet."""
+        self._now: int | None = None
+        self._before: int | None = None
+        self._since_ns = 0
+
+    def moved(self, stamp_ns: int, arrival_ns: int) -> int:
+        """A stamp on this computer's clock [ns]; `arrival_ns` is CLOCK_REALTIME."""
+        difference = arrival_ns - stamp_ns
+        # The window is kept: a clock that drifts by 100 ppm is off by a millisecond after ten seconds.
+        if self._now is None or arrival_ns - self._since_ns > self.WINDOW_NS:
+            self._before, self._now, self._since_ns = self._now, difference, arrival_ns
+        self._now = min(self._now, difference)
+        return stamp_ns + (self._now if self._before is None else min(self._now, self._before))
+
+
+class _Source:
+    """Packets of one kind from one peer: their order and their stamps."""
+
+    def __init__(self, label: str, ahead_s: float, notices: Notices) -> None:
+        self._label, self._ahead_s, self._notices = label, ahead_s, notices
+        self._sequence: int | None = None
+        self._raw_ns = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offset = ClockOffset()
+        self._stamps = StampCheck(self._label, self._ahead_s, self._notices)
+
+    def stamp(self, header: Header) -> int:
+        """The packet's stamp on CLOCK_REALTIME [ns]; 0 if the packet is refused."""
+        now_ns = time.time_ns()
+        if self._sequence is not None and not is_newer(header.sequence, self._sequence):
+            # Overtaken, unless both numbers began anew.
+            if not (header.sequence < self._sequence and header.stamp_ns < self._raw_ns - NANOSECONDS):
+                return 0
+            self._notices.add(f"{self._label}: the sender started anew")
+            self._begin()
+        self._sequence, self._raw_ns = header.sequence, header.stamp_ns
+        if header.stamp_ns == 0:
+            self._stamps.accepts(0, now_ns)
+            return 0
+        stamp_ns = header.stamp_ns if header.clock is Clock.REALTIME else self._offset.moved(header.stamp_ns, now_ns)
+        return stamp_ns if self._stamps.accepts(stamp_ns, now_ns) else 0
+
+
+class _Socket:
+    """One UDP socket that hears one peer."""
+
+    def __init__(self, bind: Address, peer: Address | None, reader: PacketReader, notices: Notices) -> None:
+        """Binds it.
+
+        Args:
+            bind: where it listens.
+            peer: the only one that is heard; None for the first that sends a sound packet, as long as it does.
+            reader: of its packets.
+            notices: where refusals are told.
+
+        Raises:
+            TransportError: the address is taken, or not this machine's.
+        """
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.bind(bind)
+        except OSError as error:
+            self._socket.close()
+            raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
+        self._peer: Address | None = peer
+        self._is_fixed = peer is not None
+        self._heard_ns = 0
+        self._reader, self._notices = reader, notices
+
+    def packets(self, take: Callable[[Header], bool]) -> bool:
+        """Gives every sound packet that has arrived to `take`; whether that returned True for any."""
+        found = False
+        for _ in range(MAX_PER_POLL):
+            try:
+                size, origin = self._socket.recvfrom_into(self._reader.room)
+            except BlockingIOError:
+                break
+            sender: Address = origin
+            if sender != self._peer and not self._may_speak(sender):
+                continue
+            try:
+                header = self._reader.read(size)
+            except TransportError as error:
+                self._notices.add(f"UDP: refused: {error}")
+                continue
+            if self._peer != sender:
+                self._peer = sender
+            self._heard_ns = time.monotonic_ns()
+            found |= take(header)
+        return found
+
+    def _may_speak(self, sender: Address) -> bool:
+        peer = self._peer
+        if peer is None or (not self._is_fixed and time.monotonic_ns() - self._heard_ns > SILENCE_NS):
+            return True
+        self._notices.add(f"UDP: packets from {sender[0]}, only {peer[0]}:{peer[1]} is heard")
+        return False
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until a packet is there, or the time is over."""
+        select.select([self._socket], [], [], timeout_s)
+
+    def send(self, data: memoryview) -> None:
+        """Sends a packet to the peer; as long as there is none, to nobody.
+
+        Raises:
+            TransportError: it did not leave.
+        """
+        if self._peer is None:
+            return
+        try:
+            self._socket.sendto(data, self._peer)
+        except OSError as error:
+            raise TransportError(f"UDP: cannot send to {self._peer[0]}:{self._peer[1]}: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Frees the port."""
+        self._socket.close()
+
+
+class _End:
+    """What both ends share."""
+
+    name: Literal["udp"] = "udp"
+
+    def __init__(self) -> None:
+        """Not open."""
+        self._notices = Notices()
+        self._link: _Socket | None = None
+
+    def _opened(self) -> _Socket:
+        if self._link is None:
+            raise TransportError("the transport udp is not open")
+        return self._link
+
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        return self._notices.told()
+
+    def close(self) -> None:
+        """Frees the port; may be called twice."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+class UdpTransport(_End):
+    """The runtime's end: reads what the robot sends, writes joint targets."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options; connects nothing.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: an address is none.
+        """
+        super().__init__()
+        only_known("udp", options, OPTIONS)
+        self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
+        local = self._robot[0].startswith("127.")
+        self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `Transport.open`."""
+        if self._link is not None:
+            raise TransportError("the transport udp is open already")
+        layouts = tuple(packet_layout(contract, kind) for kind in (Kind.SENSORS, Kind.COMMANDS))
+        self._reader = PacketReader(layouts)
+        self._slices = {layout.kind: layout.slices for layout in layouts}
+        self._targets = PacketWriter(packet_layout(contract, Kind.TARGETS))
+        self._greeting = PacketWriter(packet_layout(contract, Kind.GREETING))
+        ahead_s = contract.timing.max_observation_age_s
+        self._sources = {
+            layout.kind: _Source(f"UDP {layout.kind.name.lower()}", ahead_s, self._notices) for layout in layouts
+        }
+        self._sample = empty_sample(contract)
+        self._required = required_fields(contract)
+        self._complete = not layouts[1].slices
+        self._opened_s = time.monotonic()
+        self._link = _Socket(self._bind, self._robot, self._reader, self._notices)
+
+    def sample(self) -> Sample:
+        """See `Transport.sample`."""
+        return self._sample
+
+    def poll(self) -> bool:
+        """See `Transport.poll`."""
+        if not self._opened().packets(self._take) or not self._complete:
+            return False
+        self._sample.received_ns = time.monotonic_ns()
+        self._sample.sequence += 1
+        return True
+
+    def _take(self, header: Header) -> bool:
+        """Copies a packet into the sample; whether it was a measurement."""
+        stamp_ns = self._sources[header.kind].stamp(header)
+        if not stamp_ns:
+            return False
+        values = self._reader.values[header.kind]
+        for name, part in self._slices[header.kind].items():
+            self._sample.fields[name][:] = values[part]
+            self._sample.stamps_ns[name] = stamp_ns
+        if header.kind is Kind.COMMANDS:
+            self._complete = True
+            return False
+        self._sample.stamp_ns = stamp_ns
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Transport.wait`; greets the robot while it is silent."""
+        link, end = self._opened(), time.monotonic() + timeout_s
+        greet = 0.0
+        while not self.poll():
+            now = time.monotonic()
+            if not now < end:
+                return False
+            if now >= greet:
+                self._greeting.write({}, time.time_ns())
+                link.send(self._greeting.data)
+                greet = now + GREETING_S
+            link.wait(min(end, greet) - now)
+        return True
+
+    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `Transport.send`."""
+        link = self._opened()
+        if self._targets.write(targets, stamp_ns):
+            link.send(self._targets.data)
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        """See `Transport.missing`."""
+        waited_s = time.monotonic() - self._opened_s
+        return tuple((name, waited_s) for name in self._required if not self._sample.stamps_ns[name])
+
+
+class UdpRobotLink(_End):
+    """The robot's end: sends sensors and commands to the runtime that greeted it, takes joint targets."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options; connects nothing.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: the address is none.
+        """
+        super().__init__()
+        only_known("udp (robot's end)", options, ROBOT_OPTIONS)
+        self._bind = address(options.get("bind", f"127.0.0.1:{DEFAULT_PORT}"))
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `RobotLink.open`."""
+        if self._link is not None:
+            raise TransportError("the transport udp is open already")
+        targets, greeting = (packet_layout(contract, kind) for kind in (Kind.TARGETS, Kind.GREETING))
+        self._reader = PacketReader((targets, greeting))
+        self._slices = targets.slices
+        self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
+        self._source = _Source("UDP targets", contract.timing.max_observation_age_s, self._notices)
+        self._command = empty_command(contract)
+        self._link = _Socket(self._bind, None, self._reader, self._notices)
+
+    def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `RobotLink.publish`."""
+        link = self._opened()
+        for writer in self._writers:
+            if writer.carries and writer.write(fields, stamp_ns):
+                link.send(writer.data)
+
+    def command(self) -> JointCommand:
+        """See `RobotLink.command`."""
+        return self._command
+
+    def poll(self) -> bool:
+        """See `RobotLink.poll`."""
+        return self._opened().packets(self._take)
+
+    def _take(self, header: Header) -> bool:
+        if header.kind is Kind.GREETING:
+            return False
+        stamp_ns = self._source.stamp(header)
+        if not stamp_ns:
+            return False
+        values = self._reader.values[Kind.TARGETS]
+        for name, part in self._slices.items():
+            self._command.targets[name][:] = values[part]
+        self._command.stamp_ns, self._command.received_ns = stamp_ns, time.monotonic_ns()
+        self._command.sequence += 1
+        return True
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `poll`, but blocks until it is true or the time is over."""
+        link, end = self._opened(), time.monotonic() + timeout_s
+        while not self.poll():
+            left = end - time.monotonic()
+            if not left > 0.0:
+                return False
+            link.wait(left)
+        return True

@@ -1,0 +1,157 @@
+"""`physai robot rehearse`: a process that stands in for the robot of a task."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.cli.command import Command
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from physai.sim.paced_twin import Tally
+
+_EPILOG = """\
+It publishes what the robot's sensors would show, from the task's twin with the measured lag, noise and jitter of
+--twin, and obeys the joint targets that come back. Without commands for two control periods it holds its positions and
+brakes its efforts, and counts that. Start `physai robot run` with the same --transport beside it.
+"""
+MAX_DURATION_S = 86_400.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai robot rehearse`."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("task", metavar="TASK", help="task name or Python file")
+    parser.add_argument("--transport", default="dds", metavar="NAME", help="dds, udp or ros")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of the transport, such as domain=7 or bind=HOST:PORT; may be repeated",
+    )
+    parser.add_argument("--twin", type=Path, metavar="FILE", help="twin.json of `physai sim calibrate`")
+    parser.add_argument("--robot", metavar="ROBOT", help="robot to play the task with, where it takes another")
+    parser.add_argument("--preset", metavar="NAME", help="variant of the task")
+    parser.add_argument(
+        "--clock",
+        choices=("realtime", "lockstep"),
+        default="realtime",
+        help="lockstep: a control period passes with each command, and none without",
+    )
+    parser.add_argument("--duration-s", type=float, metavar="S", help="time to play (default: until interrupted)")
+    parser.add_argument("--seed", type=int, default=0, help="fixes every random number (default: 0)")
+    parser.add_argument("--fingerprint", metavar="SHA256", help="refuse a task whose contract has another one")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when this is no longer the parent process")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plays the robot until the time is over, or a signal ends it."""
+    from physai.sdk.wire_ends import open_robot_link
+    from physai.sim.cli.watch import Watch, say
+    from physai.sim.fake_robot import FakeRobot
+    from physai.sim.transport import rehearsed_robot
+
+    duration_s = MAX_DURATION_S if arguments.duration_s is None else arguments.duration_s
+    if not (math.isfinite(duration_s) and 0.0 < duration_s <= MAX_DURATION_S):
+        raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
+    if not 0 <= arguments.seed < 2**32:
+        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    link = open_robot_link(arguments.transport, _options(arguments.set))
+    named = {name: getattr(arguments, name) for name in ("task", "twin", "robot", "preset")}
+    given = {name: str(value) for name, value in named.items() if value is not None}
+    task, twin = rehearsed_robot(None, given, seed=arguments.seed)
+    fingerprint = task.contract.fingerprint
+    if arguments.fingerprint not in (None, fingerprint):
+        raise PhysaiError(f"task {task.name} has the contract {fingerprint[:12]}…, not {arguments.fingerprint[:12]}…")
+    received = _stop_on_signals()
+    link.open(task.contract)
+    watch: Watch | None = None
+    try:
+        robot = FakeRobot(twin, link, clock=arguments.clock, seed=arguments.seed)
+        say(f"{task.contract.robot.name} for {task.name} on {link.name}, {arguments.clock}")
+        if not arguments.json:
+            watch = Watch(robot.tally, link.problems, say)
+        orphaned = _orphaned(arguments.parent)
+        tally = robot.run(duration_s=duration_s, stopped=lambda: bool(received) or orphaned())
+        told = link.problems()
+    finally:
+        if watch is not None:
+            watch.close()
+        link.close()
+    if arguments.json:
+        print(json.dumps({"task": task.name, "fingerprint": fingerprint, **tally.as_json(), "problems": told}))
+    else:
+        print("\n".join((_text(tally), *told)))
+    return 0
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise PhysaiError(f"--set takes KEY=VALUE, got {pair!r}")
+        options[name] = value
+    return options
+
+
+def _orphaned(parent: int | None) -> Callable[[], bool]:
+    """Whether the process that started this one is gone: a stand-in that nobody can end would keep its port."""
+    return lambda: parent is not None and os.getppid() != parent
+
+
+def _stop_on_signals() -> list[int]:
+    """Signals that asked this process to end; filled as they come."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        received.append(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return received
+
+
+def _text(tally: Tally) -> str:
+    lines = [
+        f"{tally.periods} control periods, {tally.commands} commands obeyed",
+        f"silent for more than two periods: {tally.silences} times, {tally.silent_periods} periods in all",
+        f"not obeyed: {tally.unsafe} unsafe, {tally.stale} stale",
+        f"goal met at the end of {tally.met} of {tally.judged} commands, {tally.falls} falls",
+    ]
+    if tally.lost_s > 0.0:
+        lines.append(f"left out {tally.lost_s:.3f} s for which this process was late: the machine is busy")
+    return "\n".join(lines)
+
+
+command = Command(summary="stand in for the robot of a task", add_arguments=add_arguments, run=run)
+"""The verb `robot rehearse`."""
+
+
+def main() -> int:
+    """Runs the verb alone, as `python -m physai.sim.cli.rehearse`: the twin's transport starts it so."""
+    parser = argparse.ArgumentParser(prog="physai robot rehearse", description=command.summary)
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args())
+    except PhysaiError as error:
+        print(f"physai: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The other process of the DDS tests: `python dds_peer.py ROLE CONTRACT`, ended by its standard input."""
+
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from physai.deploy_jetson.transport.dds import messages
+from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.domain import domain_id
+from physai.deploy_jetson.transport.dds.node import Node
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import load_contract
+from physai.sdk.wire import Array
+from physai.sdk.wire_ends import open_robot_link
+
+PERIOD_S = 0.005
+
+
+def ended() -> bool:
+    """Whether the test has closed our standard input; waits a period for it."""
+    return bool(select.select([sys.stdin], [], [], PERIOD_S)[0])
+
+
+def fields(contract: PolicyContract) -> dict[str, Array]:
+    sensors = {sensor.name: np.arange(sensor.size) / 4.0 for sensor in contract.robot.sensors}
+    return sensors | {field.name: np.full(field.size, 0.5) for field in contract.command.fields}
+
+
+def robot(contract: PolicyContract, *, scale: float = 1.0) -> None:
+    """Publishes all fields; adds up what is commanded, and answers with the sum as the last joint's velocity."""
+    link = open_robot_link("dds", {})
+    link.open(contract)
+    sent = {name: scale * values for name, values in fields(contract).items()}
+    while not ended():
+        if link.poll():
+            sent["joint_vel"][-1] = sum(float(values.sum()) for values in link.command().targets.values())
+        link.publish(sent, time.time_ns())
+    link.close()
+
+
+def raw(kind: str, message: dict[str, Any], stamp_ns: int | None) -> None:
+    """Publishes one message on /joint_states, stamped or not."""
+    node = Node(domain_id({}))
+    writer = node.writer("/joint_states", kind)
+    while not ended():
+        now_ns = time.time_ns()
+        seconds, nanoseconds = divmod(now_ns if stamp_ns is None else stamp_ns, 10**9)
+        header = {"stamp": {"sec": seconds, "nanosec": nanoseconds}, "frame_id": ""}
+        writer.write(memoryview(encode(kind, {**message, "header": header})[0]), now_ns)
+    node.close()
+
+
+def joint_state(contract: PolicyContract) -> dict[str, Any]:
+    zeros = [0.0] * len(contract.robot.joints)
+    return {"name": list(contract.robot.joint_names), "position": zeros, "velocity": zeros}
+
+
+def main(role: str, path: str) -> None:
+    contract = load_contract(Path(path))
+    kind = "sensor_msgs/msg/JointState"
+    print("ready", flush=True)
+    if role == "robot":
+        robot(contract)
+    elif role == "other robot":
+        robot(contract, scale=100.0)
+    elif role == "wrong names":
+        raw(kind, {**joint_state(contract), "name": ["a", "b"]}, None)
+    elif role == "no stamp":
+        raw(kind, joint_state(contract), 0)
+    elif role == "future":
+        raw(kind, joint_state(contract), time.time_ns() + 3600 * 10**9)
+    elif role == "wrong type":
+        raw("sensor_msgs/msg/Imu", {}, None)
+    elif role == "wrong hash":
+        messages.type_hash = lambda message: "ab" * 32
+        raw(kind, joint_state(contract), None)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,210 @@
+"""Both ends of a UDP link, on real sockets."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
+from physai.deploy_jetson.transport.udp import address
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import UnknownNameError
+from physai.sdk.wire import RobotLink, Transport, TransportError
+from physai.sdk.wire_ends import open_robot_link, open_transport
+
+WAIT_S = 5.0
+Ends = tuple[Transport, RobotLink, PolicyContract, tuple[int, int]]
+"""Runtime's end, robot's end, their contract, and the port of either."""
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def ends(contract_of: Callable[[str], PolicyContract]) -> Iterator[Ends]:
+    contract, own, robot = contract_of("go2-velocity"), free_port(), free_port()
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{robot}", "bind": f"127.0.0.1:{own}"})
+    link = open_robot_link("udp", {"bind": f"127.0.0.1:{robot}"})
+    link.open(contract)
+    transport.open(contract)
+    yield transport, link, contract, (own, robot)
+    transport.close()
+    link.close()
+
+
+def fields(contract: PolicyContract) -> dict[str, np.ndarray]:
+    sensors = {sensor.name: np.arange(sensor.size) / 4.0 for sensor in contract.robot.sensors}
+    return sensors | {field.name: np.full(field.size, 0.5) for field in contract.command.fields}
+
+
+def meet(ends: Ends) -> None:
+    """The runtime greets, the robot answers."""
+    transport, link, contract, _ = ends
+    assert not transport.wait(0.01)
+    assert not link.wait(0.05)
+    link.publish(fields(contract), time.time_ns())
+    assert transport.wait(WAIT_S)
+
+
+def test_there_and_back(ends: Ends) -> None:
+    transport, link, contract, _ = ends
+    assert [name for name, _ in transport.missing()] == [
+        "joint_pos", "joint_vel", "imu_quat", "imu_ang_vel_b", "velocity_command",
+    ]  # fmt: skip
+    meet(ends)
+    sample = transport.sample()
+    for name, values in fields(contract).items():
+        np.testing.assert_array_equal(sample.fields[name], values)
+    assert transport.missing() == ()
+    assert sample.sequence == 1
+    stamp_ns = time.time_ns()
+    transport.send({"joint_pos_target": np.arange(12)[None] / 8.0}, stamp_ns)
+    assert link.wait(WAIT_S)
+    np.testing.assert_array_equal(link.command().targets["joint_pos_target"], np.arange(12) / 8.0)
+    assert link.command().stamp_ns == stamp_ns
+    assert (transport.problems(), link.problems()) == ((), ())
+
+
+def test_the_newest_sample_is_kept_and_none_is_seen_twice(ends: Ends) -> None:
+    transport, link, contract, _ = ends
+    meet(ends)
+    now = time.time_ns()
+    for number in range(3):
+        link.publish({**fields(contract), "joint_pos": np.full(12, float(number))}, now + number)
+    assert transport.wait(WAIT_S)
+    time.sleep(0.01)
+    transport.poll()
+    assert transport.sample().fields["joint_pos"][0] == 2.0
+    assert transport.sample().stamp_ns == now + 2
+    assert not transport.poll()
+
+
+def test_only_the_robot_is_heard(ends: Ends) -> None:
+    transport, link, contract, ports = ends
+    meet(ends)
+    writer = PacketWriter(packet_layout(contract, Kind.SENSORS))
+    writer.write({"joint_pos": np.full(12, 9.0)}, time.time_ns())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as intruder:
+        intruder.sendto(writer.data, ("127.0.0.1", ports[0]))
+    link.publish(fields(contract), time.time_ns())
+    assert transport.wait(WAIT_S)
+    assert transport.sample().fields["joint_pos"][0] == 0.0
+    assert transport.problems()[0].startswith("UDP: packets from 127.0.0.1, only 127.0.0.1:")
+
+
+def test_a_robot_hears_one_runtime_and_no_damaged_packet(ends: Ends) -> None:
+    transport, link, contract, ports = ends
+    meet(ends)
+    writer = PacketWriter(packet_layout(contract, Kind.TARGETS))
+    writer.write({"joint_pos_target": np.full(12, 9.0)}, time.time_ns())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
+        second.sendto(writer.data, ("127.0.0.1", ports[1]))
+        transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
+        assert link.wait(WAIT_S)
+    assert link.command().targets["joint_pos_target"][0] == 1.0
+    assert "only 127.0.0.1:" in link.problems()[0]
+
+
+def test_another_contract_is_refused(contract_of: Callable[[str], PolicyContract]) -> None:
+    port = free_port()
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
+    link = open_robot_link("udp", {"bind": f"127.0.0.1:{port}"})
+    link.open(contract_of("acrobot-swingup"))
+    transport.open(contract_of("pendubot-swingup"))
+    assert not transport.wait(0.01)
+    assert not link.wait(0.05)
+    (told,) = link.problems()
+    ours, theirs = (contract_of(f"{name}-swingup").fingerprint[:16] for name in ("acrobot", "pendubot"))
+    assert told.startswith(f"UDP: refused: a packet of the contract {theirs}…, expected {ours}…")
+    transport.close()
+    link.close()
+
+
+def test_stamps_that_cannot_be(ends: Ends) -> None:
+    transport, link, contract, _ = ends
+    meet(ends)
+    before = transport.sample().sequence
+    link.publish(fields(contract), 0)
+    link.publish(fields(contract), time.time_ns() + 10 * 10**9)
+    assert not transport.wait(0.05)
+    assert transport.sample().sequence == before
+    zero, future = (text for text in transport.problems() if text.startswith("UDP sensors"))
+    assert "its stamp is 0 s" in zero
+    assert "in the future" in future
+
+
+def test_a_microcontrollers_own_clock(contract_of: Callable[[str], PolicyContract]) -> None:
+    contract, port = contract_of("pendubot-swingup"), free_port()
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
+    transport.open(contract)
+    writer = PacketWriter(packet_layout(contract, Kind.SENSORS), Clock.OWN)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as board:
+        board.bind(("127.0.0.1", port))
+        assert not transport.wait(0.01)
+        _, runtime = board.recvfrom(100)
+        before = time.time_ns()
+        writer.write({"joint_pos": np.zeros(2)}, 5_000_000)
+        board.sendto(writer.data, runtime)
+        assert transport.wait(WAIT_S)
+        assert before <= transport.sample().stamp_ns <= time.time_ns()
+        first = transport.sample().stamp_ns
+        writer.write({"joint_pos": np.zeros(2)}, 5_000_001)
+        board.sendto(writer.data, runtime)
+        assert transport.wait(WAIT_S)
+        assert transport.sample().stamp_ns == first + 1
+    transport.close()
+
+
+def test_a_board_that_restarts_is_heard_again(contract_of: Callable[[str], PolicyContract]) -> None:
+    contract, port = contract_of("pendubot-swingup"), free_port()
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
+    transport.open(contract)
+    layout = packet_layout(contract, Kind.SENSORS)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as board:
+        board.bind(("127.0.0.1", port))
+        assert not transport.wait(0.01)
+        _, runtime = board.recvfrom(100)
+        writer = PacketWriter(layout, Clock.OWN)
+        for stamp in (60 * 10**9, 61 * 10**9):
+            writer.write({"joint_pos": np.zeros(2)}, stamp)
+            board.sendto(writer.data, runtime)
+            assert transport.wait(WAIT_S)
+        again = PacketWriter(layout, Clock.OWN)
+        again.write({"joint_pos": np.ones(2)}, 10**9)
+        board.sendto(again.data, runtime)
+        assert transport.wait(WAIT_S)
+    assert transport.sample().fields["joint_pos"][0] == 1.0
+    assert transport.problems() == ("UDP sensors: the sender started anew",)
+    transport.close()
+
+
+def test_options_and_states() -> None:
+    with pytest.raises(UnknownNameError, match="no option of transport udp named 'robt'; did you mean robot"):
+        open_transport("udp", {"robt": "127.0.0.1:1"})
+    for text in ("127.0.0.1", "127.0.0.1:http", "127.0.0.1:70000", ":5"):
+        with pytest.raises(TransportError, match="expected HOST:PORT"):
+            address(text)
+    transport = open_transport("udp", {})
+    with pytest.raises(TransportError, match="not open"):
+        transport.poll()
+    transport.close()
+    with pytest.raises(UnknownNameError, match="no transport named 'dbs'; did you mean dds"):
+        open_transport("dbs", {})
+
+
+def test_a_port_that_is_taken(contract_of: Callable[[str], PolicyContract]) -> None:
+    contract, port = contract_of("pendubot-swingup"), free_port()
+    link = open_robot_link("udp", {"bind": f"127.0.0.1:{port}"})
+    link.open(contract)
+    other = open_robot_link("udp", {"bind": f"127.0.0.1:{port}"})
+    with pytest.raises(TransportError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        other.open(contract)
+    link.close()
+    other.open(contract)
+    other.close()
+    other.close()

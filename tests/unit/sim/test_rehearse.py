@@ -1,0 +1,106 @@
+"""`physai robot rehearse` as a user starts it: a process of its own, ended by signals, refused with one line."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire_ends import open_transport
+from physai.sim.tasks.registry import load_task
+
+WAIT_S = 60.0
+TASK = "cartpole-swingup"
+NOTHING = {"joint_effort_target": np.zeros((1, 1))}
+
+
+@pytest.fixture(scope="module")
+def contract() -> PolicyContract:
+    return load_task(TASK).contract
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def rehearsed(*arguments: str) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "physai.sim.cli.rehearse", TASK, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def refused(*arguments: str) -> str:
+    """What a refusal says; the process must end with 2."""
+    with rehearsed(*arguments) as process:
+        _, errors = process.communicate(timeout=WAIT_S)
+        assert process.returncode == 2
+        return errors
+
+
+def drive(contract: PolicyContract, port: int, times: int) -> None:
+    """A runtime that commands nothing but zeros."""
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
+    transport.open(contract)
+    try:
+        for _ in range(times):
+            assert transport.wait(WAIT_S)
+            transport.send(NOTHING, time.time_ns())
+    finally:
+        transport.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_with_its_tally(number: signal.Signals, contract: PolicyContract) -> None:
+    port = free_port()
+    with rehearsed("--transport", "udp", "--set", f"bind=127.0.0.1:{port}", "--json") as process:
+        drive(contract, port, 5)
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    tally = json.loads(output)
+    assert (tally["task"], tally["fingerprint"], tally["unsafe"]) == (TASK, contract.fingerprint, 0)
+    assert 1 <= tally["commands"] <= 5
+    assert tally["events"][0]["what"] == "first command"
+    assert tally["problems"] == []
+
+
+def test_it_ends_in_time_and_says_what_it_saw() -> None:
+    with rehearsed("--transport", "udp", "--set", f"bind=127.0.0.1:{free_port()}", "--duration-s", "0.3") as process:
+        output, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+    assert "cartpole for cartpole-swingup on udp, realtime" in errors
+    assert "control periods, 0 commands obeyed" in output
+
+
+def test_a_port_in_use_is_told() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        told = refused("--transport", "udp", "--set", f"bind=127.0.0.1:{port}")
+    assert f"physai: UDP: cannot listen on 127.0.0.1:{port}: Address already in use" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--transport", "dds", "--set", "domain=233"), "DDS domain '233' (option domain or ROS_DOMAIN_ID): expected"),
+        (("--transport", "udp", "--set", "bind"), "--set takes KEY=VALUE, got 'bind'"),
+        (("--duration-s", "nan"), "--duration-s must be above 0 and at most 86400 s, got nan"),
+        (("--transport", "sim"), "no transport with a robot's end named 'sim'"),
+    ],
+)
+def test_what_is_refused(arguments: tuple[str, ...], problem: str) -> None:
+    assert problem in refused(*arguments)

@@ -1,0 +1,220 @@
+"""The transport `sim`: the twin in the runtime's process, and in another one behind UDP and DDS."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import UnknownNameError
+from physai.sdk.wire import Transport, TransportError
+from physai.sdk.wire_ends import open_transport
+from physai.sim.tasks.registry import load_task
+from physai.sim.transport import ProcessTransport, SimTransport
+
+WAIT_S = 60.0
+LOOPBACK = (
+    "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name='lo' multicast='false'/></Interfaces>"
+    "<AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>"
+    "<MaxAutoParticipantIndex>100</MaxAutoParticipantIndex><Peers><Peer address='127.0.0.1'/></Peers></Discovery>"
+    "</Domain></CycloneDDS>"
+)
+
+
+@pytest.fixture(scope="module")
+def contract() -> PolicyContract:
+    return load_task("cartpole-swingup").contract
+
+
+@pytest.fixture
+def lockstep(contract: PolicyContract) -> Generator[SimTransport]:
+    transport = open_transport("sim", {"clock": "lockstep", "seed": "3"})
+    assert isinstance(transport, SimTransport)
+    transport.open(contract)
+    yield transport
+    transport.close()
+
+
+def force(newton: float) -> dict[str, np.ndarray]:
+    return {"joint_effort_target": np.array([[newton]])}
+
+
+def drive(transport: Transport, times: int) -> None:
+    """Pushes the cart to the right, once per sample."""
+    for _ in range(times):
+        assert transport.wait(WAIT_S)
+        transport.send(force(1.0), time.time_ns())
+
+
+def test_a_period_passes_with_each_command(lockstep: SimTransport) -> None:
+    drive(lockstep, 20)
+    assert lockstep.wait(WAIT_S)
+    assert (lockstep.tally.periods, lockstep.tally.commands) == (20, 20)
+    assert lockstep.sample().sequence >= 21
+    assert lockstep.missing() == ()
+    assert lockstep.problems() == ()
+
+
+def test_time_stands_still_without_commands_and_the_sample_stays_young(lockstep: SimTransport) -> None:
+    assert lockstep.wait(WAIT_S)
+    first = {name: values.copy() for name, values in lockstep.sample().fields.items()}
+    stamp_ns = lockstep.sample().stamp_ns
+    for _ in range(4):
+        assert lockstep.wait(WAIT_S)
+    assert lockstep.sample().stamp_ns > stamp_ns
+    assert time.time_ns() - lockstep.sample().stamp_ns < 10**9
+    assert lockstep.tally.periods == 0
+    for name, values in first.items():
+        np.testing.assert_array_equal(lockstep.sample().fields[name], values)
+
+
+def test_equal_seeds_give_equal_runs(contract: PolicyContract) -> None:
+    ends: list[np.ndarray] = []
+    for _ in range(2):
+        transport = open_transport("sim", {"clock": "lockstep", "seed": "11"})
+        transport.open(contract)
+        drive(transport, 30)
+        assert transport.wait(WAIT_S)
+        ends.append(np.concatenate(list(transport.sample().fields.values())))
+        transport.close()
+    np.testing.assert_array_equal(ends[0], ends[1])
+
+
+def test_an_unsafe_command_is_counted_and_told(lockstep: SimTransport) -> None:
+    lockstep.send(force(float("nan")), time.time_ns())
+    lockstep.poll()
+    assert lockstep.tally.unsafe == 1
+    assert lockstep.problems() == ("sim: 1 commands were not finite or outside the safety envelope, and not obeyed",)
+
+
+def test_realtime_moves_with_the_clock(contract: PolicyContract) -> None:
+    transport = open_transport("sim", {})
+    assert isinstance(transport, SimTransport)
+    transport.open(contract)
+    start_ns = time.monotonic_ns()
+    drive(transport, 10)
+    passed = (time.monotonic_ns() - start_ns) / 1e9
+    # The first sample is there at once, each of the nine after it a period of 20 ms later.
+    assert passed >= 9 * 0.02 - 0.005
+    assert transport.tally.periods >= 9
+    assert transport.tally.commands >= 8
+    transport.close()
+
+
+def test_states(contract: PolicyContract) -> None:
+    transport = open_transport("sim", {})
+    with pytest.raises(TransportError, match="the transport sim is not open"):
+        transport.poll()
+    transport.open(contract)
+    with pytest.raises(TransportError, match="is open already"):
+        transport.open(contract)
+    transport.close()
+    transport.close()
+    assert transport.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"clock": "real"}, "option clock: 'real', expected realtime or lockstep"),
+        ({"seed": "-1"}, "option seed: '-1', expected 0 … 4294967295"),
+        ({"over.bind": "127.0.0.1:1"}, "options after `over.` need the option over"),
+    ],
+)
+def test_options_that_are_none(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(TransportError, match=problem):
+        open_transport("sim", options)
+
+
+def test_names_that_are_none() -> None:
+    with pytest.raises(UnknownNameError, match="no option of transport sim named 'sed'; did you mean seed"):
+        open_transport("sim", {"sed": "1"})
+    with pytest.raises(UnknownNameError, match="no transport with a robot's end named 'sim'"):
+        open_transport("sim", {"over": "sim"})
+
+
+def test_another_task_than_the_policys_is_refused(contract: PolicyContract) -> None:
+    transport = open_transport("sim", {"task": "ur10e-reach"})
+    with pytest.raises(TransportError, match="the twin plays task ur10e-reach, whose contract is not the policy's"):
+        transport.open(contract)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def other_process(transport: ProcessTransport) -> int:
+    process = transport.process
+    assert process is not None
+    return process.pid
+
+
+def wait_for_ever(transport: Transport) -> None:
+    while True:
+        transport.wait(0.1)
+
+
+@pytest.fixture
+def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    if request.param == "udp":
+        return {"over": "udp", "over.bind": f"127.0.0.1:{free_port()}"}
+    pytest.importorskip("cyclonedds")
+    monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
+    return {"over": "dds", "over.domain": str(1 + os.getpid() % 100)}
+
+
+@pytest.mark.parametrize("options", ["udp", "dds"], indirect=True)
+def test_a_twin_in_another_process(options: dict[str, str], contract: PolicyContract) -> None:
+    transport = open_transport("sim", {**options, "clock": "lockstep"})
+    assert isinstance(transport, ProcessTransport)
+    transport.open(contract)
+    pid = other_process(transport)
+    try:
+        drive(transport, 20)
+        assert transport.wait(WAIT_S)
+        assert transport.missing() == ()
+    finally:
+        transport.close()
+    assert transport.tally is not None
+    assert transport.tally["fingerprint"] == contract.fingerprint
+    # A sample that is sent again may be answered twice.
+    assert transport.tally["periods"] == transport.tally["commands"] >= 20
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("options", ["udp"], indirect=True)
+def test_the_other_process_is_killed(options: dict[str, str], contract: PolicyContract) -> None:
+    transport = open_transport("sim", {**options, "clock": "lockstep"})
+    assert isinstance(transport, ProcessTransport)
+    transport.open(contract)
+    try:
+        drive(transport, 2)
+        os.kill(other_process(transport), signal.SIGKILL)
+        with pytest.raises(TransportError, match="its other process ended with exit code -9"):
+            wait_for_ever(transport)
+        assert "sim: its other process has ended with exit code -9" in transport.problems()
+    finally:
+        transport.close()
+    assert transport.tally is None
+
+
+@pytest.mark.parametrize("options", ["udp"], indirect=True)
+def test_the_other_process_cannot_start(
+    options: dict[str, str], contract: PolicyContract, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    transport = open_transport("sim", {**options, "twin": str(tmp_path / "twin.json")})
+    transport.open(contract)
+    try:
+        with pytest.raises(TransportError, match="its other process ended with exit code 2"):
+            wait_for_ever(transport)
+    finally:
+        transport.close()
+    assert "twin.json" in capfd.readouterr().err
