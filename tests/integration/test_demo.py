@@ -1,25 +1,58 @@
-"""`physai demo` from end to end, every verb in a process of its own."""
+"""`physai demo` from end to end, every verb in a process of its own; then its bundle over ssh onto a robot."""
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.bench.ssh_robot import SshRobot
+from physai.deploy_jetson.bench.sshd import SshServer, ssh_server
+from physai.deploy_jetson.bench.stand_in import FAULT
+from physai.deploy_jetson.flash.target import Target
+from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
 from physai.sdk.bundle import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
+from physai.sdk.errors import DeviceError
+from physai.sdk.trust_store import TrustStore
+
+TASK = "cartpole-swingup"
+MOST_TRIES = 8
+"""Of a flash on a machine so busy that the robot's latency self-test fails, as it should."""
+
+Demo = tuple[Path, subprocess.CompletedProcess[str]]
+"""The folder the demo has filled, and what it said."""
+
+PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+
+
+def physai(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", PROGRAM, *words]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    folder = tmp_path_factory.mktemp("demo")
+    budget = ("--time-budget-s", "5", "--episodes", "8")
+    return folder, physai("demo", "--task", TASK, *budget, "--json", "--out", str(folder))
 
 
 @pytest.mark.slow
-def test_the_demo_leaves_a_policy_a_curve_and_a_film(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["demo", "--task", "cartpole-swingup", "--time-budget-s", "5", "--episodes", "8", "--json"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    printed = capfd.readouterr()
-    summary = json.loads(printed.out)
+def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
+    tmp_path, ended = demo
+    assert ended.returncode == 0, ended.stderr
+    summary = json.loads(ended.stdout)
     policy = Path(summary["policy"])
-    assert policy == tmp_path / "cartpole-swingup" / "export" / "policy.onnx"
+    assert policy == tmp_path / TASK / "export" / "policy.onnx"
     assert summary["fingerprint"] == load_contract(policy).fingerprint
-    assert summary["task"] == "cartpole-swingup"
+    assert summary["task"] == TASK
     assert summary["judged"] == 8
     assert summary["success"] == summary["succeeded"] / 8
     lower, upper = summary["success_interval_95"]
@@ -28,13 +61,59 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(tmp_path: Path, capfd: pyte
     assert summary["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE")
     assert summary["gates"]["twin"] == "PASS", "the twin of the stand-in is credible"
     assert Path(summary["report"]).is_file()
-    assert read_bundle(Path(summary["bundle"])).manifest.task == "cartpole-swingup"
+    assert read_bundle(Path(summary["bundle"])).manifest.task == TASK
     # A policy of five seconds is no good, and the robot gets none that has not passed.
     assert summary["robot"].startswith("took it" if summary["verdict"] == "PASS" else "refuses it")
     if summary["film"] is None:
-        assert "no film: " in printed.err, "a machine without OpenGL says why there is no film"
+        assert "no film: " in ended.stderr, "a machine without OpenGL says why there is no film"
     else:
         assert Path(summary["film"]).read_bytes()[4:8] == b"ftyp", "an MP4 file"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[SshServer]:
+    try:
+        with ssh_server(tmp_path) as found:
+            yield found
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
+    demo: Demo, server: SshServer, tmp_path: Path
+) -> None:
+    folder, _ = demo
+    keys, first, second = folder / "keys", folder / f"{TASK}.physai", tmp_path / "second.physai"
+    sign = ("--sign", "--key", str(keys / "publisher.key"))
+    version = read_bundle(first).manifest.version
+    packed = physai("bundle", "pack", str(folder / TASK), "-o", str(second), "--version", str(version + 1), *sign)
+    assert packed.returncode == 0, packed.stderr
+    root = tmp_path / "robot"
+    limits = HealthLimits(window_s=0.4, start_timeout_s=120.0, alive_timeout_s=60.0)
+    Agent(root=root).setup(RobotIdentity(robot="cartpole"), TrustStore.load(keys / "trust.json"), limits)
+
+    def flash(bundle: Path) -> tuple[int, dict[str, Any]]:
+        # Whatever five seconds of training were judged to be.
+        words = ("flash", server.address, str(bundle), "--root", str(root), "--wait", "--unsafe-no-verdict", "--json")
+        for _ in range(MOST_TRIES):
+            ended = physai(*words, HOME=str(server.home), SSH_AUTH_SOCK="")
+            if "ticks take up to" not in ended.stderr:
+                assert ended.stdout, ended.stderr
+                return ended.returncode, json.loads(ended.stdout)
+        pytest.skip("this machine is too busy for the deadline of a cartpole")
+
+    robot = SshRobot(root, Target.parse(server.address))
+    with robot.running(faulty=read_bundle(second).sha256):
+        code, told = flash(first)
+        assert (code, told["outcome"]) == (0, "committed")
+        assert robot.active_version == version
+        code, told = flash(second)
+        assert (code, told["outcome"]) == (1, "rolled-back")
+    assert robot.active_version == version
+    status = physai("robot", "status", "--root", str(root)).stdout
+    assert f"went back from version {version + 1} at " in status
+    assert FAULT in status
 
 
 @pytest.mark.parametrize("budget", ["0", "-5", "nan"])

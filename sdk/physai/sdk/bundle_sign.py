@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from physai.sdk.attestation import (
     AttestationError,
     Envelope,
+    Signature,
     VerdictPredicate,
     bundle_statement,
     parse_envelope,
@@ -64,8 +65,8 @@ def sign_verdict(
         replace: leave the signatures of other keys out.
 
     Raises:
-        BundleError: the verdict is not on this bundle or no PASS, the robot is of another model, or the lifetime is out
-            of range.
+        BundleError: the verdict is not on this bundle or no PASS, the robot is of another model, the lifetime is out
+            of range, or others have signed another statement, which is not to be replaced.
         AttestationError: the bundle's own verdict is malformed.
     """
     held = _held(bundle)
@@ -77,8 +78,21 @@ def sign_verdict(
     else:
         payload = _new_payload(bundle, verdict, robot, now, lifetime)
     signature = key.sign(payload)
-    others = () if replace or held is None or held.payload != payload else held.signatures
+    others = () if replace or held is None else held.signatures
+    if held is not None and held.payload != payload:
+        _require_own(key, others)
+        others = ()
     return attach(bundle, {VERDICT_FILE: Envelope(payload, others).with_signature(signature).encode()})
+
+
+def _require_own(key: SigningKey, signatures: tuple[Signature, ...]) -> None:
+    """Refuses to lose what others have signed: the same verdict with another expiry is another statement."""
+    others = [signature.key_id[:16] for signature in signatures if signature.key_id != key.key_id]
+    if others:
+        raise BundleError(
+            f"the bundle's verdict is signed by {', '.join(others)}, and a new one would drop that; to sign theirs, "
+            "too: --role validator without --verdict; to put a new one in its place: --replace"
+        )
 
 
 def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:

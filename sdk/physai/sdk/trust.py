@@ -189,7 +189,7 @@ def _check_publishers(members: Members, trust: TrustStore) -> tuple[str, ...]:
             if envelope.payload != expected:
                 raise VerificationError(Rule.STATEMENT, f"{name} signs another manifest than this bundle's")
             signers += _check_signatures(envelope, trust, "publisher")
-    _check_threshold("publisher", len(signers), trust, f"sign with: {_SIGN} publisher.key")
+    _check_threshold("publisher", len(signers), trust, f"sign it, too: {_SIGN} KEY")
     return tuple(signers)
 
 
@@ -217,7 +217,8 @@ def _check_signature(signature: Signature, payload: bytes, trust: TrustStore, ro
         raise VerificationError(Rule.REVOKED, f"key {short} was revoked on {revoked.since}: {revoked.reason}")
     key = trust.key(signature.key_id)
     if key is None or key.role != role:
-        what = "is not in the trust file" if key is None else f"is a {key.role}'s key, here a {role} signs"
+        unknown = f"is not in the trust file; `physai keys trust` adds a {role}'s key"
+        what = unknown if key is None else f"is a {key.role}'s key, here a {role} signs"
         raise VerificationError(Rule.KEY, f"key {short} {what}")
     if not is_signed_by(bytes.fromhex(key.public), signature.value, payload):
         raise VerificationError(Rule.SIGNATURE, f"the signature of {role} {short} does not hold")
@@ -238,7 +239,7 @@ def _check_verdict(
         raise VerificationError(Rule.NO_VERDICT, f"{reason}{_SIGN} validator.key --verdict VERDICT")
     envelope = _envelope(bundle.members, VERDICT_FILE)
     validators = _check_signatures(envelope, trust, "validator")
-    _check_threshold("validator", len(validators), trust, f"sign with: {_SIGN} validator.key")
+    _check_threshold("validator", len(validators), trust, f"sign it, too: {_SIGN} KEY --role validator")
     try:
         signed = signed_verdict(bundle, envelope.payload)
     except AttestationError as error:

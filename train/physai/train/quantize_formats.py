@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnxruntime import quantization
 
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.policy_file import PROVENANCE_PREFIX, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.train.quantize_network import Layer, balanced, extreme_rows, layer_inputs, network_layers
 from physai.train.quantize_states import Arrays, QuantiseError
@@ -34,6 +34,9 @@ RANGE_MARGIN = 1.2
 
 Rare states go further than any that were recorded; an ur10e's 36,000 states reached 36 % further in single inputs than
 36,000 others, at new commands, and cost twice its contract's bound there."""
+
+KEY_PREFIX = "physai."
+"""What the metadata entries begin with that a policy says of itself."""
 
 FP8_OPSET, FP8_IR = 19, 9
 """Operator set and file format that float8 came with; the other operators of a policy only gained types in it."""
@@ -83,7 +86,7 @@ class Quantiser:
             model = _to_int8(even, layers, self._extremes)
             if variant == "fp8":
                 _to_fp8(model, even)
-        return _finished(model, header)
+        return _finished(model, {**_said(self._model), **header.metadata()})
 
 
 class _Reader:
@@ -212,8 +215,14 @@ def _drop_unused(model: onnx.ModelProto) -> None:
     model.graph.initializer.extend(kept)
 
 
-def _finished(model: onnx.ModelProto, header: PolicyHeader) -> bytes:
-    """Drops what is unused, names the nodes as the exporter does, and puts the header in."""
+def _said(model: onnx.ModelProto) -> dict[str, str]:
+    """What the float graph says of itself, such as what it saw in training; its provenance is the header's."""
+    own = {entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(KEY_PREFIX)}
+    return {key: value for key, value in own.items() if not key.startswith(PROVENANCE_PREFIX)}
+
+
+def _finished(model: onnx.ModelProto, entries: dict[str, str]) -> bytes:
+    """Drops what is unused, names the nodes as the exporter does, and puts the metadata in."""
     _drop_unused(model)
     graph = model.graph
     for node in graph.node:
@@ -225,7 +234,6 @@ def _finished(model: onnx.ModelProto, header: PolicyHeader) -> bytes:
         model.ClearField(label)
     graph.name = "policy"
     model.producer_name, model.producer_version = "physai", ""
-    entries = header.metadata()
     del model.metadata_props[:]
     helper.set_model_props(model, entries)
     _onnx.checker.check_model(model, full_check=True)

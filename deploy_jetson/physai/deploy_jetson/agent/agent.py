@@ -107,10 +107,11 @@ class Agent:
     def setup(
         self, identity: RobotIdentity, trust: TrustStore | None = None, limits: HealthLimits | None = None
     ) -> None:
-        """Makes an empty tree for this robot, or changes who it is; slots and state stay.
+        """Makes an empty tree for this robot, or changes what is said of it; slots, state and the rest stay.
 
         Raises:
             SlotError: the tree cannot be made.
+            TrustError: a key that this robot knows to be revoked would be believed again.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, replace_files
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity, decode, encode
-from physai.sdk.trust_store import MAX_TRUST_BYTES, TRUST_FILE, TrustStore
+from physai.sdk.trust_store import MAX_TRUST_BYTES, TRUST_FILE, TrustError, TrustStore
 
 LIMITS_FILE = "limits"
 
@@ -45,13 +45,56 @@ class RobotConfig:
         return TrustStore.parse(self._read(TRUST_FILE, MAX_TRUST_BYTES), source=TRUST_FILE)
 
     def save(self, identity: RobotIdentity, trust: TrustStore | None, limits: HealthLimits | None) -> None:
-        """Replaces the files; what is None stays as it is."""
-        files = {IDENTITY_FILE: encode(identity)}
+        """Replaces the files. What is not said stays as it is: None, and a limit that was not set.
+
+        Joints and unit stay with a robot of the same model only.
+
+        Raises:
+            TrustError: the trust file would believe a key that this robot knows to be revoked.
+        """
+        files = {IDENTITY_FILE: encode(self._kept_identity(identity))}
         if limits is not None:
-            files[LIMITS_FILE] = encode(limits)
+            files[LIMITS_FILE] = encode(self._kept_limits(limits))
         if trust is not None:
+            self._require_revoked(trust)
             files[TRUST_FILE] = trust.model_dump_json(indent=2).encode() + b"\n"
         replace_files(self._fs, files)
+
+    def _kept_identity(self, said: RobotIdentity) -> RobotIdentity:
+        try:
+            known = self.identity()
+        except SlotError:
+            return said
+        if _model(known.robot) != _model(said.robot):
+            return said
+        return said.model_copy(
+            update={
+                "joints": known.joints if said.joints is None else said.joints,
+                "runtime_unit": known.runtime_unit if said.runtime_unit is None else said.runtime_unit,
+            }
+        )
+
+    def _kept_limits(self, said: HealthLimits) -> HealthLimits:
+        try:
+            known = self.limits()
+        except SlotError:
+            return said
+        return known.model_copy(update=said.model_dump(include=said.model_fields_set))
+
+    def _require_revoked(self, trust: TrustStore) -> None:
+        """Refuses an older trust file, by mistake or not: who stole a key would be believed again."""
+        try:
+            known = self.trust()
+        except (SlotError, TrustError):
+            return
+        for key in (*trust.usable("publisher"), *trust.usable("validator")):
+            revoked = known.revocation(key.key_id)
+            if revoked is not None:
+                raise TrustError(
+                    f"key {key.key_id[:16]} was revoked on this robot on {revoked.since}: {revoked.reason}; this trust "
+                    f"file (change {trust.version}, the robot has {known.version}) would believe it again: take the "
+                    f"newer file, or `physai keys revoke {key.key_id[:8]}` in this one"
+                )
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -60,3 +103,8 @@ class RobotConfig:
             raise SlotError(
                 f"{name}: cannot be read: {error.strerror}; `physai robot setup` makes a robot's tree"
             ) from None
+
+
+def _model(robot: str) -> str:
+    """`ur10e` of the unit `ur10e/cell-3`."""
+    return robot.partition("/")[0]

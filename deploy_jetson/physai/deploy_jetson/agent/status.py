@@ -5,6 +5,7 @@ import shutil
 from dataclasses import dataclass
 from datetime import timedelta
 
+from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import Agent
 from physai.deploy_jetson.agent.watch import Watcher
 from physai.deploy_jetson.inference.backend import has_tensorrt
@@ -93,10 +94,22 @@ def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list
         found += [f"the active slot: {problem}" for problem in active.problems]
         if active.marker is not None and active.marker.unsafe_no_verdict:
             found.append(f"version {active.marker.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
+        reason = "" if active.problems else _refusal(agent)
+        if reason:
+            found.append(f"the active policy does not start any more: {reason}")
     behind = parse_utc(state.latest_time) - agent.clock()
     if behind > CLOCK_TOLERANCE:
         found.append(f"the clock is {behind} behind {state.latest_time}, when the slots last changed: set it")
     return found
+
+
+def _refusal(agent: Agent) -> str:
+    """Why the runtime would not start the active policy: a key that was revoked since; empty if it would."""
+    try:
+        open_active(agent.root, fs=agent.fs)
+    except PhysaiError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -114,7 +127,7 @@ def examine(agent: Agent) -> list[Check]:
     if not agent.root.is_dir():
         return [_tree(agent)]
     checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _space(agent)]
-    return [*checks, _clock(agent), _counters(agent), _backend(agent), _leftovers(agent)]
+    return [*checks, _admission(agent), _clock(agent), _counters(agent), _backend(agent), _leftovers(agent)]
 
 
 def _tree(agent: Agent) -> Check:
@@ -179,6 +192,14 @@ def _trust(agent: Agent) -> Check:
             remedy = "no bundle can be accepted; `physai keys trust` adds keys"
             return Check("trust", False, f"{counts[-1]}: {remedy}")
     return Check("trust", True, "; ".join(counts))
+
+
+def _admission(agent: Agent) -> Check:
+    if agent.store.active() is None:
+        return Check("signatures", True, "no active policy, so none to check")
+    reason = _refusal(agent)
+    remedy = "; flash a bundle that is signed anew"
+    return Check("signatures", not reason, f"{reason}{remedy}" if reason else "of the active policy hold")
 
 
 def _space(agent: Agent) -> Check:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from physai.deploy_jetson.bench.crash import crash_states
 from physai.sdk.bench import Options, Result, Say, WorkloadError
@@ -33,24 +34,29 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         raise WorkloadError(f"{found.states} states, at least {least} are expected")
     for bad in found.bad[:5]:
         say(f"bad state: {bad.step}, operation {bad.operation}, depth {bad.depth}: {bad.reason}")
-    kills, bad_kills = _kill(QUICK_KILLS if options.quick else KILLS, say)
-    return [
-        Result(name="states", unit="1", runs=(float(found.states),)),
-        Result(name="bad_states", unit="1", runs=(float(len(found.bad)),)),
-        Result(name="kills", unit="1", runs=(float(kills),)),
-        Result(name="bad_kills", unit="1", runs=(float(bad_kills),)),
-    ]
+    kills = _kill(QUICK_KILLS if options.quick else KILLS, say)
+    counts = {
+        "states": found.states,
+        "bad_states": len(found.bad),
+        "operations": found.operations,
+        "nested_states": found.nested_states,
+        "sampled_moments": found.sampled,
+        "kills": kills["kills"],
+        "bad_kills": len(kills["bad"]),
+        "kills_cut_short": kills["cut_short"],
+    }
+    return [Result(name=name, unit="1", runs=(float(count),)) for name, count in counts.items()]
 
 
-def _kill(kills: int, say: Say) -> tuple[int, int]:
-    """Kills made and bad ones; in a process of its own, because it forks."""
+def _kill(kills: int, say: Say) -> dict[str, Any]:
+    """`physai.deploy_jetson.bench.kills.Kills` as a record; in a process of its own, because it forks."""
     say(f"{kills} kills")
     command = [sys.executable, "-m", "physai.deploy_jetson.bench.kills", "--kills", str(kills)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
         lines = finished.stderr.strip().splitlines() or ["no message"]
         raise WorkloadError(f"the kills ended with exit code {finished.returncode}: {lines[-1]}")
-    record = json.loads(finished.stdout)
+    record: dict[str, Any] = json.loads(finished.stdout)
     for bad in record["bad"][:5]:
         say(f"bad kill: {bad}")
-    return record["kills"], len(record["bad"])
+    return record

@@ -19,6 +19,7 @@ from physai.deploy_jetson.flash.errors import FlashError, HostKeyError, LoginErr
 from physai.deploy_jetson.flash.target import Target
 
 CONNECT_TIMEOUT_S = 15.0
+_SSH_PORT = 22
 KEEPALIVE_S = 5.0
 """An idle connection is asked for a sign of life so often, and given up after three that were not answered [s]."""
 
@@ -44,9 +45,12 @@ class _Client(asyncssh.SSHClient):
 
     def __init__(self) -> None:
         self.refused: asyncssh.SSHKey | None = None
+        self.known_as = ""
+        """What the known hosts call the server; the user may have named it by an alias of the configuration."""
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         self.refused = key
+        self.known_as = f"[{host}]:{port}" if port != _SSH_PORT else host
         return False
 
 
@@ -121,11 +125,10 @@ def _host_key_error(target: Target, client: _Client, error: asyncssh.Error, *, c
     if client.refused is None:
         return HostKeyError(f"the host key of {target} is refused: {error.reason}")
     key = f"{client.refused.get_algorithm()} {client.refused.get_fingerprint()}"
-    where = f"[{target.host}]:{target.port}" if target.port not in (None, 22) else target.host
     if changed:
         return HostKeyError(
             f"the host key of {target} is {key}, another than the known one: somebody may be in between, or the robot "
-            f"was set up anew; if you know it was: ssh-keygen -R '{where}'"
+            f"was set up anew; if you know it was: ssh-keygen -R '{client.known_as}'"
         )
     return HostKeyError(
         f"the host key of {target}, {key}, is unknown; compare it with `ssh-keygen -lf "

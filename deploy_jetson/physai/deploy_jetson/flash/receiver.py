@@ -197,9 +197,9 @@ class Receiver:
         if self._offer is None or name not in self._needs:
             raise ProtocolError(f"{name[:12]} was not asked for")
         part = Holdings(self._root).incoming / f"{name}{PART_SUFFIX}"
-        if start == 0:
-            part.unlink(missing_ok=True)
         with _uploading(part):
+            if start == 0:
+                part.unlink(missing_ok=True)
             found = self._receive(part, start, self._offer.sizes[name])
         try:
             if found == name:
@@ -339,7 +339,8 @@ def _uploading(part: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         remedy = _REMEDIES.get(error.errno or 0, "`physai robot doctor` says more")
         raise InstallError(f"the upload cannot be written: {error.strerror}; {remedy}") from None
 

@@ -74,7 +74,9 @@ def _add_pack(parser: argparse.ArgumentParser) -> None:
 def _add_sign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, metavar="BUNDLE")
     parser.add_argument(
-        "--role", choices=["publisher", "validator"], help="default: publisher; with --verdict validator"
+        "--role",
+        choices=["publisher", "validator"],
+        help="default: publisher; with --verdict validator; a validator without --verdict signs the one inside",
     )
     parser.add_argument("--key", type=Path, metavar="FILE", help=f"private key (default: {_KEYS}/ROLE.key)")
     _add_verdict(parser)

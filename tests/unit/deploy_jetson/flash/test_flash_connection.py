@@ -82,6 +82,17 @@ def test_a_changed_host_key_is_refused(server: SshServer, home: Path, pendulum: 
     assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in text
 
 
+def test_the_way_out_names_the_host_as_the_known_hosts_do(
+    server: SshServer, home: Path, pendulum: SshRobot, small: Parcel
+) -> None:
+    make_key(home / "other")
+    kind, other = (home / "other.pub").read_text().split()[:2]
+    (home / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {kind} {other}\n")
+    (home / "config").write_text(f"Host cell-1\n  HostName 127.0.0.1\n  Port {server.port}\n")
+    text = failure(Target("cell-1", root=pendulum.target.root), small, HostKeyError)
+    assert f"ssh-keygen -R '[127.0.0.1]:{server.port}'" in text
+
+
 def test_a_known_hosts_file_that_cannot_be_read_as_one(home: Path, pendulum: SshRobot, small: Parcel) -> None:
     (home / "known_hosts").write_text("nonsense\n")
     assert "known hosts" in failure(pendulum.target, small, FlashError)

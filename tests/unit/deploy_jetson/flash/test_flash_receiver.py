@@ -285,6 +285,16 @@ def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: Workshop) ->
     assert Holdings(root).active_bundle() == old.sha256
 
 
+def test_a_disk_that_is_mounted_read_only(small_disk: Path, workshop: Workshop) -> None:
+    root = small_disk / "robot"
+    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    small = Parcel.open(patient_bundle(workshop, 1), source="small")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    last = converse(root, small.offer().encode() + put(small, POLICY_FILE))[-1]
+    assert last["kind"] == "InstallError"
+    assert "the upload cannot be written: Read-only file system; the robot's file system is mounted" in last["text"]
+
+
 def test_the_robot_answers_before_it_imports_anything_heavy(root: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom physai.deploy_jetson.cli.robot import command\n"

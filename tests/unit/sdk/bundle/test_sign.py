@@ -87,12 +87,18 @@ def test_a_second_validator_signs_the_same(workshop: Workshop, complete: bytes, 
         sign_verdict(read_bundle(workshop.unsigned()), second, None, now=now)
 
 
-def test_a_new_verdict_drops_the_signatures_of_the_old(
+def test_a_new_verdict_drops_what_others_have_signed_only_when_asked_to(
     workshop: Workshop, complete: bytes, make_verdict: MakeVerdict, now: datetime
 ) -> None:
-    second = SigningKey.generate()
-    data = sign_verdict(read_bundle(complete), second, make_verdict(complete, twin_hash="e" * 64), now=now)
+    second, bundle = SigningKey.generate(), read_bundle(complete)
+    verdict = make_verdict(complete, twin_hash="e" * 64)
+    with pytest.raises(BundleError, match=rf"signed by {workshop.validator.key_id[:16]}, .* --replace"):
+        sign_verdict(bundle, second, verdict, now=now)
+    data = sign_verdict(bundle, second, verdict, now=now, replace=True)
     assert read_claims(read_bundle(data)).validators == (second.key_id,)
+    own = read_bundle(sign_verdict(bundle, workshop.validator, verdict, now=now))
+    assert read_claims(own).validators == (workshop.validator.key_id,)
+    assert read_claims(own).verdict != read_claims(bundle).verdict
 
 
 def test_publishers_beside_and_instead_of_each_other(workshop: Workshop, complete: bytes) -> None:

@@ -1,0 +1,64 @@
+"""Setting a robot up anew changes what is said, and nothing else."""
+
+from datetime import datetime
+
+import pytest
+
+from physai.deploy_jetson.agent.status import examine, read_status
+from physai.deploy_jetson.bench.sample import ROBOT
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+from physai.sdk.trust_store import TrustError
+
+
+def test_what_is_not_said_stays(site: Site) -> None:
+    site.agent.setup(RobotIdentity(robot=ROBOT, joints=("pivot",), runtime_unit="a.service"))
+    site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), limits=HealthLimits(max_interventions=3))
+    config = site.agent.config
+    assert config.identity() == RobotIdentity(robot=f"{ROBOT}/cell-2", joints=("pivot",), runtime_unit="a.service")
+    assert config.limits() == HealthLimits(window_s=1.0, max_interventions=3)
+    assert config.trust() == site.workshop.trust
+    site.agent.setup(RobotIdentity(robot=ROBOT, joints=("pivot", "slider"), runtime_unit="b.service"))
+    assert config.identity() == RobotIdentity(robot=ROBOT, joints=("pivot", "slider"), runtime_unit="b.service")
+
+
+def test_another_model_has_other_joints(site: Site) -> None:
+    site.agent.setup(RobotIdentity(robot=ROBOT, joints=("pivot",)))
+    site.agent.setup(RobotIdentity(robot="ur10e"))
+    assert site.agent.config.identity() == RobotIdentity(robot="ur10e")
+
+
+def test_a_damaged_record_is_replaced(site: Site) -> None:
+    for name in ("robot", "limits", "trust.json"):
+        (site.agent.root / name).write_bytes(b"nonsense")
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.trust, HealthLimits(window_s=2.0))
+    assert site.agent.config.identity().robot == ROBOT
+    assert site.agent.config.limits() == HealthLimits(window_s=2.0)
+    assert site.agent.config.trust() == site.workshop.trust
+
+
+def test_an_older_trust_file_brings_no_revoked_key_back(site: Site, now: datetime) -> None:
+    older = site.workshop.trust
+    key_id = site.workshop.publisher.key_id
+    newer = older.with_revoked(key_id, since=now, reason="laptop stolen")
+    site.agent.setup(RobotIdentity(robot=ROBOT), newer)
+    with pytest.raises(TrustError, match=f"{key_id[:16]} was revoked on this robot .* laptop stolen.* keys revoke"):
+        site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), older)
+    assert site.agent.config.trust() == newer
+    assert site.agent.config.identity().robot == ROBOT
+    later = newer.with_revoked(site.workshop.validator.key_id, since=now, reason="rotated")
+    site.agent.setup(RobotIdentity(robot=ROBOT), later)
+    assert site.agent.config.trust() == later
+
+
+def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting(site: Site, now: datetime) -> None:
+    site.run(1)
+    assert read_status(site.agent).warnings == ()
+    assert {check.name: check.ok for check in examine(site.agent)}["signatures"]
+    revoked = site.workshop.trust.with_revoked(site.workshop.publisher.key_id, since=now, reason="laptop stolen")
+    site.agent.setup(RobotIdentity(robot=ROBOT), revoked)
+    (warning,) = read_status(site.agent).warnings
+    assert "does not start any more" in warning
+    assert "laptop stolen" in warning
+    found = {check.name: check for check in examine(site.agent)}["signatures"]
+    assert (found.ok, "laptop stolen" in found.found, "signed anew" in found.found) == (False, True, True)
