@@ -46,6 +46,10 @@ class Options:
     """Tasks to measure with; empty for all of the benchmark's own."""
     seeds: int = 3
     """Runs of what depends on chance, with the seeds 0, 1, …"""
+    seconds: float | None = None
+    """How long to measure what is measured for a time [s]; None for the benchmark's own choice."""
+    busy: int = 0
+    """Processes that keep the machine busy meanwhile."""
 
     def chosen(self, tasks: Sequence[str]) -> tuple[str, ...]:
         """The tasks to measure with, from a benchmark's own.

@@ -1,13 +1,14 @@
 """Writes what a player plays into an MCAP file, exactly enough to play it again."""
 
-import json
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from physai.sdk import recording_channels as channels
 from physai.sdk.canonical import canonical_json
+from physai.sdk.recording_channels import ChannelWriter, joint_state, numbers, stamp, vector
 from physai.sim import recording_format as form
 from physai.sim.engines.protocol import Array
 from physai.sim.markers import pose_fields
@@ -15,11 +16,6 @@ from physai.sim.play import Moment, finite_or_none
 from physai.sim.recording_format import RecordingError
 from physai.sim.robots.spec import has_floating_base
 from physai.sim.tasks.task import Task
-
-
-def numbers(values: Array) -> list[float | None]:
-    """A vector for JSON, which knows no NaN or infinity: null stands for them."""
-    return [finite_or_none(value) for value in values.tolist()]
 
 
 class RecordingWriter:
@@ -39,22 +35,16 @@ class RecordingWriter:
         Raises:
             RecordingError: the file cannot be written.
         """
-        from mcap.writer import Writer
-
         try:
             self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
         except OSError as error:
             raise RecordingError(f"{path}: cannot write the recording: {error.strerror}") from error
         self._contract = task.contract
         self._poses = {field.name for field in pose_fields(task.contract)}
-        self._period_ns = round(task.contract.timing.control_dt * form.NANOSECONDS)
+        self._period_ns = round(task.contract.timing.control_dt * channels.NANOSECONDS)
         model = task.model
         floating = int(has_floating_base(model))
         self._first_joint = int(model.jnt_qposadr[floating]), int(model.jnt_dofadr[floating])
-        self._schemas: dict[str, int] = {}
-        self._channels: dict[str, int] = {}
-        self._sequence = 0
-        self._writer = Writer(self._file, enable_data_crcs=True)
         head = {
             **(origin or {}),
             "format": form.FORMAT_VERSION,
@@ -63,7 +53,7 @@ class RecordingWriter:
             "fingerprint": task.contract.fingerprint,
         }
         with self._writing():
-            self._writer.start(profile="", library="physai")
+            self._writer = ChannelWriter(self._file)
             self._writer.add_metadata(form.METADATA, head)
 
     @contextmanager
@@ -86,23 +76,25 @@ class RecordingWriter:
             self._add(moment)
 
     def _add(self, moment: Moment) -> None:
-        now = round((moment.start_s + moment.time_s) * form.NANOSECONDS) + moment.episode * self._period_ns
-        when = form.stamp(now)
+        now = round((moment.start_s + moment.time_s) * channels.NANOSECONDS) + moment.episode * self._period_ns
+        when = stamp(now)
         event = {"timestamp": when, "episode": moment.episode, "seed": str(moment.seed)}
         if moment.reward is None:
-            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "start"})
+            self._writer.add(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "start"})
         else:
             reward = {"timestamp": when, "reward": finite_or_none(moment.reward)}
-            self._write(form.REWARD_TOPIC, form.REWARD, now, reward)
+            self._writer.add(form.REWARD_TOPIC, form.REWARD, now, reward)
         state = {"timestamp": when, "qpos": numbers(moment.qpos), "qvel": numbers(moment.qvel)}
-        self._write(form.STATE_TOPIC, form.STATE, now, state)
+        self._writer.add(form.STATE_TOPIC, form.STATE, now, state)
         self._write_joints(moment, now)
         if moment.verdict is not None:
             metrics = {name: finite_or_none(value) for name, value in moment.verdict.metrics.items()}
             verdict = {"succeeded": moment.verdict.succeeded, "metrics": metrics}
-            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "judged", **verdict})
+            self._writer.add(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "judged", **verdict})
         if moment.outcome is not None:
-            self._write(form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "end", **moment.outcome.as_json()})
+            self._writer.add(
+                form.EPISODE_TOPIC, form.EPISODE, now, {**event, "event": "end", **moment.outcome.as_json()}
+            )
         else:
             self._write_decision(moment, now)
 
@@ -110,36 +102,25 @@ class RecordingWriter:
         """The true joint state."""
         position, velocity = self._first_joint
         joints = self._contract.robot.joint_names
-        message = _joint_state(now, joints, position=moment.qpos[position:], velocity=moment.qvel[velocity:])
-        self._write(form.JOINTS_TOPIC, form.JOINT_STATE, now, message)
+        message = joint_state(now, joints, position=moment.qpos[position:], velocity=moment.qvel[velocity:])
+        self._writer.add(channels.JOINTS_TOPIC, channels.JOINT_STATE, now, message)
 
     def _write_decision(self, moment: Moment, now: int) -> None:
         """What the policy got, and what it answered."""
         fields = {sensor.name: sensor for sensor in self._contract.robot.sensors}
         for name, values in moment.sensors.items():
-            message = _vector(now, fields[name].unit, fields[name].frame, values)
-            self._write(form.SENSOR_TOPIC + name, form.VECTOR, now, message)
+            message = vector(now, fields[name].unit, fields[name].frame, values)
+            self._writer.add(channels.SENSOR_TOPIC + name, channels.VECTOR, now, message)
         for field in self._contract.command.fields:
             values = moment.commands[field.name]
-            message = _vector(now, field.unit, field.frame, values)
-            self._write(form.COMMAND_TOPIC + field.name, form.VECTOR, now, message)
+            message = vector(now, field.unit, field.frame, values)
+            self._writer.add(channels.COMMAND_TOPIC + field.name, channels.VECTOR, now, message)
             if field.name in self._poses:
-                self._write(form.POSE_TOPIC + field.name, form.POSE, now, _pose(now, field.frame, values))
+                self._writer.add(form.POSE_TOPIC + field.name, form.POSE, now, _pose(now, field.frame, values))
         for term in self._contract.action.terms:
             kind = "position" if term.target_name == "joint_pos_target" else "effort"
-            message = _joint_state(now, term.joints, **{kind: moment.targets[term.target_name]})
-            self._write(form.TARGET_TOPIC + term.target_name, form.JOINT_STATE, now, message)
-
-    def _write(self, topic: str, schema: tuple[str, dict[str, Any]], now: int, message: dict[str, Any]) -> None:
-        if topic not in self._channels:
-            name, definition = schema
-            if name not in self._schemas:
-                data = json.dumps({"title": name, **definition}).encode()
-                self._schemas[name] = self._writer.register_schema(name, "jsonschema", data)
-            self._channels[topic] = self._writer.register_channel(topic, "json", self._schemas[name])
-        self._sequence += 1
-        data = json.dumps(message, allow_nan=False).encode()
-        self._writer.add_message(self._channels[topic], now, data, publish_time=now, sequence=self._sequence)
+            message = joint_state(now, term.joints, **{kind: moment.targets[term.target_name]})
+            self._writer.add(channels.TARGET_TOPIC + term.target_name, channels.JOINT_STATE, now, message)
 
     def close(self) -> None:
         """Writes the index and closes the file; further calls do nothing.
@@ -161,23 +142,11 @@ class RecordingWriter:
         self.close()
 
 
-def _joint_state(now: int, joints: tuple[str, ...], **values: Array) -> dict[str, Any]:
-    return {
-        "header": {"stamp": form.stamp(now, "nanosec"), "frame_id": ""},
-        "name": joints,
-        **{kind: numbers(values[kind]) if kind in values else [] for kind in ("position", "velocity", "effort")},
-    }
-
-
-def _vector(now: int, unit: str, frame: str, values: Array) -> dict[str, Any]:
-    return {"timestamp": form.stamp(now), "unit": unit, "frame_id": frame, "value": numbers(values)}
-
-
 def _pose(now: int, frame: str, values: Array) -> dict[str, Any]:
     x, y, z, qw, qx, qy, qz = numbers(values)
     position, orientation = {"x": x, "y": y, "z": z}, {"x": qx, "y": qy, "z": qz, "w": qw}
     return {
-        "timestamp": form.stamp(now),
+        "timestamp": stamp(now),
         "frame_id": frame,
         "pose": {"position": position, "orientation": orientation},
     }

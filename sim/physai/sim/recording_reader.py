@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from physai.sdk import recording_channels as channels
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.errors import ContractError
@@ -198,9 +199,9 @@ class _Assembly:
             episode.add("qvel", message["qvel"])
         elif topic == form.REWARD_TOPIC:
             episode.add("reward", message["reward"])
-        elif topic.startswith((form.SENSOR_TOPIC, form.COMMAND_TOPIC)):
+        elif topic.startswith((channels.SENSOR_TOPIC, channels.COMMAND_TOPIC)):
             episode.add(topic, message["value"])
-        elif topic.startswith(form.TARGET_TOPIC):
+        elif topic.startswith(channels.TARGET_TOPIC):
             episode.add(topic, message["position"] or message["effort"])
 
     def _finish(self, episode: _Open, contract: PolicyContract) -> RecordedEpisode:
@@ -215,17 +216,17 @@ class _Assembly:
                     f"{self._source}: episode {episode.episode}: {name} has shape {values.shape} in an episode of "
                     f"{periods} control periods"
                 )
-        targets = _under(rows, form.TARGET_TOPIC)
+        targets = _under(rows, channels.TARGET_TOPIC)
         self._check_targets(episode, targets, contract)
         return RecordedEpisode(
             episode=episode.episode,
             seed=episode.seed,
-            time_s=(np.array(episode.times, np.int64) - episode.start_ns) / form.NANOSECONDS,
+            time_s=(np.array(episode.times, np.int64) - episode.start_ns) / channels.NANOSECONDS,
             qpos=rows["qpos"],
             qvel=rows["qvel"],
             reward=rows["reward"],
-            sensors=_under(rows, form.SENSOR_TOPIC),
-            commands=_under(rows, form.COMMAND_TOPIC),
+            sensors=_under(rows, channels.SENSOR_TOPIC),
+            commands=_under(rows, channels.COMMAND_TOPIC),
             targets=targets,
             outcome=episode.outcome,
         )

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.cli import measure
+from physai.deploy_jetson.cli import measure, run, tell
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
+from physai.sdk.plugins import contributions
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.agent.agent import Agent
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 DEFAULT_ROOT = "/var/lib/physai"
 MAX_RECIPE_BYTES = 1 << 16
+GROUP = "physai.robot_commands"
+"""Entry-point group of actions that other folders contribute; each is a `Command`."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +48,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     absent = actions.add_parser("missing", help="of these SHA-256 of members, print those this robot lacks")
     absent.add_argument("digests", nargs="+", metavar="SHA256")
     actions.add_parser("receive", help="take a bundle from `physai flash`, over standard input and output")
+    run.add_arguments(actions.add_parser("run", help="drive this robot with the active policy"))
+    tell.add_arguments(actions.add_parser("tell", help="speak to the runtime that drives this robot"))
     for action in actions.choices.values():
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
         action.add_argument("--json", action="store_true", help="print one JSON object")
         action.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait for another command to end")
     measure.add_arguments(actions.add_parser("measure", help="time a policy's ticks here, for its latency gate"))
+    for entry in contributions(GROUP).values():
+        other: Command = entry.load()
+        parser = actions.add_parser(entry.name, help=other.summary)
+        other.add_arguments(parser)
+        parser.set_defaults(other=other)
 
 
 def _add_setup(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +83,13 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if "other" in arguments:
+        other: Command = arguments.other
+        return other.run(arguments)
     if arguments.action == "measure":
         return measure.run(arguments)
+    if arguments.action in _ON_ROOT:
+        return _ON_ROOT[arguments.action](_root(arguments), arguments)
     if arguments.action == "receive":
         from physai.deploy_jetson.flash.receiver import serve
 
@@ -285,6 +300,8 @@ def _missing(agent: Agent, arguments: argparse.Namespace) -> int:
 def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
     print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
 
+
+_ON_ROOT = {"run": run.run, "tell": tell.run}
 
 _ACTIONS = {
     "setup": _setup,

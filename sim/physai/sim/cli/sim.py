@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import Command
-from physai.sim.cli import calibrate, record, replay, validate
+from physai.sim.cli import calibrate, record, replay, ros, validate
 
 _VERBS = {
     "record": record.command,
     "calibrate": calibrate.command,
     "replay": replay.command,
     "validate": validate.command,
+    "ros": ros.command,
 }
 
 

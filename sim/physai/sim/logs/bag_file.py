@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
+from physai.sdk.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
 from physai.sim.logs.bag_messages import bag_files
 from physai.sim.logs.bag_topics import Bag, Series, read_topics
 from physai.sim.logs.column_map import Column, ColumnMap, CommandTopic, JointColumns, RosTopics
 from physai.sim.logs.reading import Reading
 from physai.sim.logs.robot_log import CommandKind, LogError
 from physai.sim.logs.table import Stream, Table, digest, require_size
-from physai.sim.recording_format import JOINTS_TOPIC, TARGET_TOPIC
 
 SUFFIXES = (".mcap", ".db3")
 

@@ -226,7 +226,11 @@ def _constant(log: RawLog, channel: Channel) -> Iterator[Finding]:
     """A measurement that never changes although its joint moves."""
     if not channel.joint or channel.label.startswith(("command", "joint_pos")) or np.ptp(channel.values) > 0.0:
         return
-    moved = float(np.ptp(log.joint_pos[:, log.joint_names.index(channel.joint)]))
+    joint = log.joint_names.index(channel.joint)
+    if channel.label.startswith("joint_effort") and not log.driven[joint] and channel.values[0] == 0.0:
+        # A joint without a motor has none.
+        return
+    moved = float(np.ptp(log.joint_pos[:, joint]))
     if moved > 0.0:
         yield Finding(
             severity="defect",

@@ -1,0 +1,33 @@
+"""Benchmarks of the runtime, for `physai bench`; each is imported when it runs."""
+
+from collections.abc import Sequence
+
+from physai.sdk.bench import Bench, Options, Result, Say
+
+
+def _runtime(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.runtime import run
+
+    return run(options, say)
+
+
+def _faults(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.injection import run
+
+    return run(options, say)
+
+
+def _swaps(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.hot_swap import run
+
+    return run(options, say)
+
+
+runtime = Bench(summary="what a tick costs beside the bare graph, and how many deadlines are missed", run=_runtime)
+"""The benchmark `runtime`."""
+
+faults = Bench(summary="ten thousand faults around the control loop, and what unsafe commands left it", run=_faults)
+"""The benchmark `faults`."""
+
+swaps = Bench(summary="a hundred policies activated under the running loop, and deadlines missed", run=_swaps)
+"""The benchmark `swaps`."""

@@ -1,0 +1,142 @@
+"""`physai robot run`: drive the robot with the active policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.deploy_jetson.cli import run_telemetry
+from physai.sdk.cli.text import printable, styled
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.runtime.orders import Mailbox
+    from physai.deploy_jetson.runtime.runtime import RunOptions
+
+MAX_PRIORITY = 98
+"""Greatest SCHED_FIFO priority; 99 is for the kernel's own watchdogs."""
+
+EXIT_TAKEN_OVER = 1
+"""The guard had to take over, and nobody reset it."""
+
+EXIT_OTHER_CONTRACT = 3
+"""A policy of another contract was activated; start again."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options; `--root` and `--json` are those of every action."""
+    parser.add_argument("--transport", default="dds", metavar="NAME", help="dds, udp or sim (default: dds)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the transport; may be repeated"
+    )
+    parser.add_argument("--rate", type=float, metavar="HZ", help="refuse a policy of another rate than this")
+    parser.add_argument("--cpu", type=int, metavar="N", help="core for the loop alone")
+    parser.add_argument("--priority", type=int, metavar="P", help="SCHED_FIFO priority of the loop, 1 to 98")
+    parser.add_argument("--no-lock", action="store_true", help="let the kernel swap the process's memory out")
+    parser.add_argument("--seconds", type=float, metavar="S", help="drive this long (default: until told to end)")
+    parser.add_argument("--heartbeat", type=float, metavar="S", help="hold if the operator is silent for longer")
+    parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot tell activate`")
+    parser.add_argument("--no-swap", action="store_true", help="do not take over policies activated meanwhile")
+    parser.add_argument("--unsafe-no-verdict", action="store_true", help="run a policy without a valid verdict")
+    run_telemetry.add_arguments(parser)
+
+
+def run(root: Path, arguments: argparse.Namespace) -> int:
+    """Drives the robot until it is told to end.
+
+    Args:
+        root: the robot's tree.
+        arguments: of `add_arguments`.
+
+    Raises:
+        PhysaiError: no policy may run, or it does not start, or not on this robot.
+    """
+    from physai.deploy_jetson.runtime.loop import End
+    from physai.deploy_jetson.runtime.runtime import Runtime
+    from physai.deploy_jetson.runtime.summary import summary_text
+    from physai.sdk.wire_ends import open_transport
+
+    options = _options(root, arguments)
+    transport = open_transport(arguments.transport, _transport_options(arguments.set))
+    telemetry = run_telemetry.open_telemetry(root, arguments)
+    runtime = Runtime(options, transport, telemetry=telemetry, say=_say)
+    if options.unsafe_no_verdict:
+        print(styled("running WITHOUT A VALID VERDICT if need be", "red", sys.stderr), file=sys.stderr)
+    _catch_signals(runtime.mailbox)
+    end = runtime.run()
+    summary = runtime.summary()
+    if arguments.json:
+        record: dict[str, Any] = {
+            "end": end.value,
+            "guard": runtime.guard_state,
+            "stages_us": summary.stages_us,
+            "missed_per_million": summary.missed_per_million,
+            "steal_s": summary.steal_s,
+            **vars(summary.counts),
+        }
+        print(json.dumps(record, indent=2))
+    else:
+        print(summary_text(summary))
+    if arguments.latency is not None:
+        run_telemetry.save_latency(arguments.latency, runtime)
+    if end is End.OTHER_CONTRACT:
+        return EXIT_OTHER_CONTRACT
+    return EXIT_TAKEN_OVER if runtime.taken_over else 0
+
+
+def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
+    from physai.deploy_jetson.runtime.realtime import Realtime
+    from physai.deploy_jetson.runtime.runtime import RunOptions
+
+    for name in ("rate", "seconds", "heartbeat"):
+        value = getattr(arguments, name)
+        if value is not None and not (math.isfinite(value) and value > 0.0):
+            raise PhysaiError(f"--{name} must be a positive number, got {value}")
+    if arguments.priority is not None and not 1 <= arguments.priority <= MAX_PRIORITY:
+        raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {arguments.priority}")
+    return RunOptions(
+        root=root,
+        realtime=Realtime(priority=arguments.priority, cpu=arguments.cpu, lock_memory=not arguments.no_lock),
+        unsafe_no_verdict=arguments.unsafe_no_verdict,
+        rate_hz=arguments.rate,
+        heartbeat_s=arguments.heartbeat,
+        seconds=arguments.seconds,
+        stand_by=arguments.stand_by,
+        hot_swap=not (arguments.no_swap or arguments.latency is not None),
+    )
+
+
+def _transport_options(given: list[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for word in given:
+        key, sign, value = word.partition("=")
+        if not (key and sign):
+            raise PhysaiError(f"--set takes KEY=VALUE, got {word!r}")
+        options[key] = value
+    return options
+
+
+def _catch_signals(mailbox: Mailbox) -> None:
+    """The first SIGTERM or Ctrl-C ramps the robot to a safe state; the second one is an emergency stop."""
+    from physai.deploy_jetson.runtime.orders import Order
+
+    asked: list[int] = []
+
+    def handle(number: int, frame: object) -> None:
+        del frame
+        if asked:
+            mailbox.put(Order.STOP)
+        asked.append(number)
+        mailbox.put(Order.SHUTDOWN)
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _say(text: str) -> None:
+    print(styled("physai:", "dim", sys.stderr), printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,66 @@
+"""What `physai robot run` measures beside driving: options, and the latency evidence at the end."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.runtime.runtime import Runtime
+    from physai.deploy_jetson.telemetry.telemetry import Telemetry
+
+RECORDINGS_FOLDER = "recordings"
+"""In the robot's tree."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.add_argument("--metrics", type=int, metavar="PORT", help="serve Prometheus on 127.0.0.1; 0: any free port")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="flight recordings (default: recordings in --root)")
+    parser.add_argument("--record-seconds", type=float, metavar="S", help="keep so much; 0: nothing (default: 30)")
+    parser.add_argument("--latency", type=Path, metavar="JSON", help="write the duration of every tick; no swaps then")
+
+
+def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
+    """What the arguments ask for; nothing is opened yet.
+
+    Raises:
+        PhysaiError: an option has a value it cannot have.
+    """
+    from physai.deploy_jetson.telemetry.flight_recorder import MAX_SECONDS, SECONDS, FlightOptions
+    from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
+
+    seconds = SECONDS if arguments.record_seconds is None else arguments.record_seconds
+    if not (math.isfinite(seconds) and 0.0 <= seconds <= MAX_SECONDS):
+        raise PhysaiError(f"--record-seconds must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
+    latency: Path | None = arguments.latency
+    if latency is not None and not latency.parent.is_dir():
+        raise PhysaiError(f"--latency {latency}: no folder {latency.parent}")
+    folder = arguments.record or root / RECORDINGS_FOLDER
+    return Telemetry(
+        TelemetryOptions(
+            metrics_port=arguments.metrics,
+            flight=FlightOptions(folder=folder, seconds=seconds) if seconds else None,
+            keep_ticks=latency is not None,
+        )
+    )
+
+
+def save_latency(path: Path, runtime: Runtime) -> None:
+    """Writes what `physai sim validate --latency` reads.
+
+    Raises:
+        EvidenceError: it cannot be written.
+        PhysaiError: there is nothing to write.
+    """
+    from physai.deploy_jetson.telemetry.tick_log import tick_evidence
+    from physai.sdk.latency_evidence import save_evidence
+
+    loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
+    if loaded is None or not ticks:
+        raise PhysaiError(f"--latency {path}: the policy was not asked once, so there is nothing to write")
+    save_evidence(tick_evidence(ticks, loaded.candidate, transport=runtime.transport.name), path)

@@ -1,0 +1,98 @@
+"""`physai robot tell`: speak to the runtime that drives this robot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.cli.text import printable, styled
+from physai.sdk.errors import PhysaiError
+
+WORDS = {
+    "status": "what it does, and why",
+    "activate": "begin to drive",
+    "deactivate": "ramp to a safe state and send nothing more",
+    "hold": "stay where you are, until reset",
+    "damp": "brake without stiffness, until reset",
+    "stop": "emergency stop, until reset; succeeds once every joint was measured at rest",
+    "reset": "let the policy move the robot again",
+    "record": "write the last seconds down, as on a fault",
+    "heartbeat": "the operator is there; with --every, again and again",
+    "shutdown": "ramp to a safe state and end",
+}
+
+CONFIRM_S = 3.0
+"""Longest time to wait for joints to rest [s]."""
+
+_LOOK_S = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options; `--root` and `--json` are those of every action."""
+    help_text = "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items())
+    parser.add_argument("word", choices=tuple(WORDS), metavar="WORD", help=help_text)
+    parser.add_argument("--every", type=float, metavar="S", help="repeat the heartbeat until interrupted")
+
+
+def run(root: Path, arguments: argparse.Namespace) -> int:
+    """Says the word; exit code 1 if a stop was not seen to take effect.
+
+    Raises:
+        ControlError: nobody listens.
+    """
+    from physai.deploy_jetson.runtime.control import CONTROL_FILE, tell
+    from physai.deploy_jetson.slots.health import health_path
+
+    path = health_path(root).with_name(CONTROL_FILE)
+    if arguments.every is not None:
+        return _repeat(path, arguments)
+    answer = tell(path, arguments.word)
+    if arguments.word == "stop":
+        return _confirm(path, arguments)
+    _print(arguments, answer)
+    return 0
+
+
+def _repeat(path: Path, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.runtime.control import tell
+
+    if arguments.word != "heartbeat" or not 0.0 < arguments.every <= 60.0:
+        raise PhysaiError(f"--every is for the heartbeat, and up to 60 s; got {arguments.every} for {arguments.word}")
+    try:
+        while True:
+            tell(path, arguments.word)
+            time.sleep(arguments.every)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _confirm(path: Path, arguments: argparse.Namespace) -> int:
+    """Waits until the stop has been read back."""
+    from physai.deploy_jetson.runtime.control import tell
+
+    give_up = time.monotonic() + CONFIRM_S
+    status = tell(path, "status")
+    while not status.get("stopped") and time.monotonic() < give_up:
+        time.sleep(_LOOK_S)
+        status = tell(path, "status")
+    stopped = bool(status.get("stopped"))
+    if arguments.json:
+        print(json.dumps(status, indent=2))
+    elif stopped:
+        print("stopped: every joint was measured at rest")
+    else:
+        text = f"NOT CONFIRMED: no joint was seen to rest within {CONFIRM_S:g} s; take the power away"
+        print(styled(text, "red", sys.stderr), file=sys.stderr)
+    return 0 if stopped else 1
+
+
+def _print(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        for key, value in answer.items():
+            print(f"{key:20} {printable(str(value))}")

@@ -1,0 +1,147 @@
+"""`physai robot top`: watch the runtime that drives this robot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.errors import PhysaiError
+
+EVERY_S = 0.5
+"""Time between two looks, unless another is given [s]."""
+
+_CLEAR = "\x1b[H\x1b[J"
+_BAR = 30
+_SHARES = ("p50", "p99", "p99.9", "max")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options; `--root` and `--json` are those of every action."""
+    parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=f"default: {EVERY_S:g}")
+    parser.add_argument("--once", action="store_true", help="look once and end")
+
+
+def run(root: Path, arguments: argparse.Namespace) -> int:
+    """Shows the status until it is interrupted or the runtime ends.
+
+    Raises:
+        ControlError: there is no runtime to look at.
+    """
+    from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+    from physai.deploy_jetson.slots.health import health_path
+
+    if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):
+        raise PhysaiError(f"--every must lie in 0.05 … 60 s, got {arguments.every}")
+    path = health_path(root).with_name(CONTROL_FILE)
+    status = tell(path, "status")
+    live = sys.stdout.isatty() and not arguments.json
+    view = _View()
+    try:
+        while True:
+            _show(status, view, arguments, live=live)
+            if arguments.once:
+                return 0
+            time.sleep(arguments.every)
+            status = tell(path, "status")
+    except KeyboardInterrupt:
+        return 0
+    except ControlError as error:
+        print(f"the runtime has ended: {printable(str(error))}", file=sys.stderr)
+        return 0
+
+
+class _View:
+    """Remembers the status before, for what happens per second."""
+
+    def __init__(self) -> None:
+        self._ticks: int | None = None
+        self._at_s = 0.0
+
+    def rate_hz(self, status: Mapping[str, Any]) -> float | None:
+        """Ticks per second since the last call; None the first time."""
+        now_s, ticks = time.monotonic(), int(status.get("ticks", 0))
+        before, since_s = self._ticks, now_s - self._at_s
+        self._ticks, self._at_s = ticks, now_s
+        return None if before is None or not since_s > 0.0 else (ticks - before) / since_s
+
+
+def _show(status: Mapping[str, Any], view: _View, arguments: argparse.Namespace, *, live: bool) -> None:
+    if arguments.json:
+        print(json.dumps(status, indent=2 if arguments.once else None), flush=True)
+        return
+    rate_hz = view.rate_hz(status)
+    if live or arguments.once:
+        print((_CLEAR if live and not arguments.once else "") + page(status, rate_hz), flush=True)
+    else:
+        print(line(status), flush=True)
+
+
+def line(status: Mapping[str, Any]) -> str:
+    """The status in one line, for a file or a pipe."""
+    whole = status.get("stages_us", {}).get("whole", {})
+    words = [str(status.get("lifecycle")), str(status.get("guard", "-")), f"{status.get('ticks', 0)} ticks"]
+    words += [f"{status.get('missed', 0)} missed", f"{status.get('interventions', 0)} interventions"]
+    words += [f"whole {share} {whole[share]:.0f} us" for share in _SHARES if share in whole]
+    return printable(", ".join([*words, str(status["why"])] if status.get("why") else words))
+
+
+def page(status: Mapping[str, Any], rate_hz: float | None) -> str:
+    """The status on a page.
+
+    Args:
+        status: of the runtime, see `Runtime.status`.
+        rate_hz: ticks per second by the last two looks; None if unknown.
+    """
+    lines = [_title(status), *_state(status, rate_hz), ""]
+    stages: Mapping[str, Mapping[str, float]] = status.get("stages_us", {})
+    if stages:
+        longest = max(numbers["p99.9"] for numbers in stages.values())
+        rows = [
+            (name, *(f"{numbers[share]:.0f}" for share in _SHARES), _bar(numbers, longest))
+            for name, numbers in stages.items()
+        ]
+        lines += [table(("stage [µs]", *_SHARES, "p50 # p99 = p99.9 -"), rows, indent=""), ""]
+    counts = ("ticks", "missed", "skipped", "interventions", "rises", "swaps", "repeated", "uncounted")
+    lines.append("  ".join(f"{name} {status[name]}" for name in counts if name in status))
+    recorder = status.get("recorder")
+    if recorder:
+        state = recorder["problem"] or f"{recorder['files']} written, last {recorder['last'] or 'none'}"
+        lines.append(printable(f"recorder: {recorder['seconds']:g} s; {state}"))
+    if "metrics" in status:
+        lines.append(printable(f"metrics: {status['metrics']}"))
+    return "\n".join(lines)
+
+
+def _title(status: Mapping[str, Any]) -> str:
+    if "version" not in status:
+        return styled(printable(f"{status.get('lifecycle')}: no policy is loaded yet"), "bold", sys.stdout)
+    text = f"version {status['version']} in slot {status['slot']} over {status.get('transport')}"
+    return styled(printable(text), "bold", sys.stdout)
+
+
+def _state(status: Mapping[str, Any], rate_hz: float | None) -> list[str]:
+    guard = str(status.get("guard", "-"))
+    rate = "" if rate_hz is None else f"{rate_hz:.0f} of "
+    nominal = f", {rate}{status['rate_hz']:.0f} Hz" if "rate_hz" in status else ""
+    colour = "green" if guard == "RUN" else "red"
+    lines = [
+        f"{printable(str(status.get('lifecycle')))}{nominal}, guard {styled(printable(guard), colour, sys.stdout)}"
+    ]
+    if status.get("why"):
+        lines.append(printable(f"why: {status['why']}"))
+    if status.get("unsafe_no_verdict"):
+        lines.append(styled("WITHOUT A VALID VERDICT", "red", sys.stdout))
+    return lines
+
+
+def _bar(numbers: Mapping[str, float], longest: float) -> str:
+    """Median, 99 % and 99.9 % on one scale for all stages."""
+    ends = [round(_BAR * max(0.0, numbers[share]) / longest) if longest > 0.0 else 0 for share in _SHARES[:3]]
+    return "".join(mark * (end - begin) for mark, begin, end in zip("#=-", (0, *ends), ends, strict=False))

@@ -1,0 +1,157 @@
+"""A policy that may run, as plain data that one process can hand to another."""
+
+import json
+import socket
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from physai.deploy_jetson.agent.active import Active
+from physai.deploy_jetson.inference.golden import replay
+from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import PhysaiError
+from physai.sdk.golden import read_golden
+from physai.sdk.onnx_metadata import parse_onnx_metadata
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+
+RANGES_KEY = "physai.ranges"
+"""Metadata entry of a policy that says what was seen in training: `{"joint_pos": [[least, …], [greatest, …]], …}`."""
+
+MAX_RANGES_CHARS = 1 << 18
+
+_LENGTHS = struct.Struct("<III")
+
+
+class CandidateError(PhysaiError):
+    """A policy may not run, or says of itself what cannot be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A verified policy: its signatures, its verdict and its golden states have been checked."""
+
+    version: int
+    slot: str
+    bundle_sha256: str
+    fingerprint: str
+    """Of its contract."""
+    member: str
+    """The policy's name in the bundle."""
+    policy: bytes
+    plan: bytes | None
+    """The TensorRT engine; None for onnxruntime."""
+    state_sizes: dict[str, int]
+    unsafe_no_verdict: bool
+    """Whether it was let in without a valid verdict."""
+    ranges: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the sensors showed in training, where the policy says so; see `physai.deploy_jetson.runtime.senses`."""
+
+    def load(self, contract: PolicyContract) -> BoundPolicy:
+        """Loads it, and computes until it is warm.
+
+        Args:
+            contract: the one with `fingerprint`.
+
+        Raises:
+            CandidateError: the contract is another.
+            EngineError: the engine does not load or compute.
+        """
+        if contract.fingerprint != self.fingerprint:
+            raise CandidateError(
+                f"version {self.version} keeps the contract {self.fingerprint[:12]}, not {contract.fingerprint[:12]}"
+            )
+        header = PolicyHeader(contract, self.state_sizes)
+        if self.plan is None:
+            policy = BoundPolicy.onnx(self.policy, header, source=self.member)
+        else:
+            from physai.deploy_jetson.inference.tensorrt import TensorRtEngine
+
+            policy = BoundPolicy.engine(TensorRtEngine(self.plan, header))
+        policy.warm_up()
+        return policy
+
+
+def examine(active: Active) -> Candidate:
+    """Starts the active policy in its engine, asks it its golden states, and describes it.
+
+    Raises:
+        EngineError, PolicyError: it does not start here, or answers otherwise than in training.
+        CandidateError: its ranges are malformed.
+    """
+    marker, bundle = active.marker, active.bundle
+    engine = active.start()
+    member = marker.runtime.member
+    golden = read_golden(bundle.members[GOLDEN_FILE], engine.header)
+    replay(engine, golden, exact=member == POLICY_FILE and active.plan is None)
+    data = bundle.members[member]
+    return Candidate(
+        version=marker.version,
+        slot=active.slot,
+        bundle_sha256=bundle.sha256,
+        fingerprint=bundle.contract.fingerprint,
+        member=member,
+        policy=data,
+        plan=active.plan,
+        state_sizes=engine.header.state_sizes,
+        unsafe_no_verdict=marker.unsafe_no_verdict,
+        ranges=parse_ranges(parse_onnx_metadata(data, source=member).get(RANGES_KEY, "{}"), source=member),
+    )
+
+
+def parse_ranges(text: str, *, source: str) -> dict[str, Any]:
+    """Ranges of sensor fields from JSON.
+
+    Raises:
+        CandidateError: it is no object of pairs of equally long lists of numbers.
+    """
+    if not len(text) <= MAX_RANGES_CHARS:
+        raise CandidateError(f"{source}: {RANGES_KEY} has {len(text)} characters, at most {MAX_RANGES_CHARS} are read")
+    try:
+        found = json.loads(text)
+        for name, (lower, upper) in found.items():
+            pairs = list(zip(lower, upper, strict=True))
+            if not pairs or not all(float(low) <= float(high) for low, high in pairs):
+                raise ValueError(f"{name}: {lower} is not below {upper}")
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise CandidateError(f"{source}: {RANGES_KEY} is malformed: {error}") from None
+    return found
+
+
+def send(connection: socket.socket, candidate: Candidate | None, reason: str = "") -> None:
+    """Hands a candidate to the process at the other end, or says why there is none."""
+    facts: dict[str, Any] = {"reason": reason}
+    policy = plan = b""
+    if candidate is not None:
+        policy, plan = candidate.policy, candidate.plan or b""
+        blobs = ("policy", "plan")
+        facts["candidate"] = {name: value for name, value in vars(candidate).items() if name not in blobs}
+    text = json.dumps(facts).encode()
+    connection.sendall(_LENGTHS.pack(len(text), len(policy), len(plan)))
+    for part in (text, policy, plan):
+        connection.sendall(part)
+
+
+def receive(connection: socket.socket) -> Candidate | str | None:
+    """What `send` sent: a candidate, or why there is none; None once the other end is gone.
+
+    Waits in the kernel, so that other threads of this process run on.
+    """
+    head = _exactly(connection, _LENGTHS.size)
+    if head is None:
+        return None
+    parts = [_exactly(connection, size) for size in _LENGTHS.unpack(head)]
+    text, policy, plan = parts
+    if text is None or policy is None or plan is None:
+        return None
+    facts: dict[str, Any] = json.loads(text)
+    if "candidate" not in facts:
+        return str(facts["reason"])
+    return Candidate(**facts["candidate"], policy=policy, plan=plan or None)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    if size == 0:
+        return b""
+    data = connection.recv(size, socket.MSG_WAITALL)
+    return data if len(data) == size else None

@@ -1,0 +1,13 @@
+"""The counters that the agent judges a version on trial by, and periods in which nobody counted."""
+
+from physai.deploy_jetson.slots.health import HealthWriter
+
+
+class RuntimeHealth(HealthWriter):
+    """As `HealthWriter`, and it can be told of periods that were skipped."""
+
+    def skip(self, now_ns: int, periods: int) -> None:
+        """Counts that many ticks that did not happen, each of which missed its deadline."""
+        self._counts[0] += periods
+        self._counts[1] += periods
+        self._store(now_ns)

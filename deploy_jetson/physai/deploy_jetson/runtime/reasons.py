@@ -1,0 +1,42 @@
+"""Why the policy's command did not reach the robot: the guard's reasons, and those only the runtime can know."""
+
+from enum import IntFlag
+
+from physai.sdk.safety import Reason
+
+
+class Trouble(IntFlag):
+    """What the runtime found, one bit each, beside the guard's `Reason`, whose bits lie below."""
+
+    FIELD_NOT_FINITE = 1 << 16
+    """A sensor or command field that the policy reads is NaN or infinite."""
+    OUT_OF_RANGE = 1 << 17
+    """A sensor field was outside the range seen in training for several periods on end."""
+    INFERENCE_FAILED = 1 << 18
+    """The policy could not be computed."""
+    TRANSPORT_FAILED = 1 << 19
+    """The robot could not be heard or spoken to."""
+    PERIODS_SKIPPED = 1 << 20
+    """Whole control periods passed without a tick: the process stood still, or the tick before took too long."""
+    NOT_SENT = 1 << 21
+    """Every decision of this period was out of date before it could be sent, so nothing was."""
+    OPERATOR_SILENT = 1 << 22
+    """The operator's sign of life did not come."""
+    HOLD_REQUESTED = 1 << 23
+    """An operator, or the end of the program, asked for HOLD."""
+    DAMP_REQUESTED = 1 << 24
+    """An operator, or the end of the program, asked for DAMP."""
+    COMMAND_CUT = 1 << 25
+    """A command of the operator was cut to the range the policy was trained for; the policy goes on."""
+    GUARD_FAILED = 1 << 26
+    """The guard itself raised an error; nothing was sent."""
+
+
+HARMLESS = int(Trouble.COMMAND_CUT)
+"""Bits with which the policy's command may still be sent."""
+
+
+def describe(reasons: int) -> str:
+    """The bits of a tick record in words, lower case, in order; `nothing` for none."""
+    names = [member.name for kind in (Reason, Trouble) for member in kind if reasons & member]
+    return ", ".join(name.lower().replace("_", " ") for name in names if name) or "nothing"

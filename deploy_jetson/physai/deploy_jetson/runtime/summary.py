@@ -1,0 +1,78 @@
+"""What a run came to: how long each stage of a tick took, what was missed, and what the machine took for itself."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from physai.deploy_jetson.runtime.loop import Counts
+from physai.deploy_jetson.telemetry.meter import Meter
+from physai.sdk.cli.text import table
+
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+_STAT = Path("/proc/stat")
+
+
+def steal_s() -> float | None:
+    """Time the machine beneath a virtual one has taken from all its cores since the start [s]; None if unknown.
+
+    Source: https://docs.kernel.org/filesystems/proc.html, the eighth number of the line `cpu`.
+    """
+    try:
+        with _STAT.open(encoding="ascii") as file:
+            numbers = file.readline().split()
+        return int(numbers[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Numbers of one run."""
+
+    stages_us: Mapping[str, Mapping[str, float]]
+    """Stage to `SHARES` to microseconds."""
+    counts: Counts
+    steal_s: float | None
+    """Time the machine beneath took meanwhile [s]."""
+
+    @property
+    def missed_per_million(self) -> float:
+        """Control periods without a command of the policy in time."""
+        periods = self.counts.ticks + self.counts.skipped
+        return 1e6 * self.counts.missed / max(1, periods)
+
+
+def stages_us(meter: Meter) -> dict[str, dict[str, float]]:
+    """Percentiles of each stage of all ticks: stage to `SHARES` to microseconds; without stages that never happened."""
+    return {
+        stage: {name: histogram.quantile_ns(share) * 1e-3 for name, share in SHARES.items()}
+        for stage, histogram in meter.stages.items()
+        if histogram.count
+    }
+
+
+def summarise(meter: Meter, counts: Counts, *, steal: float | None) -> Summary:
+    """What a run came to.
+
+    Args:
+        meter: has counted every tick.
+        counts: of the loop.
+        steal: see `Summary`.
+    """
+    return Summary(stages_us(meter), counts, steal)
+
+
+def summary_text(summary: Summary) -> str:
+    """For a terminal."""
+    counts = summary.counts
+    rows = [(stage, *(f"{numbers[share]:.0f}" for share in SHARES)) for stage, numbers in summary.stages_us.items()]
+    lines = [table(("stage [µs]", *SHARES), rows, indent=""), ""] if rows else []
+    lines.append(
+        f"{counts.ticks} ticks, {counts.missed} missed ({summary.missed_per_million:.3g} per million), of these "
+        f"{counts.skipped} skipped; guard intervened in {counts.interventions}; {counts.swaps} changes of policy"
+    )
+    if summary.steal_s:
+        lines.append(f"the machine beneath took {summary.steal_s:.2f} s for itself")
+    return "\n".join(lines)

@@ -1,0 +1,55 @@
+"""A runtime's status in the words of ROS 2's diagnostics: how bad it is, why, and the facts beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from physai.deploy_jetson.transport.dds.diagnostics import Level
+
+GUARD_LEVELS = {"RUN": Level.OK, "HOLD": Level.WARN, "DAMP": Level.ERROR, "ESTOP": Level.ERROR}
+"""State of the guard to level."""
+
+MAX_VALUES = 64
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One status of the runtime."""
+
+    level: Level
+    message: str
+    values: dict[str, str]
+
+
+def diagnose(status: Mapping[str, Any]) -> Diagnosis:
+    """What `Runtime.status` means to somebody who watches a robot.
+
+    Args:
+        status: of a runtime, or empty where none is loaded.
+    """
+    values = dict(_flat(status))
+    lifecycle = str(status.get("lifecycle", "unconfigured"))
+    if lifecycle != "active":
+        waiting = str(status.get("waiting_for") or "")
+        return Diagnosis(
+            Level.WARN if waiting else Level.OK, f"{lifecycle}: waiting for {waiting}" if waiting else lifecycle, values
+        )
+    guard = str(status.get("guard", "RUN"))
+    level = GUARD_LEVELS.get(guard, Level.ERROR)
+    why = str(status.get("why") or "")
+    if status.get("unsafe_no_verdict"):
+        level, why = max(level, Level.WARN), "; ".join(part for part in ("NO VALID VERDICT", why) if part)
+    return Diagnosis(level, f"{guard}: {why}" if why else guard, values)
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Numbers and words by dotted name; what is neither, and what is too much, is left out."""
+    found: list[tuple[str, str]] = []
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            found += _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        elif isinstance(value, float):
+            found.append((f"{prefix}{key}", f"{value:.6g}"))
+        elif isinstance(value, str | int | bool):
+            found.append((f"{prefix}{key}", str(value)))
+    return found[:MAX_VALUES]

@@ -1,0 +1,116 @@
+"""What the runtime tells Prometheus: text of the exposition format, version 0.0.4.
+
+Names, units and types follow https://prometheus.io/docs/practices/naming/: seconds, `_total` for counters. A stage is a
+histogram, whose bounds are edges of the buckets it was counted in, so that every count is right to the nanosecond.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.telemetry.meter import Meter
+from physai.sdk.safety import GuardState
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BOUNDS_NS = tuple(bound for exponent in range(12, 29) for bound in (1 << exponent, 3 << (exponent - 1)))
+"""Upper bounds of the histograms, 4 µs to 0.4 s, two to each doubling [ns]."""
+
+_COUNTERS = {
+    "ticks": "Control periods in which a tick was done.",
+    "missed": "Control periods without a command of the policy in time.",
+    "skipped": "Control periods without a tick; these are missed, too.",
+    "interventions": "Ticks in which the guard changed or withheld the policy's command.",
+    "rises": "Times the guard's state rose.",
+    "swaps": "Policies that took over while the robot was driven.",
+    "repeated": "Ticks for which no newer sample had come.",
+}
+"""Fields of the runtime's status, and what they count."""
+
+_NAMES = {
+    "missed": "deadlines_missed",
+    "skipped": "ticks_skipped",
+    "rises": "guard_rises",
+    "swaps": "policy_swaps",
+    "repeated": "samples_repeated",
+}
+
+
+def exposition(meter: Meter, status: Mapping[str, Any], *, steal_s: float | None) -> str:
+    """The whole answer.
+
+    Args:
+        meter: of the run.
+        status: of the runtime, see `Runtime.status`.
+        steal_s: time the machine beneath took meanwhile [s]; None if unknown.
+    """
+    lines: list[str] = []
+    for name, text in _COUNTERS.items():
+        if name in status:
+            lines += _family(f"physai_{_NAMES.get(name, name)}_total", "counter", text, [({}, status[name])])
+    lines += _reasons(meter)
+    lines += _states(status)
+    if "version" in status:
+        about = ("version", "slot", "contract", "bundle_sha256", "transport")
+        labels = {name: str(status[name]) for name in about if name in status}
+        lines += _family("physai_policy_info", "gauge", "The policy that drives; always 1.", [(labels, 1)])
+        lines += _family("physai_policy_version", "gauge", "Its version.", [({}, status["version"])])
+        text = "Rate of its contract."
+        lines += _family("physai_control_rate_hertz", "gauge", text, [({}, status["rate_hz"])])
+    if steal_s is not None:
+        text = "Time the machine beneath a virtual one took from all its cores during this run."
+        lines += _family("physai_machine_steal_seconds_total", "counter", text, [({}, steal_s)])
+    lines += _stages(meter)
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(meter: Meter) -> list[str]:
+    text = "Ticks in which something was found; one tick may have several reasons."
+    rows = [({"reason": name}, count) for name, count in meter.reasons.items()]
+    lines = _family("physai_tick_reasons_total", "counter", text, rows)
+    changes = [({"state": name}, count) for name, count in meter.rises.items()]
+    lines += _family("physai_guard_changes_total", "counter", "Changes of the guard's state, by the new one.", changes)
+    text = "Ticks that were overwritten before they were counted; the stages do not know of them."
+    return lines + _family("physai_ticks_uncounted_total", "counter", text, [({}, meter.lost)])
+
+
+def _states(status: Mapping[str, Any]) -> list[str]:
+    guard = [({"state": state.name}, int(status.get("guard") == state.name)) for state in GuardState]
+    text = "1 for the state of the runtime, 0 for the others."
+    life = [({"state": state.value}, int(status["lifecycle"] == state.value)) for state in Lifecycle]
+    return [
+        *_family("physai_lifecycle_state", "gauge", text, life),
+        *_family("physai_guard_state", "gauge", "1 for the guard's state, 0 for the others.", guard),
+    ]
+
+
+def _stages(meter: Meter) -> list[str]:
+    name = "physai_tick_stage_seconds"
+    lines = _head(name, "histogram", "Time in each stage of a tick; sensor_age and wake_up are delays, whole is all.")
+    longest: list[tuple[Mapping[str, str], float]] = []
+    for stage, histogram in meter.stages.items():
+        label = stage.replace(" ", "_").replace("-", "_")
+        counts = histogram.cumulative(BOUNDS_NS)
+        for bound, count in zip((*(f"{b * 1e-9:.12g}" for b in BOUNDS_NS), "+Inf"), counts, strict=True):
+            lines.append(_sample(f"{name}_bucket", {"stage": label, "le": bound}, count))
+        lines.append(_sample(f"{name}_sum", {"stage": label}, histogram.total_ns * 1e-9))
+        lines.append(_sample(f"{name}_count", {"stage": label}, counts[-1]))
+        longest.append(({"stage": label}, histogram.max_ns * 1e-9))
+    return lines + _family("physai_tick_stage_max_seconds", "gauge", "The longest of the whole run.", longest)
+
+
+def _family(name: str, kind: str, text: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    return [*_head(name, kind, text), *(_sample(name, labels, value) for labels, value in rows)]
+
+
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{inner}}} {value!r}" if inner else f"{name} {value!r}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,85 @@
+"""Finds in the tick records what is worth a flight recording."""
+
+from collections import deque
+
+import numpy as np
+
+from physai.deploy_jetson.runtime.reasons import Trouble, describe
+from physai.deploy_jetson.runtime.ring import Ticks
+from physai.sdk.safety import GuardState
+
+BURST = 5
+"""Missed control periods within `BURST_S` that count as one fault."""
+
+BURST_S = 1.0
+QUIET_S = 30.0
+"""Time without a missed period after which the next burst counts as another fault: a machine that is always too slow
+must not fill the folder [s]."""
+
+_ASKED = int(Trouble.HOLD_REQUESTED | Trouble.DAMP_REQUESTED)
+_SILENT = int(Trouble.GUARD_FAILED | Trouble.NOT_SENT)
+
+
+class FaultWatch:
+    """Reads every record of a run once, in order."""
+
+    def __init__(self, period_ns: int) -> None:
+        self._period_ns = period_ns
+        self._state = int(GuardState.RUN)
+        self._silent = False
+        self._number: int | None = None
+        self._missed: deque[int] = deque(maxlen=BURST)
+        self._last_missed_ns: int | None = None
+        self._armed = True
+
+    def look(self, ticks: Ticks) -> list[str]:
+        """Faults that began in these ticks, a few words each."""
+        if not self._is_odd(ticks):
+            if len(ticks):
+                self._number = int(ticks["tick"][-1])
+            return []
+        return [cause for tick in ticks for cause in self._causes(tick)]
+
+    def _is_odd(self, ticks: Ticks) -> bool:
+        """Whether there may be anything to find: nearly always there is not, and looking at each tick takes time."""
+        if not len(ticks):
+            return False
+        numbers = ticks["tick"]
+        first = numbers[0] - 1 if self._number is None else self._number
+        return bool(
+            ticks["missed"].any()
+            or (ticks["reasons"] & _SILENT).any()
+            or self._silent
+            or (ticks["state"] != self._state).any()
+            or numbers[-1] - first != len(ticks)
+        )
+
+    def _causes(self, tick: np.void) -> list[str]:
+        found: list[str] = []
+        state, reasons, number = int(tick["state"]), int(tick["reasons"]), int(tick["tick"])
+        if state > self._state and not reasons & _ASKED:
+            found.append(f"{GuardState(state).name}: {describe(reasons)}")
+        self._state = state
+        silent = bool(reasons & _SILENT)
+        if silent and not self._silent:
+            found.append(f"nothing sent: {describe(reasons & _SILENT)}")
+        self._silent = silent
+        skipped = 0 if self._number is None else number - self._number - 1
+        self._number = number
+        if self._is_burst(int(tick["deadline_ns"]), skipped + int(tick["missed"])):
+            found.append(f"{BURST} deadlines missed within {BURST_S:g} s")
+        return found
+
+    def _is_burst(self, now_ns: int, missed: int) -> bool:
+        """Whether a burst of missed periods begins here."""
+        if not missed:
+            return False
+        before, self._last_missed_ns = self._last_missed_ns, now_ns
+        if before is not None and now_ns - before > QUIET_S * 1e9:
+            self._armed = True
+        self._missed.extend([now_ns] * min(missed, BURST))
+        full = len(self._missed) == BURST and now_ns - self._missed[0] <= BURST_S * 1e9
+        if not (full and self._armed):
+            return False
+        self._armed = False
+        return True

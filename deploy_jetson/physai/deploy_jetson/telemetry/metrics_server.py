@@ -1,0 +1,96 @@
+"""Answers Prometheus, on this machine only; a thread of its own."""
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer
+
+from physai.deploy_jetson.telemetry.exposition import CONTENT_TYPE
+from physai.sdk.errors import PhysaiError
+
+HOST = "127.0.0.1"
+PATH = "/metrics"
+
+TIMEOUT_S = 2.0
+"""Longest time a caller may take to say what it wants [s]; the others wait meanwhile."""
+
+_POLL_S = 0.2
+
+
+class MetricsError(PhysaiError):
+    """The metrics cannot be served."""
+
+
+class _Server(TCPServer):
+    """As HTTPServer, which would ask a name server who 127.0.0.1 is."""
+
+    allow_reuse_address = True
+
+
+class MetricsServer:
+    """`http://127.0.0.1:PORT/metrics`."""
+
+    def __init__(self, port: int, text: Callable[[], str], *, prepare: Callable[[], None] = lambda: None) -> None:
+        """Takes the port.
+
+        Args:
+            port: 0 for any free one.
+            text: makes the answer; called in the server's thread.
+            prepare: called first in that thread.
+
+        Raises:
+            MetricsError: the port is out of range, taken or forbidden.
+        """
+        if not 0 <= port <= 65535:
+            raise MetricsError(f"--metrics takes a port in 0 … 65535, got {port}")
+        try:
+            self._server = _Server((HOST, port), _handler(text))
+        except OSError as error:
+            raise MetricsError(
+                f"{HOST}:{port}: no metrics can be served there: {error.strerror or error}; take another port, or 0"
+            ) from None
+        self._prepare = prepare
+        self._thread = threading.Thread(target=self._serve, name="physai-metrics", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where Prometheus finds it."""
+        return f"http://{HOST}:{self._server.server_address[1]}{PATH}"
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread and gives the port back."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def _serve(self) -> None:
+        self._prepare()
+        self._server.serve_forever(_POLL_S)
+
+
+def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        timeout = TIMEOUT_S
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != PATH:
+                self.send_error(404, "only " + PATH)
+                return
+            data = text().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    return Handler

@@ -1,0 +1,218 @@
+"""Everything that is measured of a run: counted, served to Prometheus, recorded, and written down as evidence.
+
+A thread of its own reads the ring twice a second. The tick writes to the ring and does nothing else for it.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from physai.deploy_jetson.runtime.ring import TickRing
+from physai.deploy_jetson.runtime.summary import steal_s
+from physai.deploy_jetson.telemetry.exposition import exposition
+from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
+from physai.deploy_jetson.telemetry.flight_folder import FlightError
+from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions, FlightRecorder, require_writable
+from physai.deploy_jetson.telemetry.meter import Meter
+from physai.deploy_jetson.telemetry.metrics_server import MetricsServer
+from physai.deploy_jetson.telemetry.tick_log import TickLog
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire import Sample
+
+RING_TICKS = 1 << 13
+"""Ticks that are kept where there is no flight recorder: sixteen seconds at 500 Hz, until they are counted."""
+
+LOOK_S = 0.5
+"""Time between two looks at the ring [s]."""
+
+REQUESTED = "requested"
+
+
+def _no_facts() -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryOptions:
+    """What to do with what is measured."""
+
+    metrics_port: int | None = None
+    """Port for Prometheus on 127.0.0.1, 0 for any free one; None for none."""
+    flight: FlightOptions | None = None
+    """What to record; None for nothing."""
+    keep_ticks: bool = False
+    """Whether to keep the duration of every tick, for the latency gate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What the runtime tells of itself."""
+
+    about: Callable[[], dict[str, Any]] = _no_facts
+    """What runs: version, slot, digests."""
+    status: Callable[[], dict[str, Any]] = _no_facts
+    """See `Runtime.status`."""
+    say: Callable[[str], None] = print
+    """Gets what an operator should know; must not wait."""
+    prepare: Callable[[], None] = lambda: None
+    """Called first in every thread."""
+
+
+class Telemetry:
+    """One run's. `configure`, `start`, `finish`, in this order; the rest may be called by any thread meanwhile."""
+
+    def __init__(self, options: TelemetryOptions | None = None) -> None:
+        self.options = options or TelemetryOptions()
+        self.meter = Meter(0)
+        self._sources = Sources()
+        self._steal_s = steal_s()
+        self._ring: TickRing | None = None
+        self._recorder: FlightRecorder | None = None
+        self._server: MetricsServer | None = None
+        self._log: TickLog | None = None
+        self._watch: FaultWatch | None = None
+        self._requested = threading.Event()
+        self._wake = threading.Event()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def configure(self, contract: PolicyContract, sample: Sample, sources: Sources) -> TickRing:
+        """Takes memory, port and folder; what takes the tick records.
+
+        Args:
+            contract: of the policy.
+            sample: of the transport.
+            sources: the runtime's.
+
+        Raises:
+            MetricsError: the port is taken.
+        """
+        options, timing = self.options, contract.timing
+        self._sources = sources
+        self.meter = Meter(round(timing.deadline_s * 1e9))
+        period_ns = round(timing.control_dt * 1e9)
+        self._watch = FaultWatch(period_ns)
+        if options.keep_ticks:
+            self._log = TickLog(period_ns)
+        if options.metrics_port is not None:
+            self._server = MetricsServer(options.metrics_port, self._exposition, prepare=sources.prepare)
+            sources.say(f"metrics at {self._server.address}")
+        if options.flight is not None:
+            self._recorder = self._open_recorder(options.flight, contract, sample)
+        self._ring = TickRing(RING_TICKS) if self._recorder is None else self._recorder.ring
+        return self._ring
+
+    def _open_recorder(self, options: FlightOptions, contract: PolicyContract, sample: Sample) -> FlightRecorder | None:
+        """Warns where nothing can be recorded, or less than was asked for; the robot is driven all the same."""
+        try:
+            require_writable(options)
+        except FlightError as error:
+            self._sources.say(f"warning: flight recorder: {error}")
+        try:
+            recorder = FlightRecorder(options, contract, sample, _origin(self._sources.about()))
+        except FlightError as error:
+            self._sources.say(f"warning: {error}")
+            return None
+        if recorder.shortened:
+            self._sources.say(
+                f"warning: the flight recorder keeps {recorder.seconds:.1f} s only, as a tick has many numbers"
+            )
+        return recorder
+
+    def _exposition(self) -> str:
+        before, now = self._steal_s, steal_s()
+        return exposition(
+            self.meter, self._sources.status(), steal_s=None if before is None or now is None else now - before
+        )
+
+    def start(self) -> None:
+        """Begins to count and to answer."""
+        if self._ring is None:
+            return
+        self._thread = threading.Thread(target=self._serve, name="physai-telemetry", daemon=True)
+        self._thread.start()
+        if self._server is not None:
+            self._server.start()
+
+    def record(self) -> str:
+        """Has the last seconds written; where, or why not."""
+        if self._recorder is None or self.options.flight is None:
+            return "there is no flight recorder; start with --record"
+        self._requested.set()
+        self._wake.set()
+        return f"being written to {self.options.flight.folder}"
+
+    def status(self) -> dict[str, Any]:
+        """For the control socket: plain data."""
+        found: dict[str, Any] = {"uncounted": self.meter.lost}
+        if self._server is not None:
+            found["metrics"] = self._server.address
+        if self._recorder is not None and self.options.flight is not None:
+            now = self._recorder.status
+            found["recorder"] = {
+                "folder": str(self.options.flight.folder),
+                "seconds": self._recorder.seconds,
+                "files": now.files,
+                "last": now.last,
+                "problem": now.problem,
+                "waiting": len(now.waiting),
+            }
+        return found
+
+    def tick_seconds(self) -> tuple[float, ...]:
+        """Durations of the last two million ticks that count, after `finish`; see `TickLog` [s]."""
+        return () if self._log is None else self._log.seconds()
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Counts the rest, writes what is to be written, and ends.
+
+        Args:
+            error: what ended the run, if it was an error.
+        """
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._server is not None:
+            self._server.close()
+        if self._ring is None:
+            return
+        self._look()
+        if self._recorder is not None:
+            if error is not None and self._ring.count:
+                self._recorder.request(f"{type(error).__name__}: {error}"[:1000])
+            for text in self._recorder.close():
+                self._sources.say(text)
+
+    def _serve(self) -> None:
+        self._sources.prepare()
+        while not self._ended:
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+            self._look()
+
+    def _look(self) -> None:
+        """Reads what is new; nothing that goes wrong here may end the thread."""
+        if self._ring is None or self._watch is None:
+            return
+        ticks = self.meter.read(self._ring)
+        if self._log is not None:
+            self._log.add(ticks)
+        recorder = self._recorder
+        if recorder is None:
+            return
+        causes = self._watch.look(ticks)
+        recorder.set_origin(_origin(self._sources.about()))
+        if self._requested.is_set():
+            self._requested.clear()
+            causes.append(REQUESTED)
+        for cause in causes:
+            recorder.request(cause)
+        for text in recorder.read():
+            self._sources.say(text)
+
+
+def _origin(about: Mapping[str, Any]) -> dict[str, str]:
+    """What a recording says of where it comes from."""
+    return {"version": "0", **{name: str(value) for name, value in about.items()}}

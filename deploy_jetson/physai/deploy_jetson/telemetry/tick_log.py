@@ -1,0 +1,75 @@
+"""How long every tick of a run took, for the latency gate of `physai sim validate`."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+
+from physai.deploy_jetson.inference.evidence import device_text
+from physai.deploy_jetson.runtime.candidate import Candidate
+from physai.deploy_jetson.runtime.ring import Ticks
+from physai.sdk.canonical import sha256_hex
+from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
+from physai.sdk.verdict import utc_text
+
+
+class TickLog:
+    """The last so many durations, in memory taken once; one thread.
+
+    Counted are ticks in which the policy was asked, and periods that were missed: what the policy is too slow for, or
+    the machine. A period that was skipped lasted until the next command was out.
+    """
+
+    def __init__(self, period_ns: int, capacity: int = MAX_TICKS) -> None:
+        self._durations = np.zeros(capacity, np.int64)
+        self._period_ns = period_ns
+        self._count = 0
+        self._number: int | None = None
+
+    def add(self, ticks: Ticks) -> None:
+        """Takes the next records."""
+        if not len(ticks):
+            return
+        numbers, whole = ticks["tick"], ticks["whole_ns"]
+        before = numbers[0] - 1 if self._number is None else self._number
+        skipped = np.diff(numbers, prepend=before) - 1
+        self._number = int(numbers[-1])
+        counted = (ticks["inference_ns"] > 0) | ticks["missed"]
+        if not skipped.any():
+            self._store(whole[counted])
+            return
+        for index in range(len(ticks)):
+            late = np.arange(min(int(skipped[index]), len(self._durations)), 0, -1) * self._period_ns
+            self._store(whole[index] + late)
+            self._store(whole[index : index + 1][counted[index : index + 1]])
+
+    def seconds(self) -> tuple[float, ...]:
+        """Durations in the order of the ticks [s]."""
+        size = len(self._durations)
+        if self._count <= size:
+            return tuple((self._durations[: self._count] * 1e-9).tolist())
+        return tuple((np.roll(self._durations, -(self._count % size)) * 1e-9).tolist())
+
+    def _store(self, durations: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
+        kept = durations[-len(self._durations) :]
+        slots = np.arange(self._count, self._count + len(kept)) % len(self._durations)
+        self._durations[slots] = np.maximum(kept, 1)
+        self._count += len(kept)
+
+
+def tick_evidence(ticks_s: tuple[float, ...], candidate: Candidate, *, transport: str) -> LatencyEvidence:
+    """Evidence of the ticks of a run.
+
+    Args:
+        ticks_s: durations of whole ticks [s].
+        candidate: the policy that ran.
+        transport: name of what it drove the robot by.
+    """
+    engine = "onnxruntime" if candidate.plan is None else "TensorRT"
+    return LatencyEvidence(
+        policy_sha256=sha256_hex(candidate.policy),
+        contract_fingerprint=candidate.fingerprint,
+        device=device_text(),
+        runtime=f"{engine}, whole ticks of physai robot run over {transport}"[:200],
+        measured_at=utc_text(datetime.now(UTC)),
+        tick_s=ticks_s,
+    )

@@ -1,0 +1,320 @@
+"""What the loop does between two ticks, in virtual time: orders, latching, lost robots, standstills, its end."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from physai.deploy_jetson.bench.injection import Rig, make_rig
+from physai.deploy_jetson.bench.world import Fault, World
+from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.orders import Order
+from physai.deploy_jetson.runtime.reasons import Trouble, describe
+from physai.deploy_jetson.runtime.ring import TickRing
+from physai.deploy_jetson.slots.health import read_counters
+from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.safety import GuardState, Reason
+from physai.sdk.wire import Array
+
+CARTPOLE = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / POLICY_FILE
+RATE_HZ = 50
+"""Of the cartpole's contract: deadline 10 ms, samples at most 60 ms old, two commands may be repeated."""
+
+SECOND = 1_000_000_000
+
+
+class Rehearsed(World):
+    """A world in which something is done before every period, and no time passes meanwhile."""
+
+    before: Callable[[], None]
+
+    def wait(self, due_ns: int) -> int:
+        now_ns, fault, self.fault = self._now_ns, self.fault, None
+        self.before()
+        self._now_ns, self.fault = now_ns, fault
+        return super().wait(due_ns)
+
+
+Script = dict[int, Callable[[Rig], object]]
+
+
+class Scripted(World):
+    """A world in which something happens at the beginning of given periods."""
+
+    happen: Callable[[int], None]
+
+    def wait(self, due_ns: int) -> int:
+        super().wait(due_ns)
+        self.happen(self.findings.periods)
+        return self.now() - 1000
+
+    def _let_reset(self) -> None:
+        pass
+
+
+@contextmanager
+def played(
+    tmp_path: Path,
+    script: Script,
+    *,
+    periods: int = 100,
+    heartbeat_s: float | None = None,
+    ranges: dict[str, tuple[list[float], list[float]]] | None = None,
+    seconds: float | None = None,
+) -> Generator[tuple[Rig, End, list[tuple[int, int]]]]:
+    """Runs a loop; yields it, why it ended, and state and reasons of every tick."""
+    rig = make_rig(
+        CARTPOLE.read_bytes(),
+        periods=periods,
+        seed=0,
+        health=tmp_path / "health",
+        share=0.0,
+        heartbeat_s=heartbeat_s,
+        ranges=ranges,
+        world=Scripted,
+    )
+    world = rig.world
+    assert isinstance(world, Scripted)
+
+    def happen(period: int) -> None:
+        if period in script:
+            script[period](rig)
+
+    world.happen = happen
+    end = rig.loop.run(seconds)
+    yield rig, end, [(int(row["state"]), int(row["reasons"])) for row in records(rig)]
+    rig.counters.close()
+
+
+def records(rig: Rig) -> np.ndarray:
+    sink = rig.tick._sink  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(sink, TickRing)
+    return sink.last()
+
+
+def order(word: Order) -> Callable[[Rig], object]:
+    return lambda rig: rig.mailbox.put(word)
+
+
+def fault(kind: Fault | None) -> Callable[[Rig], object]:
+    def begin(rig: Rig) -> None:
+        rig.world.fault = kind
+
+    return begin
+
+
+def fault_in(kind: Fault, periods: range) -> Script:
+    return dict.fromkeys(periods, fault(kind))
+
+
+def stand_still(duration_s: float) -> Callable[[Rig], object]:
+    def stop(rig: Rig) -> None:
+        rig.world._now_ns += round(duration_s * SECOND)  # pyright: ignore[reportPrivateUsage]
+
+    return stop
+
+
+def states(ticks: list[tuple[int, int]]) -> list[int]:
+    return [state for state, _ in ticks]
+
+
+def test_a_sound_run_stays_in_run_and_ends_in_hold(tmp_path: Path) -> None:
+    with played(tmp_path, {}, seconds=1.0) as (rig, end, ticks):
+        assert end is End.FINISHED
+        # 51 ticks from 0 s to 1 s, then HOLD until every joint has rested for a quarter of a second.
+        assert states(ticks)[:51] == [0] * 51
+        assert set(states(ticks)[51:]) == {GuardState.HOLD}
+        assert rig.robot.sent == len(ticks)
+        assert not rig.loop.taken_over
+        counters = read_counters(tmp_path / "health")
+        assert counters is not None
+        assert (counters.ticks, counters.missed, counters.interventions, counters.faults) == (len(ticks), 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("word", "state", "reason"),
+    [
+        (Order.HOLD, GuardState.HOLD, Trouble.HOLD_REQUESTED),
+        (Order.DAMP, GuardState.DAMP, Trouble.DAMP_REQUESTED),
+        (Order.STOP, GuardState.ESTOP, Reason.STOP_REQUESTED),
+    ],
+)
+def test_an_order_is_obeyed_with_the_next_tick_and_latched(
+    tmp_path: Path, word: Order, state: GuardState, reason: int
+) -> None:
+    with played(tmp_path, {10: order(word)}) as (_, _, ticks):
+        first = next(index for index, found in enumerate(states(ticks)) if found)
+        assert first in (9, 10)
+        assert set(states(ticks)[first:]) == {state}
+        assert ticks[first][1] & reason
+
+
+def test_a_reset_returns_to_run(tmp_path: Path) -> None:
+    with played(tmp_path, {10: order(Order.STOP), 40: order(Order.RESET)}) as (rig, _, ticks):
+        assert states(ticks)[20] == GuardState.ESTOP
+        assert states(ticks)[45] == GuardState.RUN
+        assert "RUN: reset by the operator" in rig.said
+
+
+def test_a_stop_is_believed_only_once_every_joint_has_rested(tmp_path: Path) -> None:
+    believed: list[bool] = []
+    script: Script = {10: order(Order.STOP)}
+    script |= dict.fromkeys(range(11, 60), lambda rig: believed.append(rig.tick.stopped))
+    with played(tmp_path, script) as (_, _, ticks):
+        assert states(ticks)[30] == GuardState.ESTOP
+    # 13 ticks are the quarter of a second; the joints of this robot come to rest within some periods before that.
+    assert not any(believed[:13])
+    assert all(believed[40:])
+
+
+def test_a_stop_of_a_robot_that_moves_on_is_not_believed(tmp_path: Path) -> None:
+    def drift(rig: Rig) -> None:
+        rig.robot.velocity[:] = 1.0
+
+    script: Script = dict.fromkeys(range(1, 300), drift)
+    script[10] = lambda rig: (drift(rig), rig.mailbox.put(Order.STOP))
+    with played(tmp_path, script, periods=300) as (rig, _, ticks):
+        assert not rig.tick.stopped
+        assert any(reasons & Reason.STOP_NOT_CONFIRMED for _, reasons in ticks)
+
+
+def test_a_dead_publisher_is_held_and_then_damped(tmp_path: Path) -> None:
+    with played(tmp_path, fault_in(Fault.SILENT, range(20, 80)), periods=80) as (rig, _, ticks):
+        # The sample of period 19 is 40 ms old in the 21st and too old in the 22nd; two repetitions, the 24th holds.
+        assert states(ticks)[18:26] == [0] * 5 + [GuardState.HOLD] * 3
+        assert ticks[21][1] & Reason.SENSOR_STALE
+        assert GuardState.DAMP in states(ticks)
+        assert "the sample is 0.1 s old by its own stamp" in rig.said[0]
+        assert rig.loop.taken_over
+
+
+def test_what_was_not_asked_for_is_a_fault(tmp_path: Path) -> None:
+    with played(tmp_path, fault_in(Fault.SILENT, range(20, 30)), periods=30):
+        counters = read_counters(tmp_path / "health")
+    assert counters is not None
+    assert counters.faults == 1
+    assert "HOLD: sensor stale, deadline missed" in counters.message
+
+
+@pytest.mark.parametrize(("duration_s", "state"), [(0.03, 0), (0.2, GuardState.HOLD), (1.0, GuardState.DAMP)])
+def test_a_standstill_leads_where_as_many_missing_commands_would(tmp_path: Path, duration_s: float, state: int) -> None:
+    with played(tmp_path, {20: stand_still(duration_s)}) as (rig, _, ticks):
+        assert states(ticks)[19] == state
+        assert ticks[19][1] & Trouble.PERIODS_SKIPPED
+        skipped = int(duration_s * RATE_HZ)
+        assert rig.loop.counts.skipped == skipped
+        assert rig.world.findings.unsafe == []
+        numbers = records(rig)["tick"].tolist()
+        assert numbers[19] - numbers[18] == 1 + skipped
+        counters = read_counters(tmp_path / "health")
+        assert counters is not None
+        assert counters.missed >= skipped
+
+
+def test_a_slow_policy_misses_its_period_and_the_last_command_is_repeated(tmp_path: Path) -> None:
+    with played(tmp_path, {20: fault(Fault.SLOW)}) as (rig, _, _):
+        slow = records(rig)[19]
+        assert slow["missed"]
+        assert not slow["intervened"]
+        assert slow["reasons"] & Reason.DEADLINE_MISSED
+        assert rig.robot.sent == rig.loop.counts.ticks
+
+
+def test_a_transport_that_fails_once_does_not_stop_the_robot(tmp_path: Path) -> None:
+    with played(tmp_path, {20: fault(Fault.SEND_RAISES), 40: fault(Fault.POLL_RAISES)}) as (rig, _, ticks):
+        assert set(states(ticks)[:90]) == {0}
+        for failed in (19, 20, 39):
+            assert ticks[failed][1] & Trouble.TRANSPORT_FAILED
+        assert rig.loop.counts.interventions >= 2
+
+
+def test_a_silent_operator(tmp_path: Path) -> None:
+    def beat(rig: Rig) -> None:
+        rig.mailbox.heartbeat_ns = rig.world.now()
+
+    with played(tmp_path, dict.fromkeys(range(1, 21), beat), heartbeat_s=0.5) as (_, _, ticks):
+        assert set(states(ticks)[:44]) == {0}
+        first = states(ticks).index(GuardState.HOLD)
+        assert 44 <= first <= 47
+        assert ticks[first][1] & Trouble.OPERATOR_SILENT
+
+
+def test_sensors_outside_what_training_saw(tmp_path: Path) -> None:
+    def push(rig: Rig) -> None:
+        rig.robot.position[1] = 9.0
+
+    ranges = {"joint_pos": ([-2.0, -4.0], [2.0, 4.0])}
+
+    def pull(rig: Rig) -> None:
+        rig.robot.position[1] = 3.0
+
+    script: Script = {30: push, 32: pull, 40: push}
+    with played(tmp_path, script, ranges=ranges) as (_, _, ticks):
+        # Two samples in a row may be noise; then the third is withheld, and two more are repeated.
+        assert not any(reasons & Trouble.OUT_OF_RANGE for _, reasons in ticks[:41])
+        assert ticks[41][1] & Trouble.OUT_OF_RANGE
+        assert states(ticks)[42:45] == [0, GuardState.HOLD, GuardState.HOLD]
+
+
+def test_joints_that_do_not_come_to_rest_are_damped_before_the_end(tmp_path: Path) -> None:
+    def drift(rig: Rig) -> None:
+        rig.robot.velocity[:] = 1.0
+
+    with played(tmp_path, dict.fromkeys(range(1, 400), drift), seconds=0.2, periods=999) as (rig, end, ticks):
+        assert end is End.FINISHED
+        assert rig.said[-1] == "the joints did not come to rest; nothing more is sent"
+        # Two seconds of HOLD, one of DAMP.
+        assert states(ticks).count(GuardState.HOLD) in range(99, 103)
+        assert states(ticks).count(GuardState.DAMP) in range(49, 53)
+
+
+def test_a_clock_that_was_set_is_named(tmp_path: Path) -> None:
+    def set_back(rig: Rig) -> None:
+        rig.world._wall_ns -= 60 * SECOND  # pyright: ignore[reportPrivateUsage]
+        rig.world.fault = Fault.SILENT
+
+    script: Script = {20: set_back, **fault_in(Fault.SILENT, range(21, 30))}
+    with played(tmp_path, script) as (rig, _, _):
+        assert "this machine's clock was set by -60 s" in rig.said[0]
+
+
+def test_a_publisher_of_half_the_rate_is_named(tmp_path: Path) -> None:
+    script: Script = dict.fromkeys(range(2, 600, 2), fault(Fault.SILENT))
+    script |= dict.fromkeys(range(3, 600, 2), fault(None))
+    with played(tmp_path, script, periods=600) as (rig, _, ticks):
+        assert "warning: new samples come at about 25 Hz, the policy acts at 50 Hz" in rig.said
+        assert set(states(ticks)[:590]) == {0}
+
+
+def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:
+    """Two runs with random faults, one of them rehearsed before every tick: the same commands to the last bit."""
+    plain, rehearsed = (pushed_about(tmp_path, rehearsed=rehearsed) for rehearsed in (False, True))
+    assert len(plain) > 200
+    np.testing.assert_array_equal(plain, rehearsed)
+
+
+def pushed_about(tmp_path: Path, *, rehearsed: bool) -> list[Array]:
+    rig = make_rig(
+        CARTPOLE.read_bytes(), periods=300, seed=3, health=tmp_path / "health", share=0.3, wind=0.02, world=Rehearsed
+    )
+    assert isinstance(rig.world, Rehearsed)
+    rig.world.before = rig.tick.rehearse if rehearsed else lambda: None
+    send = rig.robot.send
+    sent: list[Array] = []
+
+    def logged(targets: Mapping[str, Array], stamp_ns: int) -> None:
+        send(targets, stamp_ns)
+        sent.append(np.array(targets["joint_effort_target"]))
+
+    rig.robot.send = logged
+    rig.loop.run()
+    rig.counters.close()
+    return sent
+
+
+def test_reasons_in_words() -> None:
+    assert describe(Reason.SENSOR_STALE | Trouble.NOT_SENT) == "sensor stale, not sent"
+    assert describe(0) == "nothing"
+    assert not {int(reason) for reason in Reason} & {int(trouble) for trouble in Trouble}

@@ -1,0 +1,167 @@
+"""A runtime as a process of its own: stopped and continued, told to end, and given a new policy while it drives."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from physai.deploy_jetson.bench.sample import Workshop, sample_contract
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.slots.health import health_path, read_counters
+
+SCRIPT = Path(__file__).with_name("runtime_process.py")
+PERIOD_S = sample_contract().timing.control_dt
+PATIENCE_S = 60.0
+
+Process = subprocess.Popen[str]
+
+
+class Running:
+    """The process, and what its robot wrote down."""
+
+    def __init__(self, root: Path, log: Path) -> None:
+        self.root, self.log = root, log
+        self.output = log.with_suffix(".txt")
+        with self.output.open("w") as output:
+            command = [sys.executable, str(SCRIPT), str(root), str(log)]
+            self.process: Process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            )
+
+    def commands(self) -> npt.NDArray[np.int64]:
+        """When each was sent, and when its sample was taken in [ns], shape (n, 2)."""
+        data = self.log.read_bytes() if self.log.exists() else b""
+        return np.frombuffer(data[: len(data) // 16 * 16], "<i8").reshape(-1, 2)
+
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, condition: Callable[[], Any]) -> None:
+        give_up = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < give_up, self.text()
+            time.sleep(0.02)
+
+    def wait_for_commands(self, count: int) -> None:
+        self.wait_for(lambda: len(self.commands()) >= count)
+
+    def status(self) -> dict[str, Any]:
+        return tell(health_path(self.root).with_name(CONTROL_FILE), "status", timeout_s=PATIENCE_S)
+
+    def end(self) -> str:
+        """Ends it politely; what it said."""
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == 0, self.text()
+        return self.text()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture
+def running(site: Site, folder: Path) -> Iterator[Running]:
+    site.run(1)
+    made = Running(site.agent.root, folder / "log")
+    yield made
+    made.kill()
+
+
+def sleeps(process: Process) -> bool:
+    """Whether its loop waits for the next tick."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def test_after_a_standstill_no_stale_command_is_sent(running: Running) -> None:
+    running.wait_for_commands(20)
+    for _ in range(3):
+        # Stopped anywhere between its last look at the clock and the system call that sends, a process cannot know.
+        running.wait_for(lambda: sleeps(running.process))
+        running.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        before = len(running.commands())
+        time.sleep(0.2)
+        assert len(running.commands()) == before
+        running.process.send_signal(signal.SIGCONT)
+        running.wait_for_commands(before + 10)
+    commands = running.commands()
+    assert np.diff(commands[:, 0]).max() > 0.4e9
+    assert (commands[:, 0] - commands[:, 1]).max() < 0.3e9
+    assert running.status()["guard"] in ("HOLD", "DAMP")
+    assert running.status()["skipped"] > 3 * 0.4 / PERIOD_S
+    running.end()
+
+
+def test_told_to_end_it_ramps_first(running: Running) -> None:
+    running.wait_for_commands(20)
+    text = running.end()
+    assert "active at 100 Hz" in text
+    assert "HOLD" in text
+    assert "end: shutdown, finalized" in text
+    counters = read_counters(health_path(running.root))
+    assert counters is not None
+    assert counters.ticks >= len(running.commands())
+    with pytest.raises(ControlError, match="no runtime to talk to"):
+        running.status()
+
+
+def test_it_can_be_spoken_to(running: Running) -> None:
+    running.wait_for_commands(20)
+    path = health_path(running.root).with_name(CONTROL_FILE)
+    assert (path.stat().st_mode & 0o777) == 0o600
+    assert running.status()["lifecycle"] == "active"
+    tell(path, "stop")
+    running.wait_for(lambda: running.status()["stopped"])
+    assert running.status()["guard"] == "ESTOP"
+    tell(path, "reset")
+    running.wait_for(lambda: "RUN: reset by the operator" in running.text())
+    tell(path, "deactivate")
+    running.wait_for(lambda: running.status()["lifecycle"] == "inactive")
+    count = len(running.commands())
+    time.sleep(0.2)
+    assert len(running.commands()) == count
+    tell(path, "activate")
+    running.wait_for_commands(count + 10)
+    with pytest.raises(ControlError, match="no request named 'hodl'; did you mean hold"):
+        tell(path, "hodl")
+    running.end()
+
+
+def test_a_policy_that_is_activated_meanwhile_takes_over(
+    running: Running, site: Site, folder: Path, workshop: Workshop
+) -> None:
+    running.wait_for_commands(20)
+    site.agent.install(site.bundles[2])
+    site.agent.activate()
+    running.wait_for(lambda: running.status()["version"] == 2)
+    assert running.status()["swaps"] == 1
+    counters = read_counters(health_path(running.root))
+    assert counters is not None
+    active = site.active
+    assert active is not None
+    assert counters.bundle_sha256 == active.bundle_sha256
+    site.agent.rollback("for the test")
+    running.wait_for(lambda: running.status()["version"] == 1)
+    assert "version 2 has taken over" in running.end()
+
+
+def test_a_damaged_slot_changes_nothing(running: Running, site: Site) -> None:
+    running.wait_for_commands(20)
+    site.agent.install(site.bundles[2])
+    (site.agent.root / "slots" / "b" / "bundle.physai").write_bytes(b"something else")
+    (site.agent.root / "current").unlink()
+    (site.agent.root / "current").symlink_to("slots/b")
+    running.wait_for(lambda: "may not run, the policy before goes on" in running.text())
+    assert running.status()["version"] == 1
+    running.end()

@@ -1,0 +1,143 @@
+"""From the newest sample to what policy and guard read."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.deploy_jetson.bench.sample import sample_contract, sample_policy
+from physai.deploy_jetson.inference.onnx import OnnxEngine
+from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.runtime.reasons import Trouble
+from physai.deploy_jetson.runtime.robot_check import check_robot
+from physai.deploy_jetson.runtime.senses import Senses
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import ContractMismatchError
+from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.robot import RobotSpec
+from physai.sdk.wire import Sample, empty_sample
+
+POLICIES = Path(__file__).parents[3] / "data" / "policies"
+MILLISECOND = 1_000_000
+
+
+def made(data: bytes, **ranges: Any) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+    engine = OnnxEngine(data, source="policy.onnx")
+    contract = engine.header.contract
+    sample, policy = empty_sample(contract), BoundPolicy.engine(engine)
+    for values in sample.fields.values():
+        values[:] = 0.0
+    return contract, sample, policy, Senses(contract, sample, policy, ranges)
+
+
+def reach() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+    return made((POLICIES / "reach" / POLICY_FILE).read_bytes())
+
+
+def pendulum(**ranges: Any) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+    """Measures its angle only."""
+    return made(sample_policy()[POLICY_FILE], **ranges)
+
+
+def test_every_input_is_copied() -> None:
+    _, sample, policy, senses = reach()
+    for number, values in enumerate(sample.fields.values()):
+        values[:] = 0.001 * number
+    senses.read()
+    for name, row in policy.inputs.named.items():
+        if name in sample.fields and name.startswith("joint"):
+            np.testing.assert_array_equal(row[0], sample.fields[name].astype(np.float32))
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e39, -1e300])
+def test_what_is_no_float32_is_no_measurement(wrong: float) -> None:
+    _, sample, policy, senses = reach()
+    with np.errstate(all="ignore"):
+        for name in policy.inputs.named:
+            for values in sample.fields.values():
+                values[:] = 0.0
+            sample.fields[name][-1] = wrong
+            assert senses.read() & Trouble.FIELD_NOT_FINITE, name
+            if name in ("joint_pos", "joint_vel"):
+                guarded = senses.joint_pos if name == "joint_pos" else senses.joint_vel
+                assert not np.isfinite(guarded[0, -1])
+
+
+def test_a_command_is_cut_to_what_was_trained() -> None:
+    contract, sample, policy, senses = reach()
+    (field, *_) = contract.command.fields
+    sample.fields[field.name][:] = np.array(field.upper) + 5.0
+    assert senses.read() == Trouble.COMMAND_CUT
+    np.testing.assert_array_equal(policy.inputs.named[field.name][0], np.array(field.upper, np.float32))
+    sample.fields[field.name][:] = field.lower
+    assert senses.read() == 0
+
+
+def test_age_is_the_stamps_but_at_least_the_time_since_arrival() -> None:
+    _, sample, _, senses = pendulum()
+    sample.stamp_ns, sample.received_ns = 1000 * MILLISECOND, 50 * MILLISECOND
+    assert senses.age_ns(1007 * MILLISECOND, 52 * MILLISECOND) == 7 * MILLISECOND
+    assert senses.age_ns(1007 * MILLISECOND, 80 * MILLISECOND) == 30 * MILLISECOND
+    assert senses.age_ns(990 * MILLISECOND, 80 * MILLISECOND) == -10 * MILLISECOND
+
+
+def test_a_velocity_that_is_not_measured_is_estimated() -> None:
+    _, sample, _, senses = pendulum()
+    speeds: list[float] = []
+    for tick, angle in enumerate((0.1, 0.1, 0.2, 3.1, -3.1)):
+        sample.fields["joint_pos"][:] = angle
+        sample.stamp_ns = (1 + tick) * 10 * MILLISECOND
+        senses.read()
+        speeds.append(senses.joint_vel[0, 0])
+    # 0.1 rad in 10 ms; the last step goes the short way round: 2 pi - 6.2 = 0.0832 rad.
+    assert speeds == pytest.approx([0.0, 0.0, 10.0, 290.0, 100.0 * (2.0 * math.pi - 6.2)])
+    senses.read()
+    assert senses.joint_vel[0, 0] == pytest.approx(100.0 * (2.0 * math.pi - 6.2))
+
+
+def test_a_lost_angle_leaves_no_velocity() -> None:
+    _, sample, _, senses = pendulum()
+    for tick, angle in enumerate((0.1, math.nan, 0.1)):
+        sample.fields["joint_pos"][:] = angle
+        sample.stamp_ns = (1 + tick) * 10 * MILLISECOND
+        senses.read()
+    assert np.isnan(senses.joint_vel[0, 0])
+
+
+def test_ranges_of_another_size() -> None:
+    with pytest.raises(ContractMismatchError, match="joint_pos in training has 2 and 2 values, the field 1"):
+        pendulum(joint_pos=([0.0, 0.0], [1.0, 1.0]))
+
+
+def test_a_robot_without_positions_cannot_be_guarded() -> None:
+    contract = sample_contract()
+    policy = BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="policy.onnx"))
+    with pytest.raises(ContractMismatchError, match="measures no joint_pos"):
+        Senses(contract, Sample(fields={}), policy, {})
+
+
+def robot(**changes: Any) -> RobotSpec:
+    (joint,) = sample_contract().robot.joints
+    changed = joint.model_copy(update=changes)
+    return sample_contract().robot.model_copy(update={"joints": (changed,)})
+
+
+def test_the_contracts_own_robot_fits() -> None:
+    check_robot(sample_contract(), robot())
+    check_robot(sample_contract(), robot(effort_limit=3.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "elbow"}, "joint pivot: the robot has none, but elbow"),
+        ({"kind": "prismatic"}, "joint pivot: continuous in the contract, prismatic on the robot"),
+        ({"effort_limit": 1.0}, "joint pivot: effort up to 2.5 in the contract, 1 on the robot"),
+        ({"position_lower": -1.0, "position_upper": 1.0}, r"no position limits in the contract, \[-1, 1\]"),
+    ],
+)
+def test_another_robot_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContractMismatchError, match=message):
+        check_robot(sample_contract(), robot(**changes))

@@ -1,0 +1,187 @@
+"""What keeps a policy from being driven, and what is handed from the scout to the runtime."""
+
+import argparse
+import socket
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from physai.deploy_jetson.agent.active import open_active
+from physai.deploy_jetson.bench.local_robot import LocalRobot
+from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.cli import run, tell
+from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, examine, receive, send
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.slots.errors import SlotError
+from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import ContractMismatchError, PhysaiError
+from physai.sdk.robot import RobotSpec
+from physai.sdk.trust import VerificationError
+from physai.sdk.trust_store import TRUST_FILE
+
+CONTRACT = sample_contract()
+
+
+class Asking(LocalRobot):
+    """A robot that remembers whether it was ever connected."""
+
+    opened = False
+
+    def open(self, contract: PolicyContract) -> None:
+        self.opened = True
+        super().open(contract)
+
+
+class Elsewhere(Asking):
+    """A robot that says of itself that it is another."""
+
+    def description(self) -> RobotSpec:
+        (joint,) = CONTRACT.robot.joints
+        joints = (joint.model_copy(update={"name": "hoist"}),)
+        return CONTRACT.robot.model_copy(update={"name": "crane", "joints": joints})
+
+
+def runtime(root: Path, robot: LocalRobot | None = None, **options: object) -> Runtime:
+    plain = {"realtime": Realtime(lock_memory=False), "hot_swap": False, "seconds": 0.1, **options}
+    return Runtime(RunOptions(root=root, **plain), robot or Asking(), say=_quiet)  # pyright: ignore[reportArgumentType]
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def test_a_run_from_start_to_end(site: Site) -> None:
+    site.run(1)
+    robot = Asking()
+    made = runtime(site.agent.root, robot)
+    made.run()
+    assert made.state is Lifecycle.FINALIZED
+    assert made.status()["version"] == 1
+    assert robot.sent >= 1
+    assert made.summary().counts.ticks >= robot.sent
+
+
+def test_no_policy_no_connection(site: Site) -> None:
+    robot = Asking()
+    made = runtime(site.agent.root, robot)
+    with pytest.raises(SlotError, match="no policy is active"):
+        made.run()
+    assert made.state is Lifecycle.FINALIZED
+    assert not robot.opened
+
+
+def test_without_a_verdict_only_when_told_to(site: Site, workshop: Workshop) -> None:
+    site.agent.install(workshop.published(sample_policy(seed=1), version=1), unsafe_no_verdict=True)
+    site.agent.activate()
+    robot = Asking()
+    with pytest.raises(CandidateError, match=r"without a valid verdict; .* --unsafe-no-verdict"):
+        runtime(site.agent.root, robot).run()
+    assert not robot.opened
+    runtime(site.agent.root, robot, unsafe_no_verdict=True).run()
+    assert robot.sent >= 1
+
+
+def test_a_key_that_was_revoked(site: Site, workshop: Workshop, now: datetime) -> None:
+    site.run(1)
+    since = now - timedelta(days=1)
+    trust = workshop.trust.with_revoked(workshop.publisher.key_id, since=since, reason="lost")
+    trust.save(site.agent.root / TRUST_FILE)
+    with pytest.raises(VerificationError):
+        runtime(site.agent.root).run()
+
+
+def test_another_robot(site: Site) -> None:
+    site.run(1)
+    robot = Elsewhere()
+    with pytest.raises(ContractMismatchError, match="the policy is for pendulum, the robot calls itself crane"):
+        runtime(site.agent.root, robot).run()
+    assert robot.sent == 0
+
+
+def test_another_rate(site: Site) -> None:
+    site.run(1)
+    with pytest.raises(CandidateError, match="trained at 100 Hz and means something else at 50 Hz"):
+        runtime(site.agent.root, rate_hz=50.0).run()
+    runtime(site.agent.root, rate_hz=100.0).run()
+
+
+def test_an_old_sample_is_waited_out(site: Site) -> None:
+    site.run(1)
+
+    class Lagging(Asking):
+        """Its first samples are old."""
+
+        old = 5
+
+        def poll(self) -> bool:
+            found = super().poll()
+            if self.old > 0:
+                self.old -= 1
+                self.sample().stamp_ns -= 10**9
+            return found
+
+    robot = Lagging()
+    made = runtime(site.agent.root, robot)
+    made.run()
+    assert robot.old == 0
+    assert made.guard_state != "ESTOP"
+
+
+def candidate(site: Site) -> Candidate:
+    site.run(1)
+    return examine(open_active(site.agent.root))
+
+
+def test_a_candidate_crosses_a_socket(site: Site) -> None:
+    found = candidate(site)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sender = threading.Thread(target=send, args=(theirs, found))
+        sender.start()
+        assert receive(ours) == found
+        sender.join()
+        send(theirs, None, "damaged")
+        assert receive(ours) == "damaged"
+        theirs.close()
+        assert receive(ours) is None
+
+
+def test_a_candidate_of_another_contract(site: Site) -> None:
+    found = candidate(site)
+    timing = CONTRACT.timing.model_copy(update={"deadline_s": 0.008})
+    with pytest.raises(CandidateError, match=f"keeps the contract {CONTRACT.fingerprint[:12]}, not"):
+        found.load(CONTRACT.model_copy(update={"timing": timing}))
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rate", "nan"], "--rate must be a positive number, got nan"),
+        (["--seconds", "-1"], "--seconds must be a positive number, got -1"),
+        (["--priority", "99"], "--priority must lie in 1 … 98, got 99"),
+        (["--set", "domain"], "--set takes KEY=VALUE, got 'domain'"),
+        (["--transport", "telepathy"], "no transport named 'telepathy'"),
+    ],
+)
+def test_bad_words(site: Site, words: list[str], message: str) -> None:
+    with pytest.raises(PhysaiError, match=message):
+        run.run(site.agent.root, parsed(*words))
+
+
+def test_a_heartbeat_is_the_only_word_that_is_repeated(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    tell.add_arguments(parser)
+    with pytest.raises(PhysaiError, match="--every is for the heartbeat"):
+        tell.run(tmp_path, parser.parse_args(["stop", "--every", "1"]))
