@@ -1,0 +1,6 @@
+from typing import Any
+
+class LifecycleNode:
+    def __init__(self, **given: Any) -> None: ...
+
+def __getattr__(name: str) -> Any: ...

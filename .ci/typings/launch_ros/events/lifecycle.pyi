@@ -1,0 +1,6 @@
+from typing import Any
+
+class ChangeState:
+    def __init__(self, **given: Any) -> None: ...
+
+def __getattr__(name: str) -> Any: ...

@@ -1,0 +1,9 @@
+from typing import Any
+
+class ParameterDescriptor:
+    def __init__(self, **fields: Any) -> None: ...
+
+class SetParametersResult:
+    def __init__(self, **fields: Any) -> None: ...
+
+def __getattr__(name: str) -> Any: ...

@@ -1,0 +1,28 @@
+"""Records what a robot measures and is told, for `physai logs check` and `physai sim calibrate`.
+
+ros2 launch physai_ros record.launch.py output:=swing topics:="/joint_states /effort_controller/commands"
+"""
+
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+
+
+def generate_launch_description() -> LaunchDescription:
+    """`ros2 bag record` of the topics, as MCAP."""
+    return LaunchDescription(
+        [
+            DeclareLaunchArgument("output", description="folder to record into; must not exist"),
+            DeclareLaunchArgument(
+                "topics", default_value="/joint_states /joint_command", description="topics, separated by spaces"
+            ),
+            OpaqueFunction(function=_recorder),
+        ]
+    )
+
+
+def _recorder(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    output, topics = (LaunchConfiguration(name).perform(context) for name in ("output", "topics"))
+    command = ["ros2", "bag", "record", "--storage", "mcap", "--output", output, *topics.split()]
+    # rosbag2 closes its file on SIGINT, which launch sends first.
+    return [ExecuteProcess(cmd=command, output="both", sigterm_timeout="20")]

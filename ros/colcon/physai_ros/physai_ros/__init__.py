@@ -1,0 +1,1 @@
+"""Executables of the colcon package; what they run is `physai.ros`."""

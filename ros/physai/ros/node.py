@@ -1,0 +1,275 @@
+"""The active policy as a managed node of ROS 2: same loop, guard and telemetry as `physai robot run`.
+
+The loop has a thread of its own and takes its sensor messages itself (`physai.ros.wire`). What rclpy's executor runs is
+everything else: transitions, parameters, the operator's services, diagnostics.
+
+Topics are those of the robot's binding. Services (std_srvs/Trigger) under the node's name: `hold`, `damp`, `estop`,
+`reset` and `resume` (back to the policy), `heartbeat`, `load_slot` (switch to the version in the idle slot, as
+`physai robot activate`). `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published when it
+changes; `/diagnostics` comes once a second.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from std_msgs.msg import String
+from std_srvs.srv import Trigger
+
+from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.orders import Order
+from physai.deploy_jetson.telemetry.diagnosis import diagnose
+from physai.ros.drive import Drive, DriveError
+from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, run_options
+from physai.ros.parameters import transport_options as options_of_transport
+from physai.ros.telemetry import telemetry_arguments
+from physai.ros.transport import RosTransport
+from physai.sdk.errors import PhysaiError
+
+NODE_NAME = "physai_policy"
+
+LOOK_S = 0.05
+"""Time between two looks at the runtime [s]."""
+
+STOP_CONFIRM_S = 3.0
+"""Longest time an emergency stop may take to be read back [s]."""
+
+ORDERS = {
+    "hold": (Order.HOLD, "stay where the robot is, until reset"),
+    "damp": (Order.DAMP, "brake without stiffness, until reset"),
+    "reset": (Order.RESET, "let the policy move the robot again"),
+    "resume": (Order.RESET, "let the policy move the robot again"),
+}
+"""Service to order and what it does."""
+
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class PolicyNode(LifecycleNode):
+    """configure loads and verifies, activate drives, deactivate ramps to HOLD, cleanup disconnects."""
+
+    def __init__(self, **given: Any) -> None:
+        """Declares what it offers; nothing is loaded.
+
+        Args:
+            given: further arguments of rclpy's Node.
+        """
+        super().__init__(NODE_NAME, **given)
+        self._drive: Drive | None = None
+        self._told_status = ""
+        self._told_s = 0.0
+        for name, parameter in PARAMETERS.items():
+            self.declare_parameter(name, parameter.default, _descriptor(parameter))
+        self.add_on_set_parameters_callback(self._on_parameters)
+        # An emergency stop must not wait behind a transition.
+        operator = ReentrantCallbackGroup()
+        for service, (order, _) in ORDERS.items():
+            self.create_service(Trigger, f"~/{service}", partial(self._on_order, order), callback_group=operator)
+        self.create_service(Trigger, "~/estop", self._on_estop, callback_group=operator)
+        self.create_service(Trigger, "~/heartbeat", self._on_heartbeat, callback_group=operator)
+        self.create_service(Trigger, "~/load_slot", self._on_load_slot, callback_group=operator)
+        latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._status = self.create_publisher(String, "~/status", latched)
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 1)
+        self._look = self.create_timer(LOOK_S, self._on_look)
+
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Loads and verifies the active bundle, starts its engine, connects the topics."""
+        del state
+        return self._transition("configure", self._configure)
+
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Begins to drive the robot, once its sensors are heard."""
+        del state
+        timeout_s = float(self._value("activation_timeout_s"))
+        return self._transition("activate", lambda: self._loaded().activate(timeout_s))
+
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Ramps to HOLD, then sends nothing more."""
+        del state
+        return self._transition("deactivate", lambda: self._loaded().deactivate())
+
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Disconnects and forgets the policy."""
+        del state
+        return self._transition("cleanup", self._unload)
+
+    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Ramps to HOLD if it drives, then ends."""
+        del state
+        return self._transition("shutdown", self._unload)
+
+    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Damps, then lets everything go."""
+        del state
+        if self._drive is not None:
+            self._drive.damp()
+        return self._transition("error processing", self._unload)
+
+    def _transition(self, name: str, action: Callable[[], None]) -> TransitionCallbackReturn:
+        """Does it; a failure is told, and leaves the node in the state it was in."""
+        try:
+            action()
+        except PhysaiError as error:
+            self.get_logger().error(f"{name}: {error}")
+            return FAILURE
+        return SUCCESS
+
+    def _configure(self) -> None:
+        if self._value_of("use_sim_time"):
+            raise ParameterError(
+                "use_sim_time is true, but the loop runs on the machine's own clock and judges the age of samples "
+                "by it; set use_sim_time to false, and run the simulator in real time"
+            )
+        values = {name: self._value(name) for name in PARAMETERS}
+        options = run_options(values)
+        transport = RosTransport(options_of_transport(values), self)
+        drive = Drive(options, transport, say=self._say, **telemetry_arguments(values))
+        drive.start()
+        self._drive = drive
+
+    def _unload(self) -> None:
+        drive, self._drive = self._drive, None
+        if drive is not None:
+            drive.stop()
+
+    def _loaded(self) -> Drive:
+        if self._drive is None:
+            raise DriveError("no policy is loaded; configure the node first")
+        return self._drive
+
+    def _say(self, text: str) -> None:
+        logger = self.get_logger()
+        (logger.warning if text.startswith(("warning:", "HOLD", "DAMP", "ESTOP")) else logger.info)(text)
+
+    def _value(self, name: str) -> Value:
+        value: Value = self.get_parameter(name).value
+        return value
+
+    def _value_of(self, name: str) -> bool:
+        return bool(self.has_parameter(name) and self.get_parameter(name).value)
+
+    def _on_parameters(self, changed: list[Any]) -> SetParametersResult:
+        try:
+            for parameter in changed:
+                if parameter.name in PARAMETERS:
+                    check_change(parameter.name, parameter.value, loaded=self._drive is not None)
+                elif parameter.name == "use_sim_time" and parameter.value and self._drive is not None:
+                    raise ParameterError("use_sim_time: the control loop runs on the machine's own clock")
+        except ParameterError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        return SetParametersResult(successful=True)
+
+    def _on_order(self, order: Order, request: Any, response: Any) -> Any:
+        del request
+        return self._answer(response, lambda: self._ordered(order))
+
+    def _ordered(self, order: Order) -> str:
+        self._active().runtime.mailbox.put(order)
+        return f"{order.value}: with the next tick"
+
+    def _on_estop(self, request: Any, response: Any) -> Any:
+        """Stops, and says so only once every joint was measured at rest."""
+        del request
+        return self._answer(response, self._stopped)
+
+    def _stopped(self) -> str:
+        runtime = self._active().runtime
+        runtime.mailbox.put(Order.STOP)
+        give_up = time.monotonic() + STOP_CONFIRM_S
+        while not runtime.status().get("stopped"):
+            if time.monotonic() > give_up:
+                raise DriveError(
+                    f"NOT CONFIRMED: the joints were not seen to rest within {STOP_CONFIRM_S:g} s; take the power away"
+                )
+            time.sleep(LOOK_S / 10)
+        return "stopped: every joint was measured at rest"
+
+    def _on_heartbeat(self, request: Any, response: Any) -> Any:
+        del request
+        return self._answer(response, self._heard)
+
+    def _heard(self) -> str:
+        self._loaded().runtime.mailbox.heartbeat_ns = time.monotonic_ns()
+        return "heard"
+
+    def _on_load_slot(self, request: Any, response: Any) -> Any:
+        del request
+        return self._answer(response, self._load_slot)
+
+    def _load_slot(self) -> str:
+        """Switches to what is installed; the running loop takes it over between two ticks."""
+        trial = Agent(root=Path(str(self._value("root")))).activate()
+        taken = "the loop takes it over" if self._drive is not None else "configure loads it"
+        return f"version {trial.version} is active in slot {trial.slot}, on trial; {taken}"
+
+    def _active(self) -> Drive:
+        drive = self._loaded()
+        if drive.runtime.state is not Lifecycle.ACTIVE:
+            raise DriveError("the policy does not drive the robot now, nothing is sent; activate the node first")
+        return drive
+
+    def _answer(self, response: Any, action: Callable[[], str]) -> Any:
+        try:
+            response.message, response.success = action(), True
+        except PhysaiError as error:
+            response.message, response.success = str(error), False
+            self.get_logger().error(str(error))
+        return response
+
+    def _on_look(self) -> None:
+        drive = self._drive
+        if drive is not None and not drive.running:
+            self._ended(drive)
+        status: dict[str, Any] = {} if self._drive is None else self._drive.runtime.status()
+        diagnosis = diagnose(status)
+        told = f"{diagnosis.level} {diagnosis.message} {status.get('version')}"
+        now_s = time.monotonic()
+        if told != self._told_status:
+            self._told_status = told
+            self._status.publish(String(data=json.dumps(status | {"message": diagnosis.message})))
+        elif now_s - self._told_s < float(self._value("diagnostics_period_s")):
+            return
+        self._told_s = now_s
+        message = DiagnosticArray()
+        message.header.stamp = self.get_clock().now().to_msg()
+        values = [KeyValue(key=key, value=value) for key, value in diagnosis.values.items()]
+        message.status = [
+            DiagnosticStatus(
+                level=bytes([diagnosis.level]),
+                name=f"{self.get_fully_qualified_name()}: runtime",
+                message=diagnosis.message,
+                hardware_id=str(status.get("robot", "")),
+                values=values,
+            )
+        ]
+        self._diagnostics.publish(message)
+
+    def _ended(self, drive: Drive) -> None:
+        """The loop has ended by itself: the node follows it down."""
+        if drive.end is End.OTHER_CONTRACT:
+            self.get_logger().warning("a policy with another contract was activated; configure the node again for it")
+        else:
+            self.get_logger().error(f"the control loop has ended: {drive.error or drive.end}")
+        self._drive = None
+        while (state := self._state_machine.current_state[1]) in ("active", "inactive"):
+            (self.trigger_deactivate if state == "active" else self.trigger_cleanup)()
+
+
+def _descriptor(parameter: Parameter) -> ParameterDescriptor:
+    bounds: dict[str, Any] = {}
+    if isinstance(parameter.default, float):
+        bounds["floating_point_range"] = [FloatingPointRange(from_value=parameter.lower, to_value=parameter.upper)]
+    elif isinstance(parameter.default, int) and not isinstance(parameter.default, bool):
+        bounds["integer_range"] = [IntegerRange(from_value=int(parameter.lower), to_value=int(parameter.upper), step=1)]
+    return ParameterDescriptor(description=parameter.description, **bounds)

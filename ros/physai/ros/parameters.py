@@ -1,0 +1,113 @@
+"""Parameters of the policy node: what each means, its bounds, and which may change while a policy is loaded."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from physai.deploy_jetson.runtime.realtime import MAX_PRIORITY, Realtime
+from physai.deploy_jetson.runtime.runtime import RunOptions
+from physai.sdk.errors import PhysaiError
+
+Value = str | int | float | bool
+
+
+class ParameterError(PhysaiError):
+    """A parameter has a value it cannot have."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter."""
+
+    default: Value
+    """Also says which type it has."""
+    description: str
+    lower: float = -math.inf
+    upper: float = math.inf
+    live: bool = False
+    """Whether it may change while a policy is loaded."""
+
+
+DEFAULT_ROOT = os.environ.get("PHYSAI_ROBOT_ROOT") or "/var/lib/physai"
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "root": Parameter(DEFAULT_ROOT, "the robot's tree of slots, as of `physai robot setup`"),
+    "binding": Parameter("", "YAML file of topics; empty: the built-in one of the robot"),
+    "rate": Parameter(0.0, "refuse a policy of another rate [Hz]; 0: any", 0.0, 10_000.0),
+    "cpu": Parameter(-1, "core for the loop alone; -1: any", -1, 1023),
+    "priority": Parameter(0, "SCHED_FIFO priority of the loop; 0: ordinary scheduling", 0, MAX_PRIORITY),
+    "lock_memory": Parameter(True, "no page of the process may be swapped out"),
+    "heartbeat_s": Parameter(0.0, "hold if nobody calls ~/heartbeat for longer [s]; 0: nobody has to", 0.0, 3600.0),
+    "hot_swap": Parameter(True, "take over policies that are activated meanwhile"),
+    "unsafe_no_verdict": Parameter(False, "run a policy that was installed without a valid verdict"),
+    "recorder": Parameter("", "folder of the flight recorder; empty: none"),
+    "metrics_port": Parameter(-1, "port for Prometheus on 127.0.0.1; 0: any free one, -1: none", -1, 65535),
+    "activation_timeout_s": Parameter(
+        5.0, "longest wait for sound sensor samples at activation [s]", 0.1, 600.0, live=True
+    ),
+    "diagnostics_period_s": Parameter(1.0, "time between two messages on /diagnostics [s]", 0.1, 60.0, live=True),
+}
+"""Parameters by name."""
+
+
+def check(name: str, value: Value) -> None:
+    """Whether a parameter may have a value.
+
+    Raises:
+        ParameterError: it may not; what is allowed.
+    """
+    parameter = PARAMETERS[name]
+    if type(value) is not type(parameter.default):
+        raise ParameterError(
+            f"{name}: {value!r} is a {type(value).__name__}, expected a {type(parameter.default).__name__}"
+        )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not (math.isfinite(value) and parameter.lower <= value <= parameter.upper):
+            raise ParameterError(f"{name}: {value} lies outside {parameter.lower:g} to {parameter.upper:g}")
+    elif isinstance(value, str) and not (value.isprintable() and len(value) <= 4096):
+        raise ParameterError(f"{name}: not a path: {value[:40]!r}")
+
+
+def check_change(name: str, value: Value, *, loaded: bool) -> None:
+    """Whether a parameter may change to a value now.
+
+    Raises:
+        ParameterError: not to this value, or not while a policy is loaded.
+    """
+    check(name, value)
+    if loaded and not PARAMETERS[name].live:
+        raise ParameterError(f"{name} counts from the next configure on: clean the node up first (ros2 lifecycle set)")
+
+
+def run_options(values: Mapping[str, Value]) -> RunOptions:
+    """How to run, by the parameters.
+
+    Raises:
+        ParameterError: one of them has a value it cannot have.
+    """
+    for name, value in values.items():
+        check(name, value)
+
+    def positive(name: str) -> float | None:
+        return float(values[name]) or None
+
+    cpu, priority = int(values["cpu"]), int(values["priority"])
+    return RunOptions(
+        root=Path(str(values["root"])),
+        realtime=Realtime(
+            priority=priority or None, cpu=None if cpu < 0 else cpu, lock_memory=bool(values["lock_memory"])
+        ),
+        unsafe_no_verdict=bool(values["unsafe_no_verdict"]),
+        rate_hz=positive("rate"),
+        heartbeat_s=positive("heartbeat_s"),
+        stand_by=True,
+        hot_swap=bool(values["hot_swap"]),
+    )
+
+
+def transport_options(values: Mapping[str, Value]) -> dict[str, str]:
+    """Options of the transport, by the parameters."""
+    binding = str(values["binding"])
+    return {"binding": binding} if binding else {}

@@ -1,0 +1,99 @@
+"""Both ends of a robot's ROS 2 topics through rclpy: `--transport ros`, and what the policy node hands its runtime."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.ends import DdsRobotLink, DdsTransport
+from physai.ros.wire import RosWire
+from physai.sdk.errors import MissingExtraError
+
+TRANSPORT_NODE = "physai_transport"
+ROBOT_NODE = "physai_rehearsal"
+
+
+class RosTransport(DdsTransport):
+    """The runtime's end, on a node of its own or on one that is given."""
+
+    name = "ros"
+
+    def __init__(self, options: Mapping[str, str], node: Any = None) -> None:
+        """Checks the options; connects nothing.
+
+        Args:
+            options: as those of the transport dds.
+            node: rclpy node to use; None to make one.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: the domain is none.
+            MissingExtraError: there is no ROS 2 in this environment.
+        """
+        super().__init__(options)
+        _require_rclpy()
+        self._given = node
+        self._own: OwnNode | None = None
+
+    def _join(self) -> RosWire:
+        if self._given is not None:
+            return RosWire(self._given, self._domain)
+        self._own = OwnNode(TRANSPORT_NODE, self._domain)
+        return RosWire(self._own.node, self._domain)
+
+    def close(self) -> None:
+        """See `Transport.close`; a node that was given stays."""
+        super().close()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
+
+
+class RosRobotLink(DdsRobotLink):
+    """The robot's end, on a node of its own."""
+
+    name = "ros"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """See `RosTransport`."""
+        super().__init__(options)
+        _require_rclpy()
+        self._own: OwnNode | None = None
+
+    def _join(self) -> RosWire:
+        self._own = OwnNode(ROBOT_NODE, self._domain)
+        return RosWire(self._own.node, self._domain)
+
+    def close(self) -> None:
+        """See `RobotLink.close`."""
+        super().close()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
+
+
+class OwnNode:
+    """A node in a context of its own, which nobody spins: its subscriptions are read directly."""
+
+    def __init__(self, name: str, domain: int) -> None:
+        """Joins the domain; ROS arguments of the process (remappings) count."""
+        import rclpy
+        from rclpy.context import Context
+
+        self._context = Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self.node: Any = rclpy.create_node(name, context=self._context)
+
+    def close(self) -> None:
+        """Leaves the domain."""
+        self.node.destroy_node()
+        self._context.try_shutdown()
+
+
+def _require_rclpy() -> None:
+    try:
+        import rclpy
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the transport ros needs ROS 2 ({error}): source its setup file first "
+            "(. /opt/ros/$ROS_DISTRO/setup.bash), or use --transport dds, which speaks to the same topics without it"
+        ) from error
+    del rclpy

@@ -1,0 +1,258 @@
+"""ROS 2 topics through rclpy, as bytes: what `physai.deploy_jetson.transport.dds.node` is for Cyclone DDS.
+
+Messages are taken and published serialised, so that the layouts of the DDS transport serve here too and rclpy builds no
+Python object. The control loop takes them itself, in its own thread: subscriptions are in a callback group that no
+executor ever runs, so no message waits for a thread that spins, and none costs the loop Python's lock.
+
+Topics are named relative to the node's namespace and can be remapped; their QoS can be overridden by parameters.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
+from physai.deploy_jetson.transport.dds.ports import DEPTH
+from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.sdk.wire import TransportError
+
+_LOOK_S = 0.001
+
+ONLY_PUBLISHER = 1
+"""Handle under which every message of a topic comes in: rclpy does not tell who sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What rclpy knows of one message."""
+
+    source_timestamp: int
+    """When it was published, CLOCK_REALTIME of the sender [ns]."""
+    valid_data: bool = True
+    publication_handle: int = ONLY_PUBLISHER
+
+
+class RosWire:
+    """Readers and writers of bytes on an rclpy node; for one thread, which need not be the one that spins the node."""
+
+    def __init__(self, node: Any, domain: int) -> None:
+        """Nothing is made yet.
+
+        Args:
+            node: rclpy node, or lifecycle node.
+            domain: its ROS_DOMAIN_ID, for messages to people.
+        """
+        self.domain = domain
+        self._node = node
+        self._subscriptions: list[Any] = []
+        self._publishers: list[Any] = []
+
+    def reader(self, topic: str, kind: str, *, reliable: bool) -> "RosReader":
+        """A subscription; best effort unless `reliable`.
+
+        Raises:
+            TransportError: the message's package is not built here, or rclpy refuses.
+        """
+        from rclpy.qos_overriding_options import QoSOverridingOptions
+
+        try:
+            made = self._node.create_subscription(
+                _message_class(kind),
+                relative(topic),
+                _never_called,
+                _qos(DEPTH, reliable=reliable),
+                callback_group=_untouched(),
+                raw=True,
+                qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            )
+        except TransportError:
+            raise
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be subscribed to: {_told(error)}") from error
+        self._subscriptions.append(made)
+        return RosReader(self._node, made, topic)
+
+    def writer(self, topic: str, kind: str) -> "RosWriter":
+        """A reliable publisher.
+
+        Raises:
+            TransportError: the message's package is not built here, or rclpy refuses.
+        """
+        from rclpy.qos_overriding_options import QoSOverridingOptions
+
+        try:
+            made = self._node.create_publisher(
+                _message_class(kind),
+                relative(topic),
+                _qos(1, reliable=True),
+                qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            )
+        except TransportError:
+            raise
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be published: {_told(error)}") from error
+        self._publishers.append(made)
+        return RosWriter(made, topic)
+
+    def wait(self, timeout_s: float) -> None:
+        """Lets a moment pass, at most `timeout_s`: only start-up waits for messages, the loop polls."""
+        time.sleep(max(0.0, min(_LOOK_S, timeout_s)))
+
+    def publishers(self) -> tuple[Endpoint, ...]:
+        """Publishers of every topic the node sees, under their full names."""
+        return self._endpoints("get_publishers_info_by_topic")
+
+    def subscribers(self) -> tuple[Endpoint, ...]:
+        """Subscribers of every topic the node sees, under their full names."""
+        return self._endpoints("get_subscriptions_info_by_topic")
+
+    def _endpoints(self, method: str) -> tuple[Endpoint, ...]:
+        names: list[tuple[str, list[str]]] = self._node.get_topic_names_and_types()
+        return tuple(_endpoint(info, name) for name, _ in names for info in getattr(self._node, method)(name))
+
+    def close(self) -> None:
+        """Ends its subscriptions and publishers; the node stays."""
+        for made in self._subscriptions:
+            self._node.destroy_subscription(made)
+        for made in self._publishers:
+            self._node.destroy_publisher(made)
+        self._subscriptions.clear()
+        self._publishers.clear()
+
+
+class RosReader:
+    """The newest messages of one topic."""
+
+    def __init__(self, node: Any, subscription: Any, topic: str) -> None:
+        """Wraps a subscription that no executor runs."""
+        self.topic = topic
+        self.full_name = str(subscription.topic_name)
+        """Where it is, after namespace and remapping."""
+        self._node = node
+        self._handle: Any = subscription.handle
+        self._kind: Any = subscription.msg_type
+
+    def take(self) -> list[tuple[bytes, Info]]:
+        """All messages that wait, oldest first.
+
+        Raises:
+            TransportError: rclpy failed.
+        """
+        found: list[tuple[bytes, Info]] = []
+        try:
+            with self._handle:
+                while len(found) < DEPTH:
+                    taken: Any = self._handle.take_message(self._kind, True)
+                    if taken is None:
+                        break
+                    data, info = taken
+                    found.append((data, Info(info["source_timestamp"])))
+        except Exception as error:
+            raise TransportError(f"{self.topic}: rclpy cannot be read: {_told(error)}") from error
+        return found
+
+    def publisher(self, handle: int) -> Endpoint | None:
+        """What is known of the publisher; None if there is none, or rclpy cannot tell which it was."""
+        del handle
+        found = self._node.get_publishers_info_by_topic(self.full_name)
+        return _endpoint(found[0], self.full_name) if len(found) == 1 else None
+
+    def mismatch(self) -> str:
+        """Nothing: rclpy logs it."""
+        return ""
+
+
+class RosWriter:
+    """Publishes bytes."""
+
+    def __init__(self, publisher: Any, topic: str) -> None:
+        """Wraps an rclpy publisher."""
+        self._publisher = publisher
+        self.topic = topic
+
+    def write(self, message: memoryview, stamp_ns: int) -> None:
+        """Publishes a message; its source stamp is the middleware's own.
+
+        Raises:
+            TransportError: it was not taken.
+        """
+        del stamp_ns
+        try:
+            self._publisher.publish(bytes(message))
+        except Exception as error:
+            raise TransportError(f"{self.topic}: rclpy did not take the message: {_told(error)}") from error
+
+    def reached(self) -> bool:
+        """Whether it reaches a subscriber."""
+        return int(self._publisher.get_subscription_count()) > 0
+
+    def mismatch(self) -> str:
+        """Nothing: rclpy logs it."""
+        return ""
+
+
+@cache
+def _untouched() -> Any:
+    """A callback group whose members every executor leaves alone."""
+    from rclpy.callback_groups import CallbackGroup
+
+    class Untouched(CallbackGroup):
+        def can_execute(self, entity: Any) -> bool:
+            del entity
+            return False
+
+        def beginning_execution(self, entity: Any) -> bool:
+            del entity
+            return False
+
+        def ending_execution(self, entity: Any) -> None:
+            del entity
+
+    return Untouched()
+
+
+def _never_called(data: bytes) -> None:
+    del data
+
+
+def relative(topic: str) -> str:
+    """A binding's topic without its leading slash: below the node's namespace."""
+    return topic.removeprefix("/")
+
+
+def _qos(depth: int, *, reliable: bool) -> Any:
+    from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
+
+    return QoSProfile(
+        history=HistoryPolicy.KEEP_LAST,
+        depth=depth,
+        reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+        durability=DurabilityPolicy.VOLATILE,
+    )
+
+
+def _message_class(kind: str) -> Any:
+    from rosidl_runtime_py.utilities import get_message
+
+    try:
+        return get_message(kind)
+    except (ImportError, AttributeError, ValueError) as error:
+        package = kind.partition("/")[0]
+        raise TransportError(f"{kind} is not built here ({_told(error)}); install ros-$ROS_DISTRO-{package}") from error
+
+
+def _endpoint(info: Any, topic: str) -> Endpoint:
+    from rclpy.qos import ReliabilityPolicy
+
+    hashed = str(getattr(info, "topic_type_hash", ""))
+    return Endpoint(
+        topic=dds_topic(topic),
+        kind=dds_type(info.topic_type) if info.topic_type.count("/") == 2 else str(info.topic_type),
+        reliable=info.qos_profile.reliability is ReliabilityPolicy.RELIABLE,
+        type_hash=hashed.removeprefix("RIHS01_") if hashed.startswith("RIHS01_") else "",
+    )
+
+
+def _told(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

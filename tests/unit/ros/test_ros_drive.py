@@ -1,0 +1,144 @@
+"""The runtime behind a managed node: each transition with the real loop, in its thread, on a robot in this process."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from physai.deploy_jetson.bench.local_robot import LocalRobot
+from physai.deploy_jetson.bench.sample import Workshop
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.orders import Order
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.runtime import RunOptions
+from physai.deploy_jetson.slots.errors import SlotError
+from physai.ros.drive import Drive, DriveError
+from physai.sdk.wire import TransportError
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+WAIT_S = 30.0
+
+
+class Deaf(LocalRobot):
+    """A robot whose joints are never heard."""
+
+    def poll(self) -> bool:
+        return False
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        return (("joint_pos", 7.0),)
+
+    def problems(self) -> tuple[str, ...]:
+        return ("/joint_states: nobody publishes it",)
+
+
+class Broken(LocalRobot):
+    """A transport that fails in a way nobody foresaw."""
+
+    def open(self, contract: object) -> None:
+        raise ZeroDivisionError(type(contract).__name__)
+
+
+class Unreachable(LocalRobot):
+    """A transport that cannot be opened."""
+
+    def open(self, contract: object) -> None:
+        raise TransportError(f"{type(contract).__name__}: no network")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    workshop = Workshop(created=NOW - timedelta(hours=1))
+    made = Site.make(tmp_path_factory.mktemp("ros") / "robot", workshop, {1: workshop.bundle(1)}, now=NOW)
+    made.run(1)
+    return made
+
+
+@pytest.fixture
+def drives(site: Site) -> Iterator["Drives"]:
+    made = Drives(site.agent.root)
+    yield made
+    for drive in made.started:
+        drive.stop(WAIT_S)
+
+
+class Drives:
+    """Makes drives, and remembers them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.started: list[Drive] = []
+        self.told: list[str] = []
+
+    def make(self, robot: LocalRobot) -> Drive:
+        options = RunOptions(root=self.root, realtime=Realtime(lock_memory=False), hot_swap=False)
+        drive = Drive(options, robot, say=self.told.append)
+        self.started.append(drive)
+        return drive
+
+
+def test_up_and_down_and_up_again(drives: Drives) -> None:
+    robot = LocalRobot()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    assert drive.runtime.state is Lifecycle.INACTIVE
+    assert robot.sent == 0
+    for _ in range(2):
+        before = robot.sent
+        drive.activate(WAIT_S)
+        assert drive.runtime.state is Lifecycle.ACTIVE
+        drive.deactivate(WAIT_S)
+        assert drive.runtime.state is Lifecycle.INACTIVE
+        assert robot.sent > before
+    sent = robot.sent
+    drive.stop(WAIT_S)
+    assert drive.runtime.state is Lifecycle.FINALIZED
+    assert drive.end is End.SHUTDOWN
+    assert robot.sent == sent
+    drive.stop(WAIT_S)
+
+
+def test_a_robot_that_is_not_heard_is_not_driven(drives: Drives) -> None:
+    robot = Deaf()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    with pytest.raises(DriveError, match=r"joint_pos \(for 7 s\).*nobody publishes it"):
+        drive.activate(0.3)
+    assert drive.runtime.state is Lifecycle.INACTIVE
+    assert robot.sent == 0
+    assert drive.running
+
+
+def test_no_policy_no_configuration(drives: Drives, tmp_path: Path) -> None:
+    drives.root = tmp_path
+    drive = drives.make(LocalRobot())
+    with pytest.raises(SlotError):
+        drive.start(WAIT_S)
+    assert not drive.running
+
+
+def test_a_transport_that_refuses_is_told_in_its_own_words(drives: Drives) -> None:
+    drive = drives.make(Unreachable())
+    with pytest.raises(TransportError, match="PolicyContract: no network"):
+        drive.start(WAIT_S)
+
+
+def test_what_nobody_foresaw_is_no_traceback(drives: Drives) -> None:
+    drive = drives.make(Broken())
+    with pytest.raises(DriveError, match="the runtime failed: ZeroDivisionError: PolicyContract"):
+        drive.start(WAIT_S)
+    assert not drive.running
+    with pytest.raises(DriveError, match="the runtime failed"):
+        drive.activate(WAIT_S)
+
+
+def test_ended_from_outside_it_says_so(drives: Drives) -> None:
+    drive = drives.make(LocalRobot())
+    drive.start(WAIT_S)
+    drive.runtime.mailbox.put(Order.SHUTDOWN)
+    drive.stop(WAIT_S)
+    with pytest.raises(DriveError, match="the policy has ended: shutdown"):
+        drive.activate(WAIT_S)
