@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint type bench build schema constraints clean
+.PHONY: help setup demo test test-fast mutation lint type bench build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(INSTALLED) ## Run every test
 
 test-fast: $(INSTALLED) ## Run the tests that take less than ten seconds
 	$(BIN)/python -m pytest -m 'not slow'
+
+mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; eight minutes
+	$(BIN)/python -m pytest -m mutation tests/mutation
 
 lint: $(INSTALLED) ## Check style and import rules
 	$(BIN)/ruff check .

@@ -10,6 +10,9 @@ from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import styled, table
 from physai.sdk.errors import PhysaiError
 
+MAX_SECONDS = 86_400.0
+MAX_BUSY = 1024
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="BENCHMARK", help="what to measure (default: list the benchmarks)")
@@ -17,6 +20,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="try it out with tiny sizes; the numbers mean nothing")
     parser.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task; may be repeated")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of what depends on chance (default: 3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long a control loop is timed (runtime)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside so many busy processes (runtime)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -29,7 +34,17 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     if not 1 <= arguments.seeds <= 100:
         raise PhysaiError(f"--seeds must lie in 1 … 100, got {arguments.seeds}")
-    options = Options(quick=arguments.quick, tasks=tuple(arguments.task), seeds=arguments.seeds)
+    if arguments.seconds is not None and not 1.0 <= arguments.seconds <= MAX_SECONDS:
+        raise PhysaiError(f"--seconds must lie in 1 … {MAX_SECONDS:.0f}, got {arguments.seconds:g}")
+    if not 0 <= arguments.busy <= MAX_BUSY:
+        raise PhysaiError(f"--busy must lie in 0 … {MAX_BUSY}, got {arguments.busy}")
+    options = Options(
+        quick=arguments.quick,
+        tasks=tuple(arguments.task),
+        seeds=arguments.seeds,
+        seconds=arguments.seconds,
+        busy=arguments.busy,
+    )
     results = run_benchmark(arguments.name, options, _say)
     if arguments.json:
         print(json.dumps(document(arguments.name, results), indent=2))

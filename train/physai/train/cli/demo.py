@@ -1,4 +1,4 @@
-"""`physai demo`: the whole way once, on this machine: calibrate, train, export, judge, sign, install, show it."""
+"""`physai demo`: the whole way once, on this machine: calibrate, train, export, judge, sign, install, run, show it."""
 
 import argparse
 import json
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.cli.command import Command
 from physai.sdk.errors import PhysaiError
 from physai.sdk.file_names import POLICY_FILE
+from physai.train.cli.demo_drive import drive, driven_text
+from physai.train.cli.verb import verb_command
 
 if TYPE_CHECKING:
     from physai.sdk.verdict import Verdict
@@ -26,18 +28,10 @@ KEYS_FOLDER = "keys"
 CALIBRATION_S = 60.0
 """Time the fit of the twin may take [s]; half of it is enough on two free cores."""
 MAX_JOBS = 8
+DRIVE_S = 20.0
+"""How long the installed policy drives the rehearsal robot [s]."""
 STOP_AT = 0.99
 """Share of successes at which training may end: above what the gates ask for, so that they have something to see."""
-
-TORCH_FREE = """
-import sys
-from physai.sdk.cli.main import main
-code = main(sys.argv[1:])
-if "torch" in sys.modules:
-    sys.exit("physai demo: torch was imported where the robot has none")
-sys.exit(code)
-"""
-"""Runs a verb and fails if it took torch to do so."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,22 +55,28 @@ def run(arguments: argparse.Namespace) -> int:
         _keep_old(folder)
     twin = _twin(arguments.task, folder)
     in_twin = ["--twin", str(twin)] if twin else []
-    _step("3 of 7: training on this computer")
+    _step("3 of 8: training on this computer")
     started = time.monotonic()
     budget = ["--time-budget-s", str(arguments.time_budget_s), "--seed", str(arguments.seed)]
     _verb(["train", arguments.task, "--out", str(folder), *budget, *in_twin, "--set", f"stop_at_success={STOP_AT}"])
     trained_s = time.monotonic() - started
-    _step("4 of 7: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
+    _step("4 of 8: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
     _verb(["export", str(folder)])
     judged = json.loads(_verb(["eval", str(folder), "--episodes", str(arguments.episodes), "--json"], torch=False))
-    _step("5 of 7: timing its ticks on this computer, in the robot's place, and judging it: ten gates in the twin")
+    _step("5 of 8: timing its ticks on this computer, in the robot's place, and judging it: ten gates in the twin")
     verdict = _validate(folder, in_twin)
-    _step("6 of 7: signing it, and installing it where a robot would")
+    _step("6 of 8: signing it, and installing it where a robot would")
     installed = _install(folder, verdict)
-    _step("7 of 7: filming it")
+    driven: dict[str, Any] = {}
+    if "root" in installed:
+        _step(f"7 of 8: driving a rehearsal robot in another process over DDS, for {DRIVE_S:g} s")
+        driven = {"driven": drive(arguments.task, twin, Path(installed["root"]), DRIVE_S)}
+    _step("8 of 8: filming it")
     film = arguments.out / f"{arguments.task}.mp4"
     filmed = _film(folder, film)
-    summary = _summary(folder, film if filmed else None, judged, trained_s) | _judgement(verdict, folder) | installed
+    summary = (
+        _summary(folder, film if filmed else None, judged, trained_s) | _judgement(verdict, folder) | installed | driven
+    )
     if arguments.json:
         print(json.dumps(summary))
     else:
@@ -97,9 +97,9 @@ def _twin(task: str, folder: Path) -> Path | None:
     if work.exists():
         _keep_old(work)
     name = robot.name if robot.name in robot_names() else str(robot.path)
-    _step(f"1 of 7: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
+    _step(f"1 of 8: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
     _verb(["sim", "record", name, "--output", str(work)], torch=False)
-    _step("2 of 7: calibrating the twin on the recordings")
+    _step("2 of 8: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
     logs = sorted(str(path) for path in work.glob("*.csv"))
     limits = ["--output", str(twin), "--report", str(work), "--time-budget-s", str(CALIBRATION_S)]
@@ -136,7 +136,8 @@ def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
         trust = ["--robot", robot, "--trust", str(keys / "trust.json")]
         _verb(["robot", "setup", "--root", str(root), *trust], torch=False)
     _verb(["robot", "install", str(bundle), "--root", str(root), "--activate"], torch=False)
-    return {"bundle": str(bundle), "robot": f"took it: physai robot status --root {root}"}
+    took = f"took it: physai robot status --root {root}"
+    return {"bundle": str(bundle), "robot": took, "root": str(root)}
 
 
 def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
@@ -159,8 +160,7 @@ def _keep_old(folder: Path) -> None:
 
 def _verb(arguments: list[str], *, torch: bool = True, accepted: Sequence[int] = (0,)) -> str:
     """Runs a verb in a process of its own, progress on this terminal; returns what it printed."""
-    program = "import sys; from physai.sdk.cli.main import main; sys.exit(main(sys.argv[1:]))" if torch else TORCH_FREE
-    done = subprocess.run([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(verb_command(arguments, torch=torch), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 130:
         raise KeyboardInterrupt
     if done.returncode not in accepted or (done.returncode and not done.stdout):
@@ -211,6 +211,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for label in ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film"):
         if summary[label]:
             print(f"  {label.replace('_', ' '):<15} {summary[label]}")
+    if "driven" in summary:
+        print(f"\nthe installed policy drove a rehearsal robot for {DRIVE_S:g} s:\n{driven_text(summary['driven'])}")
 
 
 def _step(text: str) -> None:
@@ -218,7 +220,7 @@ def _step(text: str) -> None:
 
 
 command = Command(
-    summary="calibrate, train, judge, sign, install and film a policy on this computer",
+    summary="calibrate, train, judge, sign, install, run and film a policy on this computer",
     add_arguments=add_arguments,
     run=run,
 )
