@@ -21,6 +21,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
 from physai.sdk.errors import DeviceError
 from physai.sdk.trust_store import TrustStore
+from physai.train.cli.demo_drive import drive, driven_text
 
 TASK = "cartpole-swingup"
 MOST_TRIES = 8
@@ -114,6 +115,26 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
     status = physai("robot", "status", "--root", str(root)).stdout
     assert f"went back from version {version + 1} at " in status
     assert FAULT in status
+
+
+@pytest.mark.slow
+def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> None:
+    folder, _ = demo
+    root = tmp_path / "robot"
+    Agent(root=root).setup(RobotIdentity(robot="cartpole"), TrustStore.load(folder / "keys" / "trust.json"))
+    bundle = str(folder / f"{TASK}.physai")
+    for _ in range(MOST_TRIES):
+        ended = physai("robot", "install", bundle, "--root", str(root), "--activate", "--unsafe-no-verdict")
+        if "ticks take up to" not in ended.stderr:
+            break
+    assert ended.returncode == 0, ended.stderr
+    found = drive(TASK, folder / f"{TASK}-robot" / "twin.json", root, 3.0, unsafe_no_verdict=True)
+    runtime, robot = found["runtime"], found["robot"]
+    assert runtime["ticks"] > 100
+    assert set(runtime["stages_us"]) >= {"sensor age", "inference", "guard", "send", "whole"}
+    assert robot["commands"] > 100
+    assert robot["unsafe"] == 0
+    assert f"the robot obeyed {robot['commands']} commands" in driven_text(found)
 
 
 @pytest.mark.parametrize("budget", ["0", "-5", "nan"])

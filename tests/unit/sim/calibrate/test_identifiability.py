@@ -23,16 +23,20 @@ def test_of_two_that_only_matter_together_the_better_known_returns_to_its_prior(
 
 
 def test_the_sandwich_by_hand() -> None:
-    """Four windows of other recordings, J = 1 each, residuals ±1: H = 4, B = 4, B/H² = 1/4, times 4/(4 - 1)."""
+    """Four windows of other recordings, J = 1 each, residuals ±1: H = 4, B = 4·4/(4 - 1), of four stretches."""
     linear = Linearisation(
         residual=np.array([[1.0], [-1.0], [1.0], [-1.0]]),
         jacobian=np.ones((4, 1, 1)),
         log_index=np.arange(4),
         start_s=np.zeros(4),
     )
-    sandwich = 4.0 / 3.0 * 4.0 / 16.0
     found = covariance(linear, np.array([0]))
-    assert found[0, 0] == pytest.approx(1.0 / (1.0 / sandwich + 1.0))
+    assert found[0, 0] == pytest.approx((4.0 / 3.0 * 4.0 * few(1.0 / 4.0) + 1.0) / (4.0 + 1.0) ** 2)
+
+
+def few(share: float) -> float:
+    """Square of Kiefer and Vogelsang's critical value over the normal one."""
+    return ((1.96 + 2.9694 * share + 0.416 * share**2 - 0.5324 * share**3) / 1.96) ** 2
 
 
 def test_neighbouring_windows_that_err_together_count_as_fewer() -> None:
@@ -43,8 +47,17 @@ def test_neighbouring_windows_that_err_together_count_as_fewer() -> None:
         return float(covariance(linear, np.array([0]))[0, 0])
 
     far, near = variance([0.0, 2.0, 4.0, 6.0]), variance([0.0, 0.5, 1.0, 1.5])
-    assert far == pytest.approx(1.0 / (16.0 / (4.0 / 3.0 * 4.0) + 1.0))
-    assert near == pytest.approx(1.0 / (16.0 / (4.0 / 3.0 * 7.0) + 1.0))
+    assert far == pytest.approx((4.0 / 3.0 * 4.0 * few(1.0 / 6.0) + 1.0) / 25.0)
+    assert near == pytest.approx((4.0 / 3.0 * 7.0 * few(1.0 / 1.5) + 1.0) / 25.0)
+
+
+def test_a_long_recording_leaves_the_sandwich_and_silence_the_prior() -> None:
+    """A thousand windows 10 s apart: 10 000 stretches; H = B = 1000, so the variance is 1/1000. None: 1."""
+    moments = 10.0 * np.arange(1000)
+    linear = Linearisation(np.ones((1000, 1)), np.ones((1000, 1, 1)), np.zeros(1000, dtype=np.int64), moments)
+    assert covariance(linear, np.array([0]))[0, 0] == pytest.approx(1e-3, rel=0.01)
+    mute = Linearisation(np.ones((9, 1)), np.zeros((9, 1, 1)), np.zeros(9, dtype=np.int64), moments[:9])
+    assert covariance(mute, np.array([0]))[0, 0] == pytest.approx(1.0)
 
 
 def test_what_is_not_identified_keeps_its_prior_and_pulls_at_the_rest() -> None:
@@ -54,7 +67,7 @@ def test_what_is_not_identified_keeps_its_prior_and_pulls_at_the_rest() -> None:
     found = covariance(linear, np.array([0]))
     assert found[1, 1] == 1.0
     assert found[0, 1] == pytest.approx(-100.0 / 501.0)
-    assert found[0, 0] == pytest.approx((100.0 / 501.0) ** 2, abs=1e-6)
+    assert found[0, 0] == pytest.approx((100.0 / 501.0) ** 2 + 1.0 / 501.0**2)
 
 
 @settings(deadline=None)

@@ -1,10 +1,11 @@
-"""The last step of `physai demo`: the installed policy drives a rehearsal robot in another process, over DDS."""
+"""The last step of `physai demo`: the installed policy drives a rehearsal robot in another process, over DDS or UDP."""
 
 import json
 import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ ROBOT_TIME_S = 120.0
 STOP_S = 10.0
 
 
-def drive(task: str, twin: Path | None, root: Path, seconds: float) -> dict[str, Any]:
+def drive(
+    task: str, twin: Path | None, root: Path, seconds: float, *, unsafe_no_verdict: bool = False
+) -> dict[str, Any]:
     """Starts the rehearsal robot and `physai robot run`, and waits for the end.
 
     Args:
@@ -38,6 +41,7 @@ def drive(task: str, twin: Path | None, root: Path, seconds: float) -> dict[str,
         twin: the robot's calibrated twin; None for its model as it is.
         root: the robot's tree of slots, with an active policy.
         seconds: how long to drive [s].
+        unsafe_no_verdict: whether to run what was installed without a valid verdict.
 
     Returns:
         What the runtime counted (`runtime`) and what the robot did (`robot`).
@@ -46,7 +50,9 @@ def drive(task: str, twin: Path | None, root: Path, seconds: float) -> dict[str,
         PhysaiError: one of the two failed.
     """
     environment = {"CYCLONEDDS_URI": LOOPBACK.strip(), **os.environ, "ROS_DOMAIN_ID": str(DOMAIN)}
-    over, length = ["--transport", "dds"], ["--seconds", str(seconds)]
+    # Cyclone DDS has no wheels for every machine; UDP comes with physai.
+    over = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
+    options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
     measured = [] if twin is None else ["--twin", str(twin)]
     life = ["--parent", str(os.getpid()), "--duration-s", str(ROBOT_TIME_S + seconds)]
     with tempfile.TemporaryFile("w+") as told:
@@ -57,7 +63,7 @@ def drive(task: str, twin: Path | None, root: Path, seconds: float) -> dict[str,
         )
         try:
             runtime = subprocess.run(
-                verb_command(["robot", "run", "--root", str(root), *over, *length, "--json"], torch=False),
+                verb_command(["robot", "run", "--root", str(root), *over, *options, "--json"], torch=False),
                 stdout=subprocess.PIPE,
                 env=environment,
                 text=True,
