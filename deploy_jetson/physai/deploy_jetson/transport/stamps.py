@@ -39,7 +39,7 @@ class StampCheck:
             return False
         if not stamp_ns <= now_ns + self._ahead_ns:
             self._notices.add(
-                f"{self._source}: its stamps lie in the future by about {(stamp_ns - now_ns) / NANOSECONDS:.1g} s, at most "
+                f"{self._source}: stamps are {(stamp_ns - now_ns) / NANOSECONDS:.1g} s ahead of this clock; at most "
                 f"{self._ahead_ns / NANOSECONDS:g} s are taken; synchronise the clocks (chrony, PTP)"
             )
             return False

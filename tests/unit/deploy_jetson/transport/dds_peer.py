@@ -11,7 +11,7 @@ import numpy as np
 from physai.deploy_jetson.transport.dds import messages
 from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.domain import domain_id
-from physai.deploy_jetson.transport.dds.node import Node
+from physai.deploy_jetson.transport.dds.node import Node, message_struct
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import load_contract
 from physai.sdk.wire import Array
@@ -54,6 +54,46 @@ def raw(kind: str, message: dict[str, Any], stamp_ns: int | None) -> None:
     node.close()
 
 
+def raw_end(topic: str, kind: str, *policies: Any, writes: bool) -> None:
+    """A publisher or subscriber with a QoS of its own; a publisher sends empty messages."""
+    from cyclonedds.domain import DomainParticipant
+    from cyclonedds.pub import DataWriter
+    from cyclonedds.qos import Qos
+    from cyclonedds.sub import DataReader
+    from cyclonedds.topic import Topic
+
+    participant: Any = DomainParticipant(domain_id({}))
+    named: Any = Topic(participant, messages.dds_topic(topic), message_struct(kind))
+    end: Any = (DataWriter if writes else DataReader)(participant, named, Qos(*policies))
+    while not ended():
+        pass
+    del end
+
+
+def with_own_qos(role: str) -> None:
+    """Ends whose QoS or type does not fit the runtime's."""
+    from cyclonedds.qos import Policy
+
+    command, joints = "/joint_command", "sensor_msgs/msg/JointState"
+    if role == "best effort target":
+        raw_end("/target_pose", "geometry_msgs/msg/PoseStamped", Policy.Reliability.BestEffort, writes=True)
+    elif role == "subscriber of another type":
+        raw_end(command, "std_msgs/msg/Float64MultiArray", writes=False)
+    elif role == "lasting subscriber":
+        policies = (Policy.Reliability.Reliable(0), Policy.Durability.TransientLocal)
+        raw_end(command, joints, *policies, writes=False)
+    elif role == "subscriber with a deadline":
+        raw_end(command, joints, Policy.Deadline(1_000_000), writes=False)
+    elif role == "robot elsewhere":
+        raw_end("/other/joint_states", joints, writes=True)
+
+
+def other_hash(message: str) -> str:
+    """That of a message of the same name that holds something else."""
+    del message
+    return "ab" * 32
+
+
 def joint_state(contract: PolicyContract) -> dict[str, Any]:
     zeros = [0.0] * len(contract.robot.joints)
     return {"name": list(contract.robot.joint_names), "position": zeros, "velocity": zeros}
@@ -76,8 +116,10 @@ def main(role: str, path: str) -> None:
     elif role == "wrong type":
         raw("sensor_msgs/msg/Imu", {}, None)
     elif role == "wrong hash":
-        messages.type_hash = lambda message: "ab" * 32
+        messages.type_hash = other_hash
         raw(kind, joint_state(contract), None)
+    else:
+        with_own_qos(role)
 
 
 if __name__ == "__main__":

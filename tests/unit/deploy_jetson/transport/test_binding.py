@@ -15,6 +15,7 @@ from physai.deploy_jetson.transport.binding import (
 )
 from physai.deploy_jetson.transport.dds.layout import read_vectors, topic_layout, written_vectors
 from physai.sdk.contract import PolicyContract
+from physai.sdk.errors import UnknownNameError
 from physai.sdk.wire import TransportError, required_fields
 from physai.sim.tasks.registry import task_names
 
@@ -48,7 +49,27 @@ def found_binding(contract: PolicyContract) -> Binding:
 
 
 def test_four_robots_have_their_own() -> None:
-    assert built_in_bindings() == ("cartpole", "double_pendulum", "go2", "ur10e")
+    assert built_in_bindings() == ("cartpole", "double_pendulum", "go2", "ur10e", "ur10e_trajectory")
+
+
+def test_bindings_are_found_by_name(contract_of: Callable[[str], PolicyContract]) -> None:
+    arm = contract_of("ur10e-reach")
+    assert find_binding(arm, "ur10e") == find_binding(arm, None)
+    assert find_binding(arm, "ur10e_trajectory").writes[0].type == "trajectory_msgs/msg/JointTrajectory"
+    with pytest.raises(UnknownNameError, match="no binding named 'ur10'; did you mean ur10e"):
+        find_binding(arm, "ur10")
+    with pytest.raises(TransportError, match="binding go2 is of robot go2, the contract's is ur10e"):
+        find_binding(arm, "go2")
+
+
+@pytest.mark.parametrize("name", ["ur10e", "ur10e_trajectory"])
+def test_every_binding_of_the_arm_carries_all_that_is_needed(
+    name: str, contract_of: Callable[[str], PolicyContract]
+) -> None:
+    contract = contract_of("ur10e-reach")
+    reads, writes = bound(find_binding(contract, name), contract)
+    assert reads >= set(required_fields(contract))
+    assert writes == set(written_vectors(contract))
 
 
 @pytest.mark.parametrize("task", task_names())

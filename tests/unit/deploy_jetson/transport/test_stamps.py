@@ -40,7 +40,7 @@ def test_stamps_from_the_future() -> None:
     assert check.accepts(NOW + 100 * MS, NOW)
     assert not check.accepts(NOW + 101 * MS, NOW)
     assert notices.told() == (
-        "/here: its stamps lie in the future by more than 0.1 s; synchronise the clocks (chrony, PTP)",
+        "/here: stamps are 0.1 s ahead of this clock; at most 0.1 s are taken; synchronise the clocks (chrony, PTP)",
     )
 
 

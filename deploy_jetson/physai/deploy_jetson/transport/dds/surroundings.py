@@ -38,8 +38,8 @@ def _unheard(feed: Feed, publishers: Sequence[Endpoint], own: Iterable[str], dom
     binding = feed.inlet.layout.binding
     here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(binding.topic)]
     if not here:
-        there = _named(publishers, own)
-        return f"{binding.topic}: nobody publishes it in domain {domain}; published are {there}" if settled else ""
+        text = f"{binding.topic}: nobody publishes it in domain {domain}; published are "
+        return text + _named(publishers, own) if settled else ""
     problem = _misfit(here, binding.type, "published")
     if problem:
         return f"{binding.topic}: {problem}"
@@ -62,17 +62,13 @@ def _unreached(
     binding = outlet.layout.binding
     here = [endpoint for endpoint in subscribers if endpoint.topic == dds_topic(binding.topic)]
     if not here:
-        there = _named(subscribers, own)
-        return (
-            f"{binding.topic}: nobody subscribes to it in domain {domain}; subscribed to are {there}" if settled else ""
-        )
+        text = f"{binding.topic}: nobody subscribes to it in domain {domain}; subscribed to are "
+        return text + _named(subscribers, own) if settled else ""
     problem = _misfit(here, binding.type, "subscribed to")
     if problem:
         return f"{binding.topic}: {problem}"
     if all(endpoint.lasting for endpoint in here):
-        return (
-            f"{binding.topic}: subscribed to as transient local, published volatile; let the subscriber take volatile"
-        )
+        return f"{binding.topic}: subscribed to as transient local, published volatile; let it take volatile"
     if writer.mismatch():
         return f"{binding.topic}: its subscriber's QoS does not fit: {writer.mismatch()}"
     return f"{binding.topic}: subscribed to, but not found by its subscriber" if _known_long(here) else ""

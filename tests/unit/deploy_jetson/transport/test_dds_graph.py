@@ -1,0 +1,224 @@
+"""What other processes of ROS 2 see of this one, and what it says of them: nodes, types, QoS, over real DDS."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rosbags.typesys import Stores, get_typestore
+
+from physai.deploy_jetson.transport.dds.cdr import decode
+from physai.deploy_jetson.transport.dds.domain import RANGES, configuration
+from physai.deploy_jetson.transport.dds.ends import DdsTransport
+from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
+from physai.deploy_jetson.transport.dds.node import Node, message_struct
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import save_contract
+from physai.sdk.wire import TransportError
+
+pytest.importorskip("cyclonedds")
+
+PEER = Path(__file__).parent / "dds_peer.py"
+WAIT_S = 30.0
+ContractOf = Callable[[str], PolicyContract]
+
+
+@contextmanager
+def peer(role: str, contract: PolicyContract, folder: Path) -> Generator[None]:
+    """Another process that plays a role until the block ends."""
+    path = folder / "contract.json"
+    save_contract(contract, path)
+    command = [sys.executable, str(PEER), role, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.communicate(timeout=WAIT_S)
+
+
+@contextmanager
+def runtime(contract: PolicyContract) -> Generator[DdsTransport]:
+    transport = DdsTransport({})
+    transport.open(contract)
+    try:
+        yield transport
+    finally:
+        transport.close()
+
+
+def told(transport: DdsTransport, text: str) -> str:
+    """The problem that contains a text, as soon as there is one."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        transport.wait(0.05)
+        for problem in transport.problems():
+            if text in problem:
+                return problem
+    pytest.fail(f"no problem with {text!r} but {transport.problems()}")
+
+
+class Listener:
+    """Somebody else in the domain who reads ROS 2's announcements, as `ros2 node list` does."""
+
+    def __init__(self, domain: int) -> None:
+        from cyclonedds.core import InstanceState, SampleState, ViewState
+        from cyclonedds.domain import DomainParticipant
+        from cyclonedds.qos import Policy, Qos
+        from cyclonedds.sub import DataReader
+        from cyclonedds.topic import Topic
+
+        self.participant: Any = DomainParticipant(domain)
+        topic: Any = Topic(self.participant, "ros_discovery_info", message_struct(GRAPH_KIND))
+        qos = Qos(Policy.Reliability.Reliable(0), Policy.Durability.TransientLocal, Policy.History.KeepLast(10))
+        self.reader: Any = DataReader(self.participant, topic, qos)
+        self.mask = int(SampleState.Any | ViewState.Any | InstanceState.Any)
+
+    def nodes(self, name: str, endpoints: int) -> tuple[bytes, dict[str, Any]]:
+        """The last announcement of a node of a name, once it has so many topics."""
+        from cyclonedds._clayer import ddspy_take
+
+        end = time.monotonic() + WAIT_S
+        while time.monotonic() < end:
+            for data, info in ddspy_take(self.reader._ref, self.mask, 100) or ():
+                if not info.valid_data:
+                    continue
+                message, _, _ = decode(GRAPH_KIND, data)
+                for node in message["node_entities_info_seq"]:
+                    if node["node_name"] == name and len(node["writer_gid_seq"]) >= endpoints:
+                        return bytes(data), message
+            time.sleep(0.02)
+        pytest.fail(f"no node {name}")
+
+    def keys(self, topic: str, *, writers: bool) -> set[bytes]:
+        """Ids of the publishers or subscribers of a topic, as DDS itself announces them."""
+        from cyclonedds.builtin import (
+            BuiltinDataReader,
+            BuiltinTopicDcpsPublication,
+            BuiltinTopicDcpsSubscription,
+        )
+
+        kind = BuiltinTopicDcpsPublication if writers else BuiltinTopicDcpsSubscription
+        found: Any = BuiltinDataReader(self.participant, kind).read(1000)
+        return {one.key.bytes for one in found if one.topic_name == topic}
+
+
+def gids(found: list[dict[str, Any]]) -> set[bytes]:
+    return {bytes(gid["data"]) for gid in found}
+
+
+def test_the_process_is_a_node_with_its_topics(domain: int, contract_of: ContractOf) -> None:
+    with runtime(contract_of("go2-velocity")):
+        listener = Listener(domain)
+        data, message = listener.nodes("physai_runtime", 1)
+        (node,) = message["node_entities_info_seq"]
+        assert node["node_namespace"] == "/"
+        assert gids(node["writer_gid_seq"]) == listener.keys("rt/joint_command", writers=True)
+        topics = ("rt/joint_states", "rt/imu/data", "rt/cmd_vel")
+        assert gids(node["reader_gid_seq"]) == set().union(*(listener.keys(t, writers=False) for t in topics))
+        read_by_rosbags: Any = get_typestore(Stores.ROS2_JAZZY).deserialize_cdr(data, GRAPH_KIND)
+        assert read_by_rosbags.node_entities_info_seq[0].node_name == "physai_runtime"
+
+
+def test_two_nodes_of_one_process_leave_one_by_one(domain: int) -> None:
+    first, second = Node(domain, "first"), Node(domain, "second")
+    first.writer("/here", "geometry_msgs/msg/Twist")
+    first.close()
+    second.writer("/there", "geometry_msgs/msg/Twist")
+    end = time.monotonic() + WAIT_S
+    while {one.topic for one in second.publishers()} != {"rt/there", "ros_discovery_info"}:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    second.close()
+    again = Node(domain)
+    again.close()
+
+
+@pytest.mark.usefixtures("domain")
+@pytest.mark.parametrize(
+    ("role", "task", "problem"),
+    [
+        (
+            "best effort target",
+            "ur10e-reach",
+            "/target_pose: published best effort, read as reliable; bind it with `qos: sensor_data`",
+        ),
+        (
+            "wrong hash",
+            "pendubot-swingup",
+            "/joint_states: refused: its definition of sensor_msgs/msg/JointState has the hash abababababab…, ROS 2's",
+        ),
+        (
+            "subscriber of another type",
+            "pendubot-swingup",
+            "/joint_command: subscribed to as std_msgs::msg::dds_::Float64MultiArray_, expected sensor_msgs::msg",
+        ),
+        (
+            "lasting subscriber",
+            "pendubot-swingup",
+            "/joint_command: subscribed to as transient local, published volatile; let it take volatile",
+        ),
+        (
+            "subscriber with a deadline",
+            "pendubot-swingup",
+            "/joint_command: its subscriber's QoS does not fit: deadline",
+        ),
+        (
+            "robot elsewhere",
+            "pendubot-swingup",
+            "/joint_states: nobody publishes it in domain {domain}; published are /other/joint_states",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(
+    role: str, task: str, problem: str, domain: int, contract_of: ContractOf, tmp_path: Path
+) -> None:
+    contract = contract_of(task)
+    with runtime(contract) as transport, peer(role, contract, tmp_path):
+        assert told(transport, problem.format(domain=domain))
+        assert not transport.poll()
+
+
+def test_ranges_are_those_of_ros(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CYCLONEDDS_URI", "ROS_AUTOMATIC_DISCOVERY_RANGE", "ROS_LOCALHOST_ONLY", "ROS_STATIC_PEERS"):
+        monkeypatch.delenv(name, raising=False)
+    index = "<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>32</MaxAutoParticipantIndex>"
+    assert configuration() == f"<CycloneDDS><Domain><Discovery>{index}</Discovery></Domain></CycloneDDS>,"
+    monkeypatch.setenv("ROS_STATIC_PEERS", "robot.local;10.0.0.7")
+    assert f"{index}<Peers><Peer address='robot.local'/><Peer address='10.0.0.7'/></Peers>" in configuration()
+    monkeypatch.setenv("ROS_LOCALHOST_ONLY", "1")
+    assert "<General><AllowMulticast>false</AllowMulticast></General>" in configuration()
+    assert "<Peer address='localhost'/>" in configuration()
+    monkeypatch.delenv("ROS_LOCALHOST_ONLY")
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF")
+    assert "<Tag>physai_discovery_off_" in configuration()
+    monkeypatch.setenv("CYCLONEDDS_URI", "<CycloneDDS/>")
+    assert configuration().endswith(",<CycloneDDS/>")
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SYSTEM_DEFAULT")
+    assert configuration() == "<CycloneDDS/>"
+
+
+def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LAN")
+    with pytest.raises(TransportError, match=f"is 'LAN', expected {', '.join(RANGES)}"):
+        configuration()
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SUBNET")
+    monkeypatch.setenv("ROS_STATIC_PEERS", "a'/><b")
+    with pytest.raises(TransportError, match="which is no address"):
+        configuration()
+
+
+@pytest.mark.usefixtures("domain")
+def test_two_processes_of_one_machine_meet_without_multicast(
+    monkeypatch: pytest.MonkeyPatch, contract_of: ContractOf, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CYCLONEDDS_URI")
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    contract = contract_of("pendubot-swingup")
+    with runtime(contract) as transport, peer("robot", contract, tmp_path):
+        assert transport.wait(WAIT_S)
