@@ -77,6 +77,30 @@ def test_install_refuses(destination: Path, words: tuple[str, ...], reason: str)
     assert not (destination / "var").exists()
 
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl someone@somewhere\n"
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
+def test_a_key_is_let_in_once(destination: Path, workshop: Workshop) -> None:
+    workshop.trust.save(destination / "trust.json")
+    (destination / "id.pub").write_text(KEY)
+    words = ("--robot", ROBOT, "--trust", str(destination / "trust.json"), "--login")
+    for _ in range(2):
+        result = install(*words, str(destination / "id.pub"), destination=destination)
+        assert result.returncode == 0, result.stderr
+    keys = destination / "home/physai/.ssh/authorized_keys"
+    assert keys.read_text() == KEY
+    assert (keys.stat().st_mode & 0o777, keys.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    (destination / "id.pub").write_text("nonsense\n")
+    refused = install(*words, str(destination / "id.pub"), destination=destination)
+    assert (refused.returncode, "id.pub is no public key" in refused.stderr) == (2, True)
+    private = destination / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(private)], check=True)
+    refused = install(*words, str(private), destination=destination)
+    assert (refused.returncode, "is a private key" in refused.stderr) == (2, True)
+    assert keys.read_text() == KEY
+
+
 def unit(path: Path) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,3 +131,13 @@ def test_systemd_understands_the_units(path: Path, tmp_path: Path) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     complaints = [line for line in result.stderr.splitlines() if "physai" in line]
     assert complaints == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+@pytest.mark.parametrize("path", [path for path in UNITS if path.suffix == ".service"], ids=lambda path: path.name)
+def test_a_service_is_exposed_to_little(path: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=45", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "unrecognized option" in result.stderr:
+        pytest.skip("this systemd does not judge files")
+    assert result.returncode == 0, result.stdout

@@ -39,6 +39,8 @@ class Display:
         self._live = stream.isatty() and not quiet
         self._quiet = quiet
         self._shown = ""
+        self._said = ""
+        """Last line of the only robot where nothing changes in place: whoever waits says so every second."""
 
     def __enter__(self) -> Self:
         return self
@@ -57,14 +59,20 @@ class Display:
             self._shown = printable(f"{doing}{share}{text}").replace("\n", " ")[:100]
             self._stream.write(f"\r\x1b[K{self._shown}")
             self._stream.flush()
-        elif step.name in ("connect", "wait") and step.text and not self._quiet:
+        elif step.name in ("connect", "wait") and step.text and not self._quiet and step.text != self._said:
+            self._said = step.text
             self._line(step.text)
 
     def teller(self, target: Target) -> Tell:
         """What shows the steps of one robot of a fleet: notes, waiting and lost connections."""
+        said = ""
 
         def tell(step: Step) -> None:
-            if step.text and (step.name == "note" or (step.name in ("connect", "wait") and not self._quiet)):
+            nonlocal said
+            if step.text == said or not step.text:
+                return
+            if step.name == "note" or (step.name in ("connect", "wait") and not self._quiet):
+                said = step.text
                 self._line(f"{target}: {step.text}")
 
         return tell

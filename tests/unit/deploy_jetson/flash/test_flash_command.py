@@ -1,5 +1,6 @@
 """`physai flash`: what it prints, and its exit codes."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -11,7 +12,10 @@ from physai.deploy_jetson.bench.sample import ROBOT, Workshop
 from physai.deploy_jetson.bench.ssh_robot import SshRobot, patient_bundle
 from physai.deploy_jetson.bench.sshd import SshServer
 from physai.deploy_jetson.cli.flash import command
+from physai.deploy_jetson.cli.flash_text import Display
+from physai.deploy_jetson.flash.deliver import Step
 from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.flash.target import Target
 from physai.deploy_jetson.slots.records import HealthLimits
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import PhysaiError
@@ -75,6 +79,30 @@ def test_arguments_that_make_no_sense(file: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(PhysaiError, match=r"small\.physai: the file does not end as a bundle does"):
         run("host", file)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_goes_on_is_said_once_to_a_file_and_changes_in_place_on_a_terminal() -> None:
+    steps = [*[Step("wait", text="another flash")] * 3, Step("send", 0.5, "1 of 2"), Step("note", text="a\x1b[2Jb")]
+    file, terminal = io.StringIO(), Terminal()
+    for stream in (file, terminal):
+        with Display(stream, quiet=False) as display:
+            for step in steps:
+                display.tell(step)
+    assert file.getvalue().splitlines()[0] == "another flash"
+    assert len(file.getvalue().splitlines()) == 2
+    assert "\r\x1b[Ksending  50%" in terminal.getvalue()
+    assert "\x1b[2J" not in file.getvalue() + terminal.getvalue(), "what a robot says cannot move the cursor"
+    fleet = io.StringIO()
+    with Display(fleet, quiet=False) as display:
+        tell = display.teller(Target.parse("cell-1"))
+        for step in steps[:-1]:
+            tell(step)
+    assert fleet.getvalue() == "cell-1: another flash\n"
 
 
 @pytest.fixture
