@@ -16,15 +16,6 @@ from physai.train.cli.verb import verb_command
 DOMAIN = 113
 """DDS domain of the demo; real robots are in 0 unless somebody has moved them."""
 
-LOOPBACK = """
-<CycloneDDS><Domain><General><Interfaces><NetworkInterface address="127.0.0.1" multicast="true"/></Interfaces></General>
-</Domain></CycloneDDS>
-"""
-"""Keeps what the demo sends on this computer: nothing on the network may move because of it.
-
-Source: https://cyclonedds.io/docs/cyclonedds/latest/config/config_file_reference.html, //CycloneDDS/Domain/General.
-"""
-
 ROBOT_TIME_S = 120.0
 """Longest life of the rehearsal robot, should this process be killed [s]."""
 
@@ -49,7 +40,8 @@ def drive(
     Raises:
         PhysaiError: one of the two failed.
     """
-    environment = {"CYCLONEDDS_URI": LOOPBACK.strip(), **os.environ, "ROS_DOMAIN_ID": str(DOMAIN)}
+    # What the demo sends stays on this computer: nothing on the network may move because of it.
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(DOMAIN), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     # Cyclone DDS has no wheels for every machine; UDP comes with physai.
     over = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
     options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
