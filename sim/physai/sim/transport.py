@@ -6,6 +6,7 @@ those of `physai.sdk.wire`.
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -35,6 +36,10 @@ OPTIONS = {
     "over": "dds or udp: the twin runs in another process behind that; the other options after `over.` are its own",
 }
 MAX_SEED = 2**32 - 1
+OWN_DOMAINS = range(102, 215)
+"""DDS domains for twins in another process; people count from 0, and ROS 2 goes up to 101 without thought for ports.
+
+Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html."""
 STOP_S = 5.0
 """Time another process gets to end [s]."""
 
@@ -239,8 +244,8 @@ class ProcessTransport:
         if over not in robot_link_names():
             raise unknown_name("transport with a robot's end", over, robot_link_names())
         self._options = dict(options)
-        self._wire = dict(inner)
-        self._inner = open_transport(over, _runtime_options(over, inner))
+        self._wire = {**_apart(over), **inner}
+        self._inner = open_transport(over, _runtime_options(over, self._wire))
         self.process: subprocess.Popen[str] | None = None
         """The other process, while it is wanted."""
         self.tally: dict[str, Any] | None = None
@@ -305,6 +310,17 @@ class ProcessTransport:
                 process.kill()
                 process.communicate()
         self._inner.close()
+
+
+def _apart(over: str) -> dict[str, str]:
+    """Options that keep a rehearsal apart from every real robot: what is sent to the twin must move nothing else."""
+    if over == "dds":
+        return {"domain": str(OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]), "range": "LOCALHOST"}
+    if over == "udp":
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+            return {"bind": f"127.0.0.1:{probe.getsockname()[1]}"}
+    return {}
 
 
 def _runtime_options(over: str, robot: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.errors import ContractError
-from physai.sdk.policy_file import MAX_PROVENANCE, MAX_STATE_SIZE, PolicyError, PolicyHeader, parse_header
+from physai.sdk.policy_file import (
+    MAX_PROVENANCE,
+    MAX_STATE_SIZE,
+    RANGES_KEY,
+    PolicyError,
+    PolicyHeader,
+    parse_header,
+)
 
 STATE = {"started": 1, "hidden": 64}
 names = st.from_regex(r"[a-z_.]{1,20}", fullmatch=True)
@@ -119,3 +126,34 @@ def test_more_provenance_than_a_reader_accepts_is_refused(small_contract: Policy
     header = PolicyHeader(small_contract, STATE, {str(i): "" for i in range(MAX_PROVENANCE + 1)})
     with pytest.raises(PolicyError, match="129 provenance entries"):
         header.metadata()
+
+
+def test_ranges_are_read_as_they_were_written(full_contract: PolicyContract) -> None:
+    ranges = {"joint_vel": ((-1.5, None, 0.0, -1e-9), (1.5, None, 0.0, 1e9))}
+    header = PolicyHeader(full_contract, STATE, ranges=ranges)
+    assert parse_header(header.metadata(), source="here") == header
+    assert RANGES_KEY not in PolicyHeader(full_contract, STATE).metadata()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "malformed"),
+        ("{", "malformed"),
+        ("[" * 100_000, "malformed"),
+        ('{"joint_vel": [1, 2]}', "malformed"),
+        ('{"joint_vel": [[0, 0, 0], [1, 2, 3, 4]]}', "malformed"),
+        ('{"joint_vel": [[2, 0, 0, 0], [1, 1, 1, 1]]}', "2 and 1 are no range"),
+        ('{"joint_vel": [[NaN, 0, 0, 0], [1, 1, 1, 1]]}', "nan and 1 are no range"),
+        ('{"joint_vel": [[0, 0, 0, 0], [1, 1, 1, Infinity]]}', "0 and inf are no range"),
+        ('{"joint_vel": [[0, 0, 0, 0], [1, 1, 1, null]]}', "0 and None are no range"),
+        ('{"joint_vel": [["a", 0, 0, 0], ["b", 1, 1, 1]]}', "'a' and 'b' are no range"),
+        ('{"joint_vel": [[0], [1]]}', "gives 1 ranges of 'joint_vel', which has 4 numbers"),
+        ('{"speed": [[0, 0], [1, 1]]}', "'speed', which the graph does not read"),
+        ('{"joint_vel": [[' + "0," * 200_000, "characters, at most"),
+    ],
+)
+def test_ranges_that_are_none(full_contract: PolicyContract, text: str, message: str) -> None:
+    metadata = {**PolicyHeader(full_contract, STATE).metadata(), RANGES_KEY: text}
+    with pytest.raises(PolicyError, match=message):
+        parse_header(metadata, source="here")

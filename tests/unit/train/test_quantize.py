@@ -37,6 +37,7 @@ from physai.train.quantize_states import QuantiseError, VisitedStates, record_st
 POLICY = Path(__file__).parents[2] / "data" / "policies" / "cartpole-00" / POLICY_FILE
 STATES, EPISODES = 1500, 6
 FEW = ("--states", "1000", "--episodes", "3")
+SKIPPED = ("--skip-tensorrt", "--skip-rehearsal")
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +246,7 @@ class Additive(Comparison):
         return sum(self.known[name] for name in json.loads(data))
 
 
-def chosen(errors: list[float], bound: float) -> tuple[list[bool], bool]:
+def chosen(errors: list[float], bound: float, rehearse: Rehearse | None = None) -> tuple[list[bool], bool]:
     """Which layers are quantised, and whether the variant is refused."""
     layers = [Layer(f"layer{index}", "x", "w", None, 1, 1, True) for index in range(len(errors))]
     known = {layer.name: error for layer, error in zip(layers, errors, strict=True)}
@@ -253,7 +254,7 @@ def chosen(errors: list[float], bound: float) -> tuple[list[bool], bool]:
     def make(some: Collection[Layer]) -> bytes:
         return json.dumps([layer.name for layer in some]).encode()
 
-    choice = choose("int8", layers, make, Additive(known), bound)
+    choice = choose("int8", layers, make, Additive(known), bound, rehearse)
     assert [layer.error_alone for layer in choice.layers] == errors
     return [layer.precision == "int8" for layer in choice.layers], bool(choice.refused)
 
@@ -276,6 +277,63 @@ def test_whatever_is_chosen_keeps_the_bound(errors: list[float], bound: float) -
         assert min(errors) > HEADROOM * bound * (1 - 1e-9)
 
 
+def test_layers_stay_float_until_the_task_is_done_as_well() -> None:
+    asked: list[list[str]] = []
+
+    def rehearse(data: bytes) -> Pairs:
+        asked.append(json.loads(data))
+        good = "layer1" not in asked[-1]
+        return Pairs(640, 0 if good else 50, 4, Outcome.PASS if good else Outcome.INCONCLUSIVE)
+
+    assert chosen([0.2, 0.3, 0.1], 1.0, rehearse) == ([True, False, True], False)
+    assert asked == [["layer0", "layer1", "layer2"], ["layer0", "layer2"]]
+    asked.clear()
+    assert chosen([0.1, 0.1], 0.01, rehearse) == ([False, False], True)
+    assert asked == [], "what breaks the contract's bound is not played"
+
+
+def test_a_variant_that_cannot_do_the_task_is_refused(
+    original: Original, states: VisitedStates, tmp_path: Path
+) -> None:
+    lost = Pairs(640, 50, 4, Outcome.INCONCLUSIVE)
+    report = quantise_policy(
+        original, states, tmp_path, variants=("fp16",), tensorrt=False, rehearse=lambda data: lost
+    ).variants[0]
+    assert "of 640 episodes the best alone loses 50 that the float graph wins, and wins 4" in report.choice.refused
+    assert list(tmp_path.iterdir()) == []
+    won = Pairs(192, 0, 1, Outcome.PASS)
+    report = quantise_policy(original, states, tmp_path, variants=("fp16",), tensorrt=False, rehearse=lambda data: won)
+    header = OnnxPolicy.load(tmp_path / "policy.fp16.onnx").header
+    assert header.provenance["quantised.pairs"] == "192 pairs, 0 worse, 1 better"
+    assert "192 episodes with both graphs: loses 0 that the float graph wins, wins 1" in cli.report_text(report)
+
+
+BRIEF = GateSettings(batch=16, non_inferiority=NonInferioritySettings(margin=0.3, max_episodes=64))
+
+
+@pytest.fixture(scope="module")
+def rehearsal(original: Original) -> Rehearsal:
+    task = cartpole_swingup()
+    return Rehearsal(original.data, task, nominal_twin(task.robot), settings=BRIEF)
+
+
+def test_the_same_graph_does_as_well_as_itself(rehearsal: Rehearsal, original: Original) -> None:
+    found = rehearsal.compare(original.data)
+    assert (found.worse, found.better, found.drop, found.outcome) == (0, 0, 0.0, Outcome.PASS)
+    # A drop of 30 % is excluded at 0.5 % by 25 pairs that agree: 7 · 200 = 1400 < (1 + 0.95 · 0.3 / 0.7)^25 · …
+    assert found.pairs == 32
+
+
+def test_a_graph_that_fails_where_the_float_one_succeeds_is_seen(rehearsal: Rehearsal, original: Original) -> None:
+    model = onnx.load_from_string(original.data)
+    for tensor in model.graph.initializer:
+        if tensor.name.startswith("actor."):
+            tensor.CopyFrom(numpy_helper.from_array(np.zeros_like(numpy_helper.to_array(tensor)), tensor.name))
+    found = rehearsal.compare(model.SerializeToString())
+    assert (found.outcome, found.better) == (Outcome.FAIL, 0)
+    assert found.worse > 0.5 * found.pairs
+
+
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
     cli.command.add_arguments(parser)
@@ -285,7 +343,7 @@ def run(*words: str) -> int:
 def test_the_command_writes_beside_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (POLICY_FILE, GOLDEN_FILE):
         (tmp_path / name).write_bytes((POLICY.parent / name).read_bytes())
-    assert run(str(tmp_path), "--variant", "fp16", "fp8", *FEW, "--skip-tensorrt", "--json") == 1
+    assert run(str(tmp_path), "--variant", "fp16", "fp8", *FEW, *SKIPPED, "--json") == 1
     printed = capsys.readouterr()
     assert printed.err == ""
     fp16, fp8 = json.loads(printed.out)["variants"]

@@ -1,9 +1,10 @@
 """Puts a policy in int8, FP8 or FP16 beside its float graph, after it has shown that the commands stay the same.
 
 Nothing is written unless the variant keeps within the contract's bound in states the policy visits in its twin and in
-the golden states, and TensorRT, where it is installed, builds an engine from it. The robot checks a variant against the
-same `golden.npz` as the float graph: every command must lie within the contract's `safety.parity_tolerance` of the
-recorded one (`physai.sdk.parity`), where the float graph itself must agree to rounding.
+the golden states, does the task there as well as the float graph, and TensorRT, where it is installed, builds an engine
+from it. The robot checks a variant against the same `golden.npz` as the float graph: every command must lie within the
+contract's `safety.parity_tolerance` of the recorded one (`physai.sdk.parity`), where the float graph itself must agree
+to rounding.
 """
 
 import json
@@ -23,8 +24,9 @@ from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, PolicyHeader
 from physai.sdk.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
 from physai.sim.engines.protocol import Array
 from physai.sim.policy import OnnxPolicy
-from physai.train.quantize_choice import Choice, Comparison, choose
+from physai.train.quantize_choice import Choice, Comparison, Rehearse, choose
 from physai.train.quantize_formats import Quantiser, Variant, file_name
+from physai.train.quantize_rehearsal import Pairs
 from physai.train.quantize_states import QuantiseError, VisitedStates, require_own
 
 PREFIX = "quantised."
@@ -99,6 +101,7 @@ def quantise_policy(
     *,
     variants: Sequence[Variant],
     tensorrt: bool = True,
+    rehearse: Rehearse | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> QuantiseReport:
     """Writes the variants of a policy that keep within its contract's bound; equal input gives equal bytes.
@@ -109,6 +112,7 @@ def quantise_policy(
         folder: where the files go; made if missing.
         variants: which to make.
         tensorrt: have TensorRT for RTX build engines, if it is installed.
+        rehearse: plays a variant against the float graph, see `Rehearsal.compare`; None to do without.
         progress: gets the share of the work that is done.
 
     Raises:
@@ -117,7 +121,7 @@ def quantise_policy(
         GoldenError: the golden states are damaged, or of another policy.
         TensorRtError: TensorRT refuses a variant; nothing is written then.
     """
-    bench = _set_up(original, states, folder, tensorrt=tensorrt)
+    bench = _set_up(original, states, folder, tensorrt=tensorrt, rehearse=rehearse)
     reports: list[VariantReport] = []
     files: dict[str, bytes] = {}
     for variant in variants:
@@ -154,9 +158,12 @@ class _Bench:
     targets: tuple[int, ...]
     """What TensorRT builds for; empty if it is not asked."""
     unbuilt: str | None
+    rehearse: Rehearse | None
 
 
-def _set_up(original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool) -> _Bench:
+def _set_up(
+    original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool, rehearse: Rehearse | None
+) -> _Bench:
     source = str(original.path)
     policy = OnnxPolicy(original.data, source=source)
     if SOURCE_KEY in policy.header.provenance:
@@ -172,6 +179,7 @@ def _set_up(original: Original, states: VisitedStates, folder: Path, *, tensorrt
         comparison=Comparison(policy, _asked(original, policy.header, states)),
         targets=targets,
         unbuilt=unbuilt,
+        rehearse=rehearse,
     )
 
 
@@ -188,7 +196,12 @@ def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]
     quantiser, header = bench.quantiser, bench.header
     bound = header.contract.safety.parity_tolerance
     choice = choose(
-        variant, quantiser.layers, lambda layers: quantiser.make(variant, layers, header), bench.comparison, bound
+        variant,
+        quantiser.layers,
+        lambda layers: quantiser.make(variant, layers, header),
+        bench.comparison,
+        bound,
+        bench.rehearse,
     )
     if choice.refused:
         return VariantReport(variant, choice), None
@@ -223,10 +236,15 @@ def _facts(variant: Variant, choice: Choice, states: VisitedStates) -> dict[str,
         "states_episodes": str(states.episodes),
         "states_seed": str(states.seed),
         "states_twin": states.twin_sha256,
+        "pairs": "" if choice.pairs is None else _pairs_text(choice.pairs),
         "version.onnxruntime": version("onnxruntime"),
         "version.onnx": version("onnx"),
     }
     return {SOURCE_KEY: states.policy_sha256, **{PREFIX + key: value for key, value in facts.items()}}
+
+
+def _pairs_text(pairs: Pairs) -> str:
+    return f"{pairs.pairs} pairs, {pairs.worse} worse, {pairs.better} better"
 
 
 def _golden_error(original: Original, header: PolicyHeader, data: bytes, variant: Variant) -> float | None:

@@ -1,4 +1,7 @@
-"""Which layers may be quantised: as many as the contract's bound on the commands allows, the worst left in float32."""
+"""Which layers may be quantised: as many as the contract's bound on the commands and the task itself allow.
+
+The worst are left in float32.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -6,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.sdk.parity import JointError, command_errors, greatest_error, joint_errors
+from physai.sdk.verdict import Outcome
 from physai.sim.engines.protocol import Array
 from physai.sim.policy import OnnxPolicy
 from physai.train.quantize_formats import Variant
 from physai.train.quantize_network import Layer
+from physai.train.quantize_rehearsal import Pairs
 from physai.train.quantize_states import Arrays
 
 HEADROOM = 0.8
@@ -22,6 +27,9 @@ FLOAT = "float32"
 
 Make = Callable[[Collection[Layer]], bytes]
 """The policy file with these layers in the variant's precision."""
+
+Rehearse = Callable[[bytes], Pairs]
+"""Plays a policy file against the float graph."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,8 @@ class Choice:
     """The contract's, in joint units."""
     allowed: float
     """HEADROOM of it."""
+    pairs: Pairs | None = None
+    """Episodes of the chosen mixture and the float graph; None where none were played."""
     refused: str = ""
     """Why the variant is not to be had; empty if it is."""
 
@@ -85,10 +95,18 @@ class Comparison:
         return joint_errors(self._contract, self.errors(data))
 
 
-def choose(variant: Variant, layers: Collection[Layer], make: Make, comparison: Comparison, bound: float) -> Choice:
-    """Quantises all layers, then leaves the worst one in float32 again and again until the bound is kept.
+def choose(
+    variant: Variant,
+    layers: Collection[Layer],
+    make: Make,
+    comparison: Comparison,
+    bound: float,
+    rehearse: Rehearse | None = None,
+) -> Choice:
+    """Quantises all layers, then leaves the worst one in float32 again and again until what remains is good enough.
 
-    Worst is the layer that moves the commands most when it alone is quantised.
+    Good enough is what keeps the bound and, in the same episodes, does the task as well as the float graph. Worst is
+    the layer that moves the commands most when it alone is quantised.
 
     Args:
         variant: names the precision.
@@ -96,14 +114,19 @@ def choose(variant: Variant, layers: Collection[Layer], make: Make, comparison: 
         make: see `Make`.
         comparison: what measures.
         bound: the contract's `safety.parity_tolerance` [joint unit].
+        rehearse: see `Rehearse`; None to ask for the bound alone.
     """
     alone = {layer.name: comparison.greatest(make([layer])) for layer in layers}
-    kept, allowed = list(layers), HEADROOM * bound
+    kept, allowed, pairs = list(layers), HEADROOM * bound, None
     first = joints = comparison.joints(make(kept))
-    while kept and not _worst(joints) <= allowed:
+    while kept:
+        data = make(kept)
+        joints = comparison.joints(data)
+        if _worst(joints) <= allowed:
+            pairs = None if rehearse is None else rehearse(data)
+            if pairs is None or pairs.outcome is Outcome.PASS:
+                break
         kept.remove(max(kept, key=lambda layer: alone[layer.name]))
-        if kept:
-            joints = comparison.joints(make(kept))
     names = {layer.name for layer in kept}
     reports = tuple(
         LayerReport(
@@ -112,16 +135,23 @@ def choose(variant: Variant, layers: Collection[Layer], make: Make, comparison: 
         for layer in layers
     )
     if kept:
-        return Choice(reports, joints, bound, allowed)
-    least = min(alone.values())
-    return Choice(
-        reports,
-        first,
-        bound,
-        allowed,
-        refused=f"not one layer can be {variant}: the best alone moves a command by {least:.3g}, {allowed:.3g} is "
-        f"allowed ({HEADROOM:.0%} of the contract's parity_tolerance {bound:g} [joint unit]); use another variant, or "
-        "float32",
+        return Choice(reports, joints, bound, allowed, pairs)
+    reason = _too_far(min(alone.values()), allowed, bound) if pairs is None else _too_bad(pairs)
+    refused = f"not one layer can be {variant}: {reason}; use another variant, or float32"
+    return Choice(reports, first, bound, allowed, pairs, refused)
+
+
+def _too_far(least: float, allowed: float, bound: float) -> str:
+    return (
+        f"the best alone moves a command by {least:.3g}, {allowed:.3g} is allowed ({HEADROOM:.0%} of the contract's "
+        f"parity_tolerance {bound:g} [joint unit])"
+    )
+
+
+def _too_bad(pairs: Pairs) -> str:
+    return (
+        f"of {pairs.pairs} episodes the best alone loses {pairs.worse} that the float graph wins, and wins "
+        f"{pairs.better} that it loses"
     )
 
 

@@ -20,9 +20,9 @@ from physai.deploy_jetson.runtime.candidate import Candidate
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.loop import Loop
 from physai.deploy_jetson.runtime.orders import Mailbox
-from physai.deploy_jetson.runtime.ring import TickRing
 from physai.deploy_jetson.runtime.swap import Loaded
 from physai.deploy_jetson.runtime.tick import Tick
+from physai.deploy_jetson.telemetry.flight_ring import FlightRing
 from physai.sdk.contract import PolicyContract, TimingSpec
 from physai.sdk.policy_file import POLICY_FILE, PolicyHeader
 from physai.sdk.wire import Array
@@ -124,7 +124,8 @@ class Contest:
         self.robot.open(header.contract)
         policy = BoundPolicy.onnx(data, header, source="the policy")
         policy.warm_up()
-        self.ring = TickRing(most_ticks)
+        self.ring = FlightRing(header.contract, self.robot.sample(), most_ticks)
+        self.ring.close()
         self.tick = Tick(header.contract, self.robot, policy, self.ring, ranges={})
         self.health = RuntimeHealth(health, bundle_sha256="0" * 64, now_ns=time.monotonic_ns())
         candidate = Candidate(

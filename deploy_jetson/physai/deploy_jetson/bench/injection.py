@@ -23,11 +23,10 @@ from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.loop import Loop
 from physai.deploy_jetson.runtime.orders import Mailbox
 from physai.deploy_jetson.runtime.ring import TickRing
-from physai.deploy_jetson.runtime.senses import Ranges
 from physai.deploy_jetson.runtime.swap import Loaded
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.sdk.bench import Options, Result, Say, WorkloadError
-from physai.sdk.policy_file import POLICY_FILE, PolicyHeader
+from physai.sdk.policy_file import POLICY_FILE, PolicyHeader, Ranges
 from physai.sdk.wire import Array, TransportError, required_fields
 
 POLICIES = 3

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.cli import measure, run, tell
+from physai.deploy_jetson.cli import measure, run, tell, top
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
@@ -50,6 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("receive", help="take a bundle from `physai flash`, over standard input and output")
     run.add_arguments(actions.add_parser("run", help="drive this robot with the active policy"))
     tell.add_arguments(actions.add_parser("tell", help="speak to the runtime that drives this robot"))
+    top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
     for action in actions.choices.values():
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
         action.add_argument("--json", action="store_true", help="print one JSON object")
@@ -301,7 +302,7 @@ def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
     print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
 
 
-_ON_ROOT = {"run": run.run, "tell": tell.run}
+_ON_ROOT = {"run": run.run, "tell": tell.run, "top": top.run}
 
 _ACTIONS = {
     "setup": _setup,

@@ -12,13 +12,7 @@ from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import PhysaiError
 from physai.sdk.golden import read_golden
-from physai.sdk.onnx_metadata import parse_onnx_metadata
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
-
-RANGES_KEY = "physai.ranges"
-"""Metadata entry of a policy that says what was seen in training: `{"joint_pos": [[least, …], [greatest, …]], …}`."""
-
-MAX_RANGES_CHARS = 1 << 18
 
 _LENGTHS = struct.Struct("<III")
 
@@ -77,45 +71,24 @@ def examine(active: Active) -> Candidate:
 
     Raises:
         EngineError, PolicyError: it does not start here, or answers otherwise than in training.
-        CandidateError: its ranges are malformed.
     """
     marker, bundle = active.marker, active.bundle
     engine = active.start()
     member = marker.runtime.member
     golden = read_golden(bundle.members[GOLDEN_FILE], engine.header)
     replay(engine, golden, exact=member == POLICY_FILE and active.plan is None)
-    data = bundle.members[member]
     return Candidate(
         version=marker.version,
         slot=active.slot,
         bundle_sha256=bundle.sha256,
         fingerprint=bundle.contract.fingerprint,
         member=member,
-        policy=data,
+        policy=bundle.members[member],
         plan=active.plan,
         state_sizes=engine.header.state_sizes,
         unsafe_no_verdict=marker.unsafe_no_verdict,
-        ranges=parse_ranges(parse_onnx_metadata(data, source=member).get(RANGES_KEY, "{}"), source=member),
+        ranges={name: [list(lower), list(upper)] for name, (lower, upper) in engine.header.ranges.items()},
     )
-
-
-def parse_ranges(text: str, *, source: str) -> dict[str, Any]:
-    """Ranges of sensor fields from JSON.
-
-    Raises:
-        CandidateError: it is no object of pairs of equally long lists of numbers.
-    """
-    if not len(text) <= MAX_RANGES_CHARS:
-        raise CandidateError(f"{source}: {RANGES_KEY} has {len(text)} characters, at most {MAX_RANGES_CHARS} are read")
-    try:
-        found = json.loads(text)
-        for name, (lower, upper) in found.items():
-            pairs = list(zip(lower, upper, strict=True))
-            if not pairs or not all(float(low) <= float(high) for low, high in pairs):
-                raise ValueError(f"{name}: {lower} is not below {upper}")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise CandidateError(f"{source}: {RANGES_KEY} is malformed: {error}") from None
-    return found
 
 
 def send(connection: socket.socket, candidate: Candidate | None, reason: str = "") -> None:

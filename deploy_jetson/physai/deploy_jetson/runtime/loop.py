@@ -40,6 +40,9 @@ _HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
 )
 
 
+_UNUSUAL = int(Trouble.FIELD_NOT_FINITE | Trouble.OUT_OF_RANGE)
+
+
 class End(StrEnum):
     """Why a loop ended."""
 
@@ -203,7 +206,11 @@ class Loop:
         tick = self._tick
         self._state = tick.state
         self.counts.rises += 1
-        details = [tick.error, self._age() if tick.reasons & Reason.SENSOR_STALE else ""]
+        details = [tick.error]
+        if tick.reasons & Reason.SENSOR_STALE:
+            details.append(self._age())
+        if tick.reasons & _UNUSUAL:
+            details.append(tick.senses.complaint())
         self.why = "; ".join((describe(tick.reasons), *(detail for detail in details if detail)))
         text = f"{GuardState(tick.state).name}: {self.why}"
         if not tick.reasons & (_HOLD_REQUESTED | _DAMP_REQUESTED):

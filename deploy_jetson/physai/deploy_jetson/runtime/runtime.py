@@ -141,6 +141,11 @@ class Runtime:
             )
         self._contract = contract = active.bundle.contract
         self._require_rate(contract)
+        # Before the counters are replaced: it refuses to share the tree with another runtime.
+        path = health_path(self.options.root).with_name(CONTROL_FILE)
+        self._control = ControlSocket(
+            path, self.mailbox, self.status, record=self.telemetry.record, prepare=self._become_helper
+        )
         policy = candidate.load(contract)
         health = self._open_health(candidate)
         self.transport.open(contract)
@@ -150,10 +155,6 @@ class Runtime:
         sources = Sources(about=self._about, status=self.status, say=self._say, prepare=self._become_helper)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
         self._tick = Tick(contract, self.transport, policy, sink, ranges=candidate.ranges, clocks=self._clocks)
-        path = health_path(self.options.root).with_name(CONTROL_FILE)
-        self._control = ControlSocket(
-            path, self.mailbox, self.status, record=self.telemetry.record, prepare=self._become_helper
-        )
         if self.options.hot_swap:
             self._scout, connection = start_scout(self.options.root, candidate.bundle_sha256)
             self._swapper = Swapper(connection, contract, self._open_health, self._say, prepare=self._become_helper)

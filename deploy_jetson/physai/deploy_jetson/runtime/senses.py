@@ -1,24 +1,25 @@
 """From the transport's newest sample to what policy and guard read: finite, in range, and how old."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.deploy_jetson.runtime.reasons import Trouble
 from physai.sdk.contract import CommandField, PolicyContract
 from physai.sdk.errors import ContractMismatchError
+from physai.sdk.policy_file import Bounds, Ranges
 from physai.sdk.wire import Array, Sample
 
 TOLERATED_SAMPLES = 2
 """Samples on end outside the ranges of training that are put down to noise, as the guard does with its limits."""
 
-Ranges = Mapping[str, tuple[npt.ArrayLike, npt.ArrayLike]]
-"""Least and greatest values of sensor fields in training, by field, shape (size,) each."""
+RANGE_MARGIN = 0.25
+"""What a sensor may show beyond its range in training, as a share of that range: some 30,000 samples are a sample of
+what training saw, and a robot's noise is not quite its twin's."""
 
 _GREATEST = float(np.finfo(np.float32).max)
 _GREATEST_SQUARE = _GREATEST**2
@@ -106,6 +107,19 @@ class Senses:
             return 0
         return self._outside()
 
+    def complaint(self) -> str:
+        """The first number of the last sample that the policy may not be asked about, in words; empty for none."""
+        start = 0
+        for name, row in self._inputs.named.items():
+            for index, value in enumerate(row[0].tolist()):
+                low, high = float(self._lower[start + index]), float(self._upper[start + index])
+                if not math.isfinite(value):
+                    return f"{name}[{index}] is {value}"
+                if not low <= value <= high:
+                    return f"{name}[{index}] = {value:.4g} is outside [{low:.4g}, {high:.4g}], where it was in training"
+            start += row.shape[1]
+        return ""
+
     def _inside(self) -> bool:
         np.greater_equal(self._block, self._lower, out=self._above)
         np.less_equal(self._block, self._upper, out=self._below)
@@ -163,13 +177,20 @@ def _limits(policy: BoundPolicy, commands: Sequence[CommandField], ranges: Range
     start = 0
     for name, row in policy.inputs.named.items():
         end = start + row.shape[1]
-        found = own.get(name, ranges.get(name))
-        if found is not None:
-            low, high = (np.asarray(bound, np.float32) for bound in found)
-            if low.shape != (row.shape[1],) or high.shape != low.shape:
-                raise ContractMismatchError(
-                    f"the range of {name} in training has {low.size} and {high.size} values, the field {row.shape[1]}"
-                )
-            lower[start:end], upper[start:end] = low, high
+        if name in own:
+            lower[start:end], upper[start:end] = own[name]
+        elif name in ranges:
+            lower[start:end], upper[start:end] = _widened(name, ranges[name], row.shape[1])
         start = end
     return lower, upper
+
+
+def _widened(name: str, found: tuple[Bounds, Bounds], size: int) -> tuple[Array, Array]:
+    """What a field may be on the robot; NaN, as which None is read, allows everything."""
+    least, greatest = (np.array(bound, np.float64) for bound in found)
+    if least.shape != (size,) or greatest.shape != (size,):
+        raise ContractMismatchError(
+            f"the range of {name} in training has {least.size} and {greatest.size} values, the field {size}"
+        )
+    margin = RANGE_MARGIN * (greatest - least)
+    return np.nan_to_num(least - margin, nan=-np.inf), np.nan_to_num(greatest + margin, nan=np.inf)

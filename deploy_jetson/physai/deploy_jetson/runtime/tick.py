@@ -19,9 +19,10 @@ from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.deploy_jetson.runtime.reasons import HARMLESS, Trouble, describe
 from physai.deploy_jetson.runtime.ring import TickSink
 from physai.deploy_jetson.runtime.robot_guard import RobotGuard
-from physai.deploy_jetson.runtime.senses import Ranges, Senses
+from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.understudy import Understudy
 from physai.sdk.contract import PolicyContract
+from physai.sdk.policy_file import Ranges
 from physai.sdk.safety import GuardResult
 from physai.sdk.wire import Array, Transport
 
@@ -118,7 +119,8 @@ class Tick:
         """What is wrong with the newest sample, for a person; empty where a first command may rest on it."""
         trouble = self.senses.read() & ~HARMLESS
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
-            return f"a sound sample ({describe(trouble or int(Trouble.FIELD_NOT_FINITE))})"
+            why = self.senses.complaint() or describe(trouble or int(Trouble.FIELD_NOT_FINITE))
+            return f"a sound sample ({why})"
         age_ns = self._age_ns()
         if not self._youngest_ns <= age_ns <= self._oldest_ns:
             return (

@@ -8,8 +8,9 @@ guard of its own; nothing is received and nothing is sent.
 
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.deploy_jetson.runtime.robot_guard import RobotGuard
-from physai.deploy_jetson.runtime.senses import Ranges, Senses
+from physai.deploy_jetson.runtime.senses import Senses
 from physai.sdk.contract import PolicyContract
+from physai.sdk.policy_file import Ranges
 from physai.sdk.wire import Sample
 
 

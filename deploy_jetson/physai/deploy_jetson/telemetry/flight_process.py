@@ -7,6 +7,7 @@ a runtime that is killed or crashes.
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -128,6 +129,9 @@ def _tell(connection: socket.socket, answer: dict[str, Any] | None) -> None:
 def main(arguments: list[str]) -> None:
     """`python -m physai.deploy_jetson.telemetry.flight_process SOCKET MEMORY`, with settings on standard input."""
     os.nice(NICENESS)
+    # A service manager ends every process of a unit at once; this one has a file to write first, and ends by itself.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     descriptor, memory = map(int, arguments)
     settings: dict[str, Any] = json.load(sys.stdin)
     with socket.socket(fileno=descriptor) as connection:

@@ -3,10 +3,8 @@
 The datagram is described in `physai.deploy_jetson.transport.packet`. The robot listens on a fixed port and answers
 whoever greets it with a packet of its own contract; the runtime hears that robot only. IPv4.
 
-A microcontroller that has no clock but its own stamps with that (clock 1). Its stamps are moved to this computer's
-clock by the smallest difference between arrival and stamp seen in the last seconds: what a packet took longer than the
-quickest one counts as age; what the quickest one took itself is not known and does not (a fraction of a millisecond on
-a direct cable).
+A microcontroller that has no clock but its own stamps with that (clock 1); see
+`physai.deploy_jetson.transport.packet_source`.
 """
 
 import select
@@ -18,15 +16,13 @@ from typing import Literal
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.options import only_known
 from physai.deploy_jetson.transport.packet import (
-    Clock,
     Header,
     Kind,
     PacketReader,
     PacketWriter,
-    is_newer,
     packet_layout,
 )
-from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
+from physai.deploy_jetson.transport.packet_source import PacketSource
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import (
     Array,
@@ -46,6 +42,8 @@ OPTIONS = {
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
 MAX_PER_POLL = 256
 """Packets taken in one go; a flood must not hold the tick."""
+MEETING_S = 1.0
+"""Silence since the start that is told [s]."""
 GREETING_S = 0.1
 """Time between greetings while a robot is waited for [s]."""
 SILENCE_NS = 500_000_000
@@ -67,57 +65,6 @@ def address(text: str) -> Address:
         return socket.gethostbyname(host), int(port)
     except OSError as error:
         raise TransportError(f"host {host!r} is not known: {error.strerror or error}") from None
-
-
-class ClockOffset:
-    """From a sender's own clock to this computer's: the smallest difference in two windows of seconds."""
-
-    WINDOW_NS = 5 * NANOSECONDS
-
-    def __init__(self) -> None:
-        """Nothing heard yet."""
-        self._now: int | None = None
-        self._before: int | None = None
-        self._since_ns = 0
-
-    def moved(self, stamp_ns: int, arrival_ns: int) -> int:
-        """A stamp on this computer's clock [ns]; `arrival_ns` is CLOCK_REALTIME."""
-        difference = arrival_ns - stamp_ns
-        # The window is kept: a clock that drifts by 100 ppm is off by a millisecond after ten seconds.
-        if self._now is None or arrival_ns - self._since_ns > self.WINDOW_NS:
-            self._before, self._now, self._since_ns = self._now, difference, arrival_ns
-        self._now = min(self._now, difference)
-        return stamp_ns + (self._now if self._before is None else min(self._now, self._before))
-
-
-class _Source:
-    """Packets of one kind from one peer: their order and their stamps."""
-
-    def __init__(self, label: str, ahead_s: float, notices: Notices) -> None:
-        self._label, self._ahead_s, self._notices = label, ahead_s, notices
-        self._sequence: int | None = None
-        self._raw_ns = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        self._offset = ClockOffset()
-        self._stamps = StampCheck(self._label, self._ahead_s, self._notices)
-
-    def stamp(self, header: Header) -> int:
-        """The packet's stamp on CLOCK_REALTIME [ns]; 0 if the packet is refused."""
-        now_ns = time.time_ns()
-        if self._sequence is not None and not is_newer(header.sequence, self._sequence):
-            # Overtaken, unless both numbers began anew.
-            if not (header.sequence < self._sequence and header.stamp_ns < self._raw_ns - NANOSECONDS):
-                return 0
-            self._notices.add(f"{self._label}: the sender started anew")
-            self._begin()
-        self._sequence, self._raw_ns = header.sequence, header.stamp_ns
-        if header.stamp_ns == 0:
-            self._stamps.accepts(0, now_ns)
-            return 0
-        stamp_ns = header.stamp_ns if header.clock is Clock.REALTIME else self._offset.moved(header.stamp_ns, now_ns)
-        return stamp_ns if self._stamps.accepts(stamp_ns, now_ns) else 0
 
 
 class _Socket:
@@ -176,6 +123,11 @@ class _Socket:
         self._notices.add(f"UDP: packets from {sender[0]}, only {peer[0]}:{peer[1]} is heard")
         return False
 
+    @property
+    def heard(self) -> bool:
+        """Whether a sound packet has ever come."""
+        return self._heard_ns > 0
+
     def wait(self, timeout_s: float) -> None:
         """Blocks until a packet is there, or the time is over."""
         select.select([self._socket], [], [], timeout_s)
@@ -207,6 +159,7 @@ class _End:
         """Not open."""
         self._notices = Notices()
         self._link: _Socket | None = None
+        self._opened_s = 0.0
 
     def _opened(self) -> _Socket:
         if self._link is None:
@@ -216,6 +169,10 @@ class _End:
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
         return self._notices.told()
+
+    def _silent(self) -> bool:
+        """Whether it is open, and nobody has been heard for longer than finding each other takes."""
+        return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
 
     def close(self) -> None:
         """Frees the port; may be called twice."""
@@ -251,13 +208,13 @@ class UdpTransport(_End):
         self._greeting = PacketWriter(packet_layout(contract, Kind.GREETING))
         ahead_s = contract.timing.max_observation_age_s
         self._sources = {
-            layout.kind: _Source(f"UDP {layout.kind.name.lower()}", ahead_s, self._notices) for layout in layouts
+            layout.kind: PacketSource(f"UDP {layout.kind.name.lower()}", ahead_s, self._notices) for layout in layouts
         }
         self._sample = empty_sample(contract)
         self._required = required_fields(contract)
         self._complete = not layouts[1].slices
-        self._opened_s = time.monotonic()
         self._link = _Socket(self._bind, self._robot, self._reader, self._notices)
+        self._opened_s = time.monotonic()
 
     def sample(self) -> Sample:
         """See `Transport.sample`."""
@@ -307,6 +264,12 @@ class UdpTransport(_End):
         if self._targets.write(targets, stamp_ns):
             link.send(self._targets.data)
 
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        host, port = self._robot
+        silence = f"UDP: greeted {host}:{port}, nothing has been heard from it; is that the robot, and is it on?"
+        return (*super().problems(), *((silence,) if self._silent() else ()))
+
     def missing(self) -> tuple[tuple[str, float], ...]:
         """See `Transport.missing`."""
         waited_s = time.monotonic() - self._opened_s
@@ -335,9 +298,10 @@ class UdpRobotLink(_End):
         self._reader = PacketReader((targets, greeting))
         self._slices = targets.slices
         self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
-        self._source = _Source("UDP targets", contract.timing.max_observation_age_s, self._notices)
+        self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
         self._command = empty_command(contract)
         self._link = _Socket(self._bind, None, self._reader, self._notices)
+        self._opened_s = time.monotonic()
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
         """See `RobotLink.publish`."""
@@ -345,6 +309,12 @@ class UdpRobotLink(_End):
         for writer in self._writers:
             if writer.carries and writer.write(fields, stamp_ns):
                 link.send(writer.data)
+
+    def problems(self) -> tuple[str, ...]:
+        """See `RobotLink.problems`."""
+        host, port = self._bind
+        silence = f"UDP: no runtime has been heard on {host}:{port}"
+        return (*super().problems(), *((silence,) if self._silent() else ()))
 
     def command(self) -> JointCommand:
         """See `RobotLink.command`."""

@@ -1,14 +1,15 @@
 """Random faults around the real loop, and whether anything unsafe leaves it."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.injection import inject
+from physai.deploy_jetson.bench.injection import inject, make_rig
 from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.world import Fault
+from physai.deploy_jetson.bench.world import Fault, World
 from physai.deploy_jetson.runtime.robot_guard import RobotGuard
 from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.tick import Tick
@@ -40,6 +41,38 @@ def test_no_unsafe_command_leaves_in_ten_thousand_faults(name: str, tmp_path: Pa
     assert sum(found.injected.values()) > 5000
     assert found.unsafe == []
     assert found.longest_silence <= 1
+
+
+class Watching(World):
+    """A world that looks at the memory of this process now and then."""
+
+    anonymous_kib: list[float]
+
+    def wait(self, due_ns: int) -> int:
+        if self.findings.periods % 10_000 == 0:
+            self.anonymous_kib.append(resident_kib())
+        return super().wait(due_ns)
+
+
+def resident_kib() -> float:
+    """Resident memory that belongs to no file [KiB]."""
+    gc.collect()
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith("RssAnon:")))
+
+
+@pytest.mark.slow
+def test_memory_is_constant(tmp_path: Path) -> None:
+    """A hundred thousand ticks: 200 s at 500 Hz. Twenty minutes in real time: `physai bench runtime --seconds 1200`."""
+    rig = make_rig(
+        policy("reach"), periods=120_000, seed=0, health=tmp_path / "health", share=0.01, wind=0.001, world=Watching
+    )
+    assert isinstance(rig.world, Watching)
+    rig.world.anonymous_kib = []
+    rig.loop.run()
+    rig.counters.close()
+    # The first twenty thousand fill what is bounded: the ring's pages, the messages.
+    assert rig.world.anonymous_kib[-1] - rig.world.anonymous_kib[2] < 1024.0
 
 
 def without_a_guard(self: RobotGuard, age_s: float, pos: Any, vel: Any, targets: Any, **rest: Any) -> GuardResult:

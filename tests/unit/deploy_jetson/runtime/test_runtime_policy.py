@@ -9,7 +9,6 @@ import pytest
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
-from physai.deploy_jetson.runtime.candidate import RANGES_KEY, CandidateError, parse_ranges
 from physai.sdk.policy_file import NEXT_PREFIX, POLICY_FILE, STATE_PREFIX, PolicyHeader
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
@@ -106,25 +105,3 @@ def test_a_damaged_policy_does_not_load() -> None:
     data = (POLICIES / "cartpole-00" / POLICY_FILE).read_bytes()
     with pytest.raises(EngineError, match="damaged: onnxruntime cannot load it"):
         BoundPolicy.onnx(data[:-500], engine_of("cartpole-00").header, source="damaged")
-
-
-def test_ranges_are_pairs_of_lists() -> None:
-    assert parse_ranges('{"joint_pos": [[-1, 0], [1, 0]]}', source="policy.onnx") == {"joint_pos": [[-1, 0], [1, 0]]}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[]",
-        "{",
-        '{"joint_pos": [1, 2]}',
-        '{"joint_pos": [[0], [1, 2]]}',
-        '{"a": [[2], [1]]}',
-        '{"a": [[NaN], [1]]}',
-        '{"a": [[], []]}',
-        "[" * 100_000,
-    ],
-)
-def test_malformed_ranges(text: str) -> None:
-    with pytest.raises(CandidateError, match=RANGES_KEY):
-        parse_ranges(text, source="policy.onnx")

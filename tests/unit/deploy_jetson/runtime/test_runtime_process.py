@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop, sample_contract
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
 from physai.deploy_jetson.slots.health import health_path, read_counters
 
 SCRIPT = Path(__file__).with_name("runtime_process.py")
@@ -114,6 +116,60 @@ def test_told_to_end_it_ramps_first(running: Running) -> None:
     assert counters.ticks >= len(running.commands())
     with pytest.raises(ControlError, match="no runtime to talk to"):
         running.status()
+
+
+def test_a_second_runtime_is_refused_and_harms_nothing(running: Running) -> None:
+    running.wait_for_commands(20)
+    before = read_counters(health_path(running.root))
+    robot = LocalRobot()
+    with pytest.raises(ControlError, match="another runtime listens there"):
+        Runtime(RunOptions(root=running.root, unsafe_no_verdict=True), robot).run()
+    assert robot.sent == 0
+    running.wait_for_commands(len(running.commands()) + 10)
+    after = read_counters(health_path(running.root))
+    assert before is not None
+    assert after is not None
+    assert after.run_id == before.run_id
+    assert after.ticks > before.ticks
+    running.end()
+
+
+def test_killed_and_started_again(running: Running, folder: Path) -> None:
+    running.wait_for_commands(20)
+    before = read_counters(health_path(running.root))
+    running.process.kill()
+    running.process.wait()
+    again = Running(running.root, folder / "again")
+    try:
+        again.wait_for_commands(20)
+        after = read_counters(health_path(running.root))
+        assert before is not None
+        assert after is not None
+        assert after.run_id != before.run_id
+        assert again.status()["guard"] == "RUN"
+        again.end()
+    finally:
+        again.kill()
+
+
+def test_its_helpers_end_with_it(running: Running) -> None:
+    running.wait_for_commands(20)
+    children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+    helpers = [int(word) for word in children.read_text().split()]
+    assert helpers
+    running.process.kill()
+    running.process.wait()
+    give_up = time.monotonic() + PATIENCE_S
+    while any(is_alive(pid) for pid in helpers):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_it_can_be_spoken_to(running: Running) -> None:

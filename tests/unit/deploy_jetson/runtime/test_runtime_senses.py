@@ -106,6 +106,30 @@ def test_a_lost_angle_leaves_no_velocity() -> None:
     assert np.isnan(senses.joint_vel[0, 0])
 
 
+def out_of_range(senses: Senses, sample: Sample, angle: float) -> bool:
+    """Whether that angle is refused once noise is ruled out."""
+    sample.fields["joint_pos"][:] = angle
+    return [bool(senses.read() & Trouble.OUT_OF_RANGE) for _ in range(4)] == [False, False, True, True]
+
+
+def test_what_training_did_not_see_is_named() -> None:
+    _, sample, _, senses = pendulum(joint_pos=((-1.0,), (3.0,)))
+    # A quarter of the range on either side is allowed: -2 to 4.
+    assert not out_of_range(senses, sample, -1.99)
+    assert out_of_range(senses, sample, -2.01)
+    assert senses.complaint() == "joint_pos[0] = -2.01 is outside [-2, 4], where it was in training"
+    assert not out_of_range(senses, sample, 3.99)
+    assert not senses.complaint()
+    sample.fields["joint_pos"][:] = math.nan
+    assert senses.read() == Trouble.FIELD_NOT_FINITE
+    assert senses.complaint() == "joint_pos[0] is nan"
+
+
+def test_a_number_without_a_range_may_be_anything() -> None:
+    _, sample, _, senses = pendulum(joint_pos=((None,), (None,)))
+    assert not out_of_range(senses, sample, 1e30)
+
+
 def test_ranges_of_another_size() -> None:
     with pytest.raises(ContractMismatchError, match="joint_pos in training has 2 and 2 values, the field 1"):
         pendulum(joint_pos=([0.0, 0.0], [1.0, 1.0]))

@@ -200,7 +200,8 @@ def test_ranges_are_those_of_ros(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CYCLONEDDS_URI", "<CycloneDDS/>")
     assert configuration().endswith(",<CycloneDDS/>")
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SYSTEM_DEFAULT")
-    assert configuration() == "<CycloneDDS/>"
+    assert configuration() == ",<CycloneDDS/>"
+    assert configuration("LOCALHOST").startswith("<CycloneDDS/>,<CycloneDDS><Domain><General><AllowMulticast>false")
 
 
 def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +212,8 @@ def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROS_STATIC_PEERS", "a'/><b")
     with pytest.raises(TransportError, match="which is no address"):
         configuration()
+    with pytest.raises(TransportError, match="option range: 'LAN', expected SUBNET"):
+        DdsTransport({"range": "LAN"})
 
 
 @pytest.mark.usefixtures("domain")

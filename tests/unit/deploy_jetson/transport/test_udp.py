@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
-from physai.deploy_jetson.transport.udp import address
+from physai.deploy_jetson.transport.udp import MEETING_S, address
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import UnknownNameError
 from physai.sdk.wire import RobotLink, Transport, TransportError
@@ -181,6 +181,72 @@ def test_a_board_that_restarts_is_heard_again(contract_of: Callable[[str], Polic
     assert transport.sample().fields["joint_pos"][0] == 1.0
     assert transport.problems() == ("UDP sensors: the sender started anew",)
     transport.close()
+
+
+def test_a_robot_with_this_clock_that_restarts_is_heard_again(ends: Ends) -> None:
+    transport, link, contract, ports = ends
+    meet(ends)
+    for _ in range(20):
+        link.publish(fields(contract), time.time_ns())
+        assert transport.wait(WAIT_S)
+    link.close()
+    again = open_robot_link("udp", {"bind": f"127.0.0.1:{ports[1]}"})
+    again.open(contract)
+    transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
+    assert again.wait(WAIT_S)
+    again.publish({**fields(contract), "joint_pos": np.full(12, 7.0)}, time.time_ns())
+    assert transport.wait(WAIT_S)
+    assert transport.sample().fields["joint_pos"][0] == 7.0
+    assert "UDP sensors: the sender started anew" in transport.problems()
+    again.close()
+
+
+def test_a_runtime_that_restarts_is_obeyed_again(ends: Ends) -> None:
+    transport, link, contract, ports = ends
+    meet(ends)
+    for _ in range(20):
+        transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
+        assert link.wait(WAIT_S)
+    transport.close()
+    again = open_transport("udp", {"robot": f"127.0.0.1:{ports[1]}"})
+    again.open(contract)
+    end = time.monotonic() + WAIT_S
+    while not link.wait(0.05):
+        assert time.monotonic() < end
+        again.send({"joint_pos_target": np.full(12, 7.0)}, time.time_ns())
+    assert link.command().targets["joint_pos_target"][0] == 7.0
+    again.close()
+
+
+def test_packets_that_were_overtaken_or_doubled_are_left_out(ends: Ends) -> None:
+    transport, _, contract, ports = ends
+    writer = PacketWriter(packet_layout(contract, Kind.SENSORS))
+    now_ns = time.time_ns()
+    packets: list[bytes] = []
+    for number in range(3):
+        writer.write({**fields(contract), "joint_pos": np.full(12, float(number))}, now_ns + number)
+        packets.append(bytes(writer.data))
+    ends[1].close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as board:
+        board.bind(("127.0.0.1", ports[1]))
+        for packet in (packets[0], packets[2], packets[1], packets[2], packets[0]):
+            board.sendto(packet, ("127.0.0.1", ports[0]))
+        transport.wait(0.2)
+        transport.poll()
+    assert transport.sample().fields["joint_pos"][0] == 2.0
+    assert transport.problems() == ()
+
+
+def test_silence_is_told(ends: Ends) -> None:
+    transport, link, _, ports = ends
+    assert transport.problems() == link.problems() == ()
+    time.sleep(MEETING_S + 0.01)
+    assert transport.problems() == (
+        f"UDP: greeted 127.0.0.1:{ports[1]}, nothing has been heard from it; is that the robot, and is it on?",
+    )
+    assert link.problems() == (f"UDP: no runtime has been heard on 127.0.0.1:{ports[1]}",)
+    meet(ends)
+    assert transport.problems() == link.problems() == ()
 
 
 def test_options_and_states() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from physai.deploy_jetson.runtime.candidate import Candidate
+from physai.deploy_jetson.telemetry.tick_log import tick_evidence
 from physai.sdk.latency_evidence import EvidenceError, LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.verdict import Cause, Outcome
 from physai.sim.gates.latency import LatencyGate, longest_run
@@ -53,6 +55,25 @@ def test_too_few_ticks_are_undecided(bench: Any, write_policy: Callable[..., Pat
     finding = judged(bench, write_policy(), find, evidence, [0.002] * 500)
     assert finding.outcome is Outcome.INCONCLUSIVE
     assert "at least 10000 ticks" in finding.next_step
+
+
+def test_what_the_runtime_writes_is_evidence(bench: Any, write_policy: Callable[..., Path], find: Find) -> None:
+    path = write_policy()
+    context = bench.context(path)
+    candidate = Candidate(
+        version=1,
+        slot="a",
+        bundle_sha256="0" * 64,
+        fingerprint=context.subject.task.contract.fingerprint,
+        member=path.name,
+        policy=path.read_bytes(),
+        plan=None,
+        state_sizes={},
+        unsafe_no_verdict=True,
+    )
+    file = path.parent / "ticks.json"
+    save_evidence(tick_evidence((0.002,) * 10_000, candidate, transport="dds"), file)
+    assert find(LatencyGate(load_evidence(file)), context).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize("field", ["policy_sha256", "contract_fingerprint"])

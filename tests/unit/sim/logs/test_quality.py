@@ -160,6 +160,15 @@ def test_a_dead_sensor(check: Check, motion: Motion) -> None:
     assert (found.severity, found.joint, found.channel) == ("defect", "elbow", "joint_effort")
 
 
+def test_a_joint_without_a_motor_has_no_effort(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
+    motion["u2"], motion["e2"] = np.zeros(1000), np.zeros(1000)
+    shoulder, elbow = arm.joints
+    passive = arm.model_copy(update={"joints": (shoulder, elbow.model_copy(update={"effort_limit": 0.0}))})
+    path = write(motion)
+    findings = [check_log(read_log(path, robot), robot).findings for robot in (arm, passive)]
+    assert [[f.joint for f in found if f.check == "constant"] for found in findings] == [["elbow"], []]
+
+
 def test_one_joint_that_hardly_moves_is_a_warning_and_none_a_defect(check: Check, motion: Motion) -> None:
     motion["q2"], motion["v2"] = motion["q2"] * 0.05, motion["v2"] * 0.05
     found = only(check(motion), "motion")

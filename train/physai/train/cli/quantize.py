@@ -50,6 +50,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="choice of the episodes the states come from (default: 0)")
     parser.add_argument(
+        "--skip-rehearsal",
+        action="store_true",
+        help="do not play float and quantised policy in the same episodes; the gates will",
+    )
+    parser.add_argument(
         "--skip-tensorrt", action="store_true", help="do not have TensorRT for RTX build engines, though installed"
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
@@ -70,6 +75,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     from physai.sim.calibrate.twin import load_twin, nominal_twin
     from physai.sim.locate import find_policy, policy_task
     from physai.train.quantize import quantise_policy, read_original
+    from physai.train.quantize_rehearsal import Rehearsal
     from physai.train.quantize_states import record_states
 
     path = find_policy(arguments.policy)
@@ -81,6 +87,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         playing = bar.add_task(f"playing {task.name}", total=1.0)
         making = bar.add_task("quantising", total=1.0)
+        pairing = bar.add_task("comparing episodes", total=1.0, visible=not arguments.skip_rehearsal)
         states = record_states(
             original.data,
             task,
@@ -91,12 +98,20 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
             seed=arguments.seed,
             progress=lambda share: bar.update(playing, completed=share),
         )
+        rehearsal = Rehearsal(
+            original.data,
+            task,
+            twin,
+            seed=arguments.seed,
+            progress=lambda share: bar.update(pairing, completed=share),
+        )
         return quantise_policy(
             original,
             states,
             arguments.out or path.parent,
             variants=tuple(dict.fromkeys(arguments.variant)),
             tensorrt=not arguments.skip_tensorrt,
+            rehearse=None if arguments.skip_rehearsal else rehearsal.compare,
             progress=lambda share: bar.update(making, completed=share),
         )
 
@@ -134,7 +149,14 @@ def _variant_lines(report: VariantReport) -> list[str]:
     lines += [table(("layer", "size", "error alone", "precision"), layers, indent="  ")]
     lines += [table(("joint", "greatest error", "p99", "mean", "unit"), joints, indent="  ")]
     golden = "" if report.golden_error is None else f"; in the golden states {report.golden_error:.2g}"
-    return [*lines, f"  allowed here {choice.allowed:g}, by the contract {choice.bound:g}{golden}"]
+    lines.append(f"  allowed here {choice.allowed:g}, by the contract {choice.bound:g}{golden}")
+    if choice.pairs is not None and not choice.refused:
+        pairs = choice.pairs
+        lines.append(
+            f"  {pairs.pairs} episodes with both graphs: loses {pairs.worse} that the float graph wins, wins "
+            f"{pairs.better} that it loses"
+        )
+    return lines
 
 
 command = Command(

@@ -60,20 +60,41 @@ def import_cyclonedds() -> None:
         raise TransportError(f"Cyclone DDS cannot be loaded: {told(error)}; use the transport udp") from error
 
 
-def configuration() -> str:
-    """Cyclone DDS's configuration for the discovery range that the environment asks for.
+def discovery_range(options: Mapping[str, str]) -> str | None:
+    """The range that an option asks for; None to leave it to the environment.
 
     Raises:
-        TransportError: the range is none, or a peer is no address.
+        TransportError: it is none.
+    """
+    reach = options.get("range")
+    if reach is not None and reach not in RANGES:
+        raise TransportError(f"option range: {reach!r}, expected {', '.join(RANGES)}")
+    return reach
+
+
+def configuration(reach: str | None = None) -> str:
+    """Cyclone DDS's configuration for a discovery range.
+
+    Args:
+        reach: one of `RANGES`, which then overrides CYCLONEDDS_URI; None for that of the environment.
+
+    Raises:
+        TransportError: the environment's range is none, or a peer is no address.
     """
     own = os.environ.get("CYCLONEDDS_URI", "")
+    if reach is not None:
+        return f"{own},{_discovery(reach)}"
     reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE") or "SUBNET"
     if os.environ.get("ROS_LOCALHOST_ONLY") == "1":
         reach = "LOCALHOST"
     if reach not in RANGES:
         raise TransportError(f"ROS_AUTOMATIC_DISCOVERY_RANGE is {reach!r}, expected {', '.join(RANGES)}")
+    return f"{_discovery(reach)},{own}"
+
+
+def _discovery(reach: str) -> str:
     if reach == "SYSTEM_DEFAULT":
-        return own
+        return ""
     parts = ["<AllowMulticast>false</AllowMulticast>"] if reach in ("LOCALHOST", "OFF") else []
     general = f"<General>{''.join(parts)}</General>" if parts else ""
     if reach == "OFF":
@@ -86,7 +107,7 @@ def configuration() -> str:
             f"<ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>{MAX_PARTICIPANTS}"
             f"</MaxAutoParticipantIndex>{f'<Peers>{named}</Peers>' if named else ''}"
         )
-    return f"<CycloneDDS><Domain>{general}<Discovery>{discovery}</Discovery></Domain></CycloneDDS>,{own}"
+    return f"<CycloneDDS><Domain>{general}<Discovery>{discovery}</Discovery></Domain></CycloneDDS>"
 
 
 def _static_peers() -> list[str]:
@@ -104,8 +125,8 @@ class JoinedDomains:
         """None yet."""
         self._joined: dict[int, tuple[Any, int]] = {}
 
-    def join(self, domain: int) -> None:
-        """Creates a domain, or counts one more in it.
+    def join(self, domain: int, reach: str | None) -> None:
+        """Creates a domain with a discovery range, or counts one more in it.
 
         Raises:
             TransportError: the environment asks for no known range.
@@ -116,7 +137,7 @@ class JoinedDomains:
         if domain in self._joined:
             made, count = self._joined[domain]
         else:
-            made, count = Domain(domain, configuration()), 0
+            made, count = Domain(domain, configuration(reach)), 0
         self._joined[domain] = (made, count + 1)
 
     def leave(self, domain: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
 from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
-from physai.deploy_jetson.transport.dds.domain import domain_id
+from physai.deploy_jetson.transport.dds.domain import discovery_range, domain_id
 from physai.deploy_jetson.transport.dds.feed import Feed
 from physai.deploy_jetson.transport.dds.layout import (
     Inlet,
@@ -35,6 +35,7 @@ from physai.sdk.wire import (
 
 OPTIONS = {
     "domain": "DDS domain, 0 … 232 (default: ROS_DOMAIN_ID, else 0)",
+    "range": "SUBNET, LOCALHOST or OFF, as ROS_AUTOMATIC_DISCOVERY_RANGE, which is the default",
     "binding": "built-in name or YAML file of topics (default: that of the robot)",
 }
 
@@ -54,11 +55,12 @@ class _End:
 
         Raises:
             UnknownNameError: there is no such option.
-            TransportError: the domain is none.
+            TransportError: the domain or the range is none.
         """
         only_known(self.name, options, OPTIONS)
         self._options = dict(options)
         self._domain = domain_id(options)
+        self._range = discovery_range(options)
         self._node: Wire | None = None
         self._feeds: list[Feed] = []
         self._outlets: list[tuple[Outlet, ByteWriter]] = []
@@ -100,7 +102,7 @@ class _End:
 
     def _join(self) -> Wire:
         """What carries the bytes: Cyclone DDS, or in a subclass another node of ROS 2."""
-        return Node(self._domain, self._node_name)
+        return Node(self._domain, self._node_name, self._range)
 
     def _opened(self) -> Wire:
         if self._node is None:

@@ -49,12 +49,13 @@ def _idl_type(field: Field) -> Any:
 class Node:
     """A DDS participant; everything it made ends with it."""
 
-    def __init__(self, domain: int, name: str = NODE_NAME) -> None:
+    def __init__(self, domain: int, name: str = NODE_NAME, reach: str | None = None) -> None:
         """Joins a domain.
 
         Args:
             domain: its number.
             name: what ROS 2's tools call it.
+            reach: discovery range; see `configuration`.
 
         Raises:
             MissingExtraError: Cyclone DDS is missing.
@@ -67,7 +68,7 @@ class Node:
 
         joined = False
         try:
-            DOMAINS.join(domain)
+            DOMAINS.join(domain, reach)
             joined = True
             self.participant: Any = DomainParticipant(domain, Qos(Policy.Userdata(b"enclave=/;")))
             self._waitset: Any = WaitSet(self.participant)

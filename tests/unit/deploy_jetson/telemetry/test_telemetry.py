@@ -1,0 +1,297 @@
+"""A runtime and what it measures of itself."""
+
+import argparse
+import json
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcap.reader import make_reader
+
+from physai.deploy_jetson.bench.local_robot import LocalRobot
+from physai.deploy_jetson.bench.sample import Workshop, sample_policy
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.cli import run_telemetry, top
+from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
+from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
+from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions
+from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
+from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
+from physai.sdk.canonical import sha256_hex
+from physai.sdk.errors import PhysaiError
+from physai.sdk.latency_evidence import load_evidence
+
+PATIENCE_S = 60.0
+SLOWER = 20.0
+
+
+class Eventful(LocalRobot):
+    """Something happens at the polls of given numbers."""
+
+    def __init__(self, script: dict[int, Callable[[], object]]) -> None:
+        super().__init__()
+        self._script, self._polls = script, 0
+
+    def poll(self) -> bool:
+        found = super().poll()
+        self._polls += 1
+        for number, happen in self._script.items():
+            if self._polls == number:
+                happen()
+        return found
+
+
+class Meanwhile:
+    """Runs a policy, and lets a test talk to the runtime from another thread once it has ticked."""
+
+    def __init__(self, root: Path, options: TelemetryOptions, robot: LocalRobot | None = None) -> None:
+        self.said: list[str] = []
+        self.path = health_path(root).with_name(CONTROL_FILE)
+        self.telemetry = Telemetry(options)
+        self.runtime = Runtime(
+            RunOptions(root=root, realtime=Realtime(lock_memory=False), hot_swap=False, unsafe_no_verdict=True),
+            robot or LocalRobot(),
+            telemetry=self.telemetry,
+            say=self.said.append,
+        )
+        self._thread = threading.Thread(target=self._run)
+        self._error: BaseException | None = None
+
+    def _run(self) -> None:
+        try:
+            self.runtime.run()
+        except BaseException as error:
+            self._error = error
+
+    def __enter__(self) -> "Meanwhile":
+        self._thread.start()
+        self.wait_for(lambda: self.status().get("ticks", 0) >= 4)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread.is_alive():
+            tell(self.path, "shutdown", timeout_s=PATIENCE_S)
+        self._thread.join(PATIENCE_S)
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return tell(self.path, "status", timeout_s=PATIENCE_S)
+        except ControlError:
+            return {}
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        waiting = threading.Event()
+        for _ in range(round(PATIENCE_S / 0.02)):
+            if condition() or not self._thread.is_alive():
+                break
+            waiting.wait(0.02)
+        assert condition(), self.said
+
+
+@pytest.fixture
+def root(site: Site, workshop: Workshop) -> Path:
+    """With a policy of 5 Hz, for which a busy machine is fast enough."""
+    data = workshop.published(sample_policy(slower=SLOWER), version=1)
+    site.agent.install(data, unsafe_no_verdict=True)
+    site.agent.activate()
+    return site.agent.root
+
+
+def flight(folder: Path) -> TelemetryOptions:
+    return TelemetryOptions(flight=FlightOptions(folder=folder, seconds=5.0, after_s=0.1))
+
+
+def causes(folder: Path) -> list[str]:
+    """What the recordings were written for."""
+    found: list[str] = []
+    for path in FlightFolder(folder).recordings():
+        with path.open("rb") as file:
+            (metadata,) = make_reader(file).iter_metadata()
+        assert metadata.metadata["version"] == "1"
+        found += metadata.metadata["causes"].split("; ")
+    return found
+
+
+def test_every_tick_is_in_the_percentiles(root: Path) -> None:
+    with Meanwhile(root, TelemetryOptions()) as run:
+        run.wait_for(lambda: run.status()["stages_us"])
+        assert set(run.status()["stages_us"]["whole"]) == {"p50", "p99", "p99.9", "max"}
+    counts, meter = run.runtime.summary().counts, run.telemetry.meter
+    assert meter.ticks == counts.ticks == meter.stages["whole"].count
+    assert meter.lost == 0
+
+
+def test_an_operator_may_ask_for_a_recording(root: Path, folder: Path) -> None:
+    recordings = folder / "recordings"
+    with Meanwhile(root, flight(recordings)) as run:
+        assert tell(run.path, "record", timeout_s=PATIENCE_S) == {"record": f"being written to {recordings}"}
+        run.wait_for(lambda: run.status()["recorder"]["files"])
+    assert "requested" in causes(recordings)
+    assert any("the last ticks are in" in line for line in run.said)
+
+
+def test_without_a_recorder_it_says_so(root: Path) -> None:
+    with Meanwhile(root, TelemetryOptions()) as run:
+        assert "there is no flight recorder" in tell(run.path, "record", timeout_s=PATIENCE_S)["record"]
+        assert "recorder" not in run.status()
+
+
+def test_when_the_guard_takes_over_there_is_a_recording(root: Path, folder: Path) -> None:
+    recordings = folder / "recordings"
+    robot = Eventful({})
+    robot._script[10] = lambda: setattr(robot, "_wall", lambda: 1)  # pyright: ignore[reportPrivateUsage]
+    with Meanwhile(root, flight(recordings), robot) as run:
+        run.wait_for(lambda: run.status()["recorder"]["files"])
+    assert any(cause.startswith("HOLD: sensor stale") for cause in causes(recordings))
+
+
+def crash() -> None:
+    raise SystemExit("out of luck")
+
+
+def test_a_runtime_that_crashes_leaves_a_recording(root: Path, folder: Path) -> None:
+    with Meanwhile(root, flight(folder / "recordings"), Eventful({12: crash})) as run:
+        run._thread.join(PATIENCE_S)  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(run._error, SystemExit)  # pyright: ignore[reportPrivateUsage]
+    assert causes(folder / "recordings")[-1] == "SystemExit: out of luck"
+
+
+def test_a_folder_that_cannot_be_written_to_stops_no_robot(root: Path, folder: Path) -> None:
+    (folder / "file").touch()
+    with Meanwhile(root, flight(folder / "file" / "recordings")) as run:
+        tell(run.path, "record", timeout_s=PATIENCE_S)
+        run.wait_for(lambda: run.status()["recorder"]["problem"])
+        assert run.status()["lifecycle"] == "active"
+    assert run.said[0].startswith("warning: flight recorder: ")
+    assert "Not a directory" in run.said[0]
+
+
+def test_prometheus_is_told_the_same(root: Path) -> None:
+    with Meanwhile(root, TelemetryOptions(metrics_port=0)) as run:
+        run.wait_for(lambda: run.status()["stages_us"])
+        with urllib.request.urlopen(run.status()["metrics"], timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
+    assert 'physai_lifecycle_state{state="active"} 1' in text
+    assert "physai_policy_version 1\n" in text
+    assert any(line.startswith("metrics at http://127.0.0.1:") for line in run.said)
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_moves(root: Path) -> None:
+    taken = MetricsServer(0, str)
+    port = int(taken.address.split(":")[2].split("/")[0])
+    robot = LocalRobot()
+    runtime = Runtime(
+        RunOptions(root=root, hot_swap=False, unsafe_no_verdict=True),
+        robot,
+        telemetry=Telemetry(TelemetryOptions(metrics_port=port)),
+        say=_quiet,
+    )
+    with pytest.raises(MetricsError, match="Address already in use"):
+        runtime.run()
+    taken.close()
+    assert robot.sent == 0
+
+
+def test_evidence_of_the_whole_run(root: Path, folder: Path) -> None:
+    with Meanwhile(root, TelemetryOptions(keep_ticks=True)) as run:
+        pass
+    save_latency(folder / "latency.json", run.runtime)
+    evidence = load_evidence(folder / "latency.json")
+    loaded = run.runtime.loaded
+    assert loaded is not None
+    assert evidence.policy_sha256 == sha256_hex(loaded.candidate.policy)
+    assert evidence.contract_fingerprint == loaded.candidate.fingerprint
+    assert "whole ticks of physai robot run over local" in evidence.runtime
+    # The ramp at the end is driven by the guard alone, and says nothing of the policy.
+    counts = run.runtime.summary().counts
+    assert 1 <= len(evidence.tick_s) <= counts.ticks + counts.skipped
+
+
+def arguments(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    run_telemetry.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def test_options_of_the_command(tmp_path: Path) -> None:
+    options = open_telemetry(tmp_path, arguments()).options
+    assert options.flight is not None
+    assert (options.flight.folder, options.flight.seconds) == (tmp_path / "recordings", 30.0)
+    assert (options.metrics_port, options.keep_ticks) == (None, False)
+    assert open_telemetry(tmp_path, arguments("--record-seconds", "0")).options.flight is None
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "601"])
+def test_seconds_that_cannot_be_kept(tmp_path: Path, seconds: str) -> None:
+    with pytest.raises(PhysaiError, match="--record-seconds must lie in 0 … 600"):
+        open_telemetry(tmp_path, arguments(f"--record-seconds={seconds}"))
+
+
+def test_evidence_into_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(PhysaiError, match="no folder"):
+        open_telemetry(tmp_path, arguments("--latency", str(tmp_path / "none" / "latency.json")))
+
+
+def look(root: Path, *words: str) -> int:
+    parser = argparse.ArgumentParser()
+    top.add_arguments(parser)
+    parser.add_argument("--json", action="store_true")
+    return top.run(root, parser.parse_args(words))
+
+
+def test_top_shows_a_running_policy(root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Meanwhile(root, flight(folder / "recordings")) as run:
+        run.wait_for(lambda: run.status()["stages_us"])
+        assert look(root, "--once") == 0
+        shown = capsys.readouterr().out
+        assert look(root, "--once", "--json") == 0
+        status = json.loads(capsys.readouterr().out)
+    assert "version 1 in slot a over local" in shown
+    assert "active, 5 Hz, guard " in shown
+    for stage in ("sensor age", "wake-up", "inference", "guard", "send", "whole"):
+        assert f"\n{stage} " in shown
+    assert "\x1b" not in shown
+    assert status["lifecycle"] == "active"
+
+
+def test_top_prints_lines_where_there_is_no_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Meanwhile(root, TelemetryOptions()) as run:
+        threading.Timer(1.0, lambda: tell(run.path, "shutdown", timeout_s=PATIENCE_S)).start()
+        assert look(root, "--every", "0.05") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("active, ")
+    assert " ticks, " in shown.out
+    assert "the runtime has ended" in shown.err
+
+
+def test_top_without_a_runtime(tmp_path: Path) -> None:
+    with pytest.raises(ControlError, match=r"no runtime to talk to: .*; start it with `physai robot run`"):
+        look(tmp_path, "--once")
+
+
+@pytest.mark.parametrize("every", ["0", "nan", "61"])
+def test_top_is_not_asked_too_often(tmp_path: Path, every: str) -> None:
+    with pytest.raises(PhysaiError, match=r"--every must lie in 0.05 … 60 s"):
+        look(tmp_path, "--every", every)
+
+
+def test_a_page_before_a_policy_is_loaded() -> None:
+    assert "unconfigured: no policy is loaded yet" in top.page({"lifecycle": "unconfigured"}, None)
+    assert top.line({"lifecycle": "unconfigured"}).startswith("unconfigured")
+
+
+def test_a_page_cannot_steer_the_terminal() -> None:
+    status = {"lifecycle": "active", "guard": "HOLD", "why": "\x1b[2J", "version": 1, "slot": "a", "rate_hz": 100.0}
+    assert "\x1b" not in top.page(status, 99.6) + top.line(status)
+    assert "100 of 100 Hz" in top.page(status, 99.6)
