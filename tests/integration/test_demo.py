@@ -123,10 +123,11 @@ def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> No
     root = tmp_path / "robot"
     Agent(root=root).setup(RobotIdentity(robot="cartpole"), TrustStore.load(folder / "keys" / "trust.json"))
     bundle = str(folder / f"{TASK}.physai")
+    install = ("robot", "install", bundle, "--root", str(root), "--activate", "--unsafe-no-verdict")
+    ended = physai(*install)
     for _ in range(MOST_TRIES):
-        ended = physai("robot", "install", bundle, "--root", str(root), "--activate", "--unsafe-no-verdict")
-        if "ticks take up to" not in ended.stderr:
-            break
+        if "ticks take up to" in ended.stderr:
+            ended = physai(*install)
     assert ended.returncode == 0, ended.stderr
     found = drive(TASK, folder / f"{TASK}-robot" / "twin.json", root, 3.0, unsafe_no_verdict=True)
     runtime, robot = found["runtime"], found["robot"]

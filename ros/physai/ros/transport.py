@@ -39,6 +39,11 @@ class RosTransport(DdsTransport):
         self._own = OwnNode(TRANSPORT_NODE, self._domain)
         return RosWire(self._own.node, self._domain)
 
+    def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
+        """See `Diagnoses`; a node that was given tells it itself."""
+        if self._given is None:
+            super().diagnose(level, message, values)
+
     def close(self) -> None:
         """See `Transport.close`; a node that was given stays."""
         super().close()

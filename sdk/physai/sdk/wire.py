@@ -6,7 +6,7 @@ names, units and joint order; what lies between (DDS, UDP, a twin in the same pr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,24 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Disconnects; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A transport that can tell the robot's other programs how the runtime is."""
+
+    def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
+        """Publishes the state of the runtime; not for the tick.
+
+        Args:
+            level: 0 for all right, 1 for a warning, 2 for an error.
+            message: in a few words.
+            values: further facts by name: the contract's fingerprint, the policy's version, counters.
+
+        Raises:
+            TransportError: it did not leave this process.
+        """
         ...
 
 

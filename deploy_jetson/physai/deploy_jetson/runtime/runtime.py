@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from physai.deploy_jetson.runtime.summary import Summary, stages_us, steal_s, su
 from physai.deploy_jetson.runtime.swap import Loaded, Swapper
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.sdk.contract import PolicyContract
 from physai.sdk.safety import GuardState
-from physai.sdk.wire import Transport
+from physai.sdk.wire import Diagnoses, Transport, TransportError
 
 RATE_TOLERANCE = 1e-3
 """Share by which a rate may differ from 1 / control_dt and still be it."""
@@ -34,6 +36,7 @@ RATE_TOLERANCE = 1e-3
 _STAND_BY_S = 0.05
 _SAY_AGAIN_S = 2.0
 _NEWS_S = 0.1
+_DIAGNOSE_S = 1.0
 _MAX_NEWS = 256
 
 
@@ -250,6 +253,7 @@ class Runtime:
             "rate_hz": 1e9 / loop.period_ns,
             "guard": GuardState(tick.state).name,
             "why": loop.why,
+            "waiting_for": self.waiting_for,
             "stop_asked": self.mailbox.stop,
             "stopped": tick.stopped,
             **vars(loop.counts),
@@ -297,6 +301,10 @@ class Runtime:
         """Lets everything go; whatever state it is in."""
         if self.state is Lifecycle.ACTIVE:
             self.state = advance(self.state, Lifecycle.INACTIVE)
+        # Whoever reports asks the transport how it is, so it ends before that does.
+        self._over.set()
+        if self._reporter.is_alive():
+            self._reporter.join()
         self.transport.close()
         if self._control is not None:
             self._control.close()
@@ -307,9 +315,6 @@ class Runtime:
         if self._loop is not None:
             self._loop.loaded.health.close()
         self.telemetry.finish(sys.exception())
-        self._over.set()
-        if self._reporter.is_alive():
-            self._reporter.join()
         self._flush()
         self.state = advance(self.state, Lifecycle.FINALIZED)
 
@@ -320,7 +325,7 @@ class Runtime:
         """Shows the news: printing may wait for a terminal, which the loop must not."""
         self._become_helper()
         known: set[str] = set()
-        looked_ns = 0
+        looked_ns = diagnosed_ns = 0
         while not self._over.wait(_NEWS_S):
             now_ns = self._clocks.now_ns()
             if now_ns - looked_ns > _SAY_AGAIN_S * 1e9:
@@ -329,7 +334,17 @@ class Runtime:
                     if problem not in known and len(known) < _MAX_NEWS:
                         known.add(problem)
                         self._say(f"{self.transport.name}: {problem}")
+            if now_ns - diagnosed_ns > _DIAGNOSE_S * 1e9:
+                diagnosed_ns = now_ns
+                self._diagnose()
             self._flush()
+
+    def _diagnose(self) -> None:
+        """Tells the robot's other programs, where the transport reaches them."""
+        if isinstance(self.transport, Diagnoses):
+            found = diagnose(self.status())
+            with suppress(TransportError):  # nobody may hear it, or the network be gone
+                self.transport.diagnose(found.level, found.message, found.values)
 
     def _flush(self) -> None:
         while self._news:

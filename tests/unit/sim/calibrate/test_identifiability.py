@@ -53,7 +53,7 @@ def test_neighbouring_windows_that_err_together_count_as_fewer() -> None:
 
 def test_a_long_recording_leaves_the_sandwich_and_silence_the_prior() -> None:
     """A thousand windows 10 s apart: 10 000 stretches; H = B = 1000, so the variance is 1/1000. None: 1."""
-    moments = 10.0 * np.arange(1000)
+    moments = np.arange(0.0, 10_000.0, 10.0, dtype=np.float64)
     linear = Linearisation(np.ones((1000, 1)), np.ones((1000, 1, 1)), np.zeros(1000, dtype=np.int64), moments)
     assert covariance(linear, np.array([0]))[0, 0] == pytest.approx(1e-3, rel=0.01)
     mute = Linearisation(np.ones((9, 1)), np.zeros((9, 1, 1)), np.zeros(9, dtype=np.int64), moments[:9])

@@ -196,22 +196,13 @@ class DdsTransport(_End):
         """See `Transport.send`."""
         self._publish(targets, stamp_ns)
 
-    def diagnose(self, level: Level, message: str, values: Mapping[str, str]) -> None:
-        """Publishes the state of the runtime on `/diagnostics`, as ROS 2's tools show it; not for the tick.
-
-        Args:
-            level: how bad it is.
-            message: in a few words.
-            values: further facts by name: the contract's fingerprint, the policy's version, counters.
-
-        Raises:
-            TransportError: it did not leave this process.
-        """
+    def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
+        """See `Diagnoses`: on `/diagnostics`, as ROS 2's tools show it."""
         node = self._opened()
         if self._diagnostics is None:
             self._diagnostics = node.writer(DIAGNOSTICS, DIAGNOSTIC_KIND)
         now_ns = time.time_ns()
-        data = diagnostic_array(self._contract.robot.name, level, message, values, now_ns)
+        data = diagnostic_array(self._contract.robot.name, Level(level), message, values, now_ns)
         self._diagnostics.write(memoryview(data), now_ns)
 
     def missing(self) -> tuple[tuple[str, float], ...]:
