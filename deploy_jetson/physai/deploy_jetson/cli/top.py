@@ -102,7 +102,8 @@ def page(status: Mapping[str, Any], rate_hz: float | None) -> str:
     lines = [_title(status), *_state(status, rate_hz), ""]
     stages: Mapping[str, Mapping[str, float]] = status.get("stages_us", {})
     if stages:
-        longest = max(numbers["p99.9"] for numbers in stages.values())
+        # The sensors' age is waiting, and mostly longer than all the work.
+        longest = stages["whole"]["p99.9"] if "whole" in stages else 0.0
         rows = [
             (name, *(f"{numbers[share]:.0f}" for share in _SHARES), _bar(numbers, longest))
             for name, numbers in stages.items()
@@ -142,6 +143,7 @@ def _state(status: Mapping[str, Any], rate_hz: float | None) -> list[str]:
 
 
 def _bar(numbers: Mapping[str, float], longest: float) -> str:
-    """Median, 99 % and 99.9 % on one scale for all stages."""
-    ends = [round(_BAR * max(0.0, numbers[share]) / longest) if longest > 0.0 else 0 for share in _SHARES[:3]]
+    """Median, 99 % and 99.9 % on one scale for all stages, cut where a stage is beyond it."""
+    parts = [max(0.0, numbers[share]) / longest if longest > 0.0 else 0.0 for share in _SHARES[:3]]
+    ends = [round(_BAR * min(1.0, part)) for part in parts]
     return "".join(mark * (end - begin) for mark, begin, end in zip("#=-", (0, *ends), ends, strict=False))

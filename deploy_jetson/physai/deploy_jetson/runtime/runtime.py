@@ -1,7 +1,6 @@
 """A robot's policy from start to end: check, connect, wait for the robot, drive it, leave it safe."""
 
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -100,6 +99,7 @@ class Runtime:
         self._control: ControlSocket | None = None
         self._swapper: Swapper | None = None
         self._scout: subprocess.Popen[bytes] | None = None
+        self._error: BaseException | None = None
 
     def run(self) -> End:
         """From unconfigured to finalized.
@@ -119,6 +119,9 @@ class Runtime:
                 if end is not End.DEACTIVATED:
                     return end
                 wanted = False
+        except BaseException as error:
+            self._error = error
+            raise
         finally:
             self._finish()
 
@@ -314,7 +317,7 @@ class Runtime:
             self._scout.wait()
         if self._loop is not None:
             self._loop.loaded.health.close()
-        self.telemetry.finish(sys.exception())
+        self.telemetry.finish(self._error)
         self._flush()
         self.state = advance(self.state, Lifecycle.FINALIZED)
 

@@ -1,0 +1,222 @@
+"""The policy node in a process of its own, against a driver in another, by ROS 2's own tools."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ros_world import RosWorld, Started, eventually
+
+pytestmark = pytest.mark.ros
+
+NODE = "/physai_policy"
+
+
+def transition(world: RosWorld, name: str) -> bool:
+    ended = world.ros2("lifecycle", "set", NODE, name)
+    return "Transitioning successful" in ended.stdout
+
+
+def state(world: RosWorld) -> str:
+    return world.ros2("lifecycle", "get", NODE).stdout.split(" ")[0].strip()
+
+
+def up(world: RosWorld, node: Started) -> None:
+    """Configured and driving."""
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
+    assert transition(world, "configure"), node.text()
+    assert transition(world, "activate"), node.text()
+
+
+def commands(log: Path) -> list[dict[str, Any]]:
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def call(world: RosWorld, service: str) -> tuple[bool, str]:
+    ended = world.ros2("service", "call", f"{NODE}/{service}", "std_srvs/srv/Trigger")
+    found = re.search(r"success=(True|False), message='(.*)'\)", ended.stdout)
+    assert found, ended.stdout + ended.stderr
+    return found[1] == "True", found[2]
+
+
+def test_up_and_down_by_ros2_lifecycle(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    world.driver(log=str(log))
+    node = world.policy()
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
+    assert state(world) == "unconfigured"
+    assert transition(world, "configure"), node.text()
+    assert state(world) == "inactive"
+    assert not commands(log), "nothing is sent before activation"
+    assert transition(world, "activate"), node.text()
+    assert state(world) == "active"
+    eventually(lambda: len(commands(log)) > 50, "commands")
+    one = commands(log)[-1]
+    assert one["name"] == ["pivot"]
+    assert abs(one["effort"][0]) <= 2.5
+    assert 0 <= one["time_ns"] - one["stamp_ns"] < 5e9
+    assert transition(world, "deactivate"), node.text()
+    assert state(world) == "inactive"
+    count = len(commands(log))
+    assert transition(world, "cleanup"), node.text()
+    assert len(commands(log)) == count, "nothing is sent after deactivation"
+    assert node.end(signal.SIGTERM) == 0, node.text()
+    assert "Traceback" not in node.text()
+
+
+def test_without_a_policy_it_says_why(world: RosWorld) -> None:
+    node = world.policy(root=str(world.folder / "nowhere"))
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert not transition(world, "configure")
+    assert state(world) == "unconfigured"
+    node.says("configure: ")
+    assert "Traceback" not in node.text()
+
+
+def test_a_robot_that_is_not_there_is_not_driven(world: RosWorld) -> None:
+    node = world.policy(activation_timeout_s=1.0)
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert transition(world, "configure"), node.text()
+    assert not transition(world, "activate")
+    assert state(world) == "inactive"
+    text = node.says("not activated")
+    assert "joint_pos" in text
+    assert "nobody publishes it" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"joints": ["hinge"]}, "it names the joints hinge; expected pivot"),
+        ({"stamp": "none"}, "its stamp is 0 s"),
+        ({"stamp": "old"}, "s old by its own stamp"),
+    ],
+    ids=["other joints", "zero stamps", "another clock"],
+)
+def test_a_driver_that_does_not_fit_is_refused(world: RosWorld, options: dict[str, Any], told: str) -> None:
+    world.driver(**options)
+    node = world.policy(activation_timeout_s=1.5)
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert transition(world, "configure"), node.text()
+    assert not transition(world, "activate")
+    node.says(told)
+
+
+def test_joints_are_matched_by_name(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    world.driver(joints=["gripper", "pivot"], positions=[9.0, 0.3], log=str(log))
+    node = world.policy()
+    up(world, node)
+    eventually(lambda: len(commands(log)) > 10, "commands")
+
+
+def test_a_driver_that_dies_makes_it_hold_and_reset_goes_on(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    listener = world.driver(name="listener", publish=False, log=str(log))
+    driver = world.driver()
+    node = world.policy()
+    up(world, node)
+    eventually(lambda: len(commands(log)) > 50, "commands")
+    driver.end(signal.SIGKILL)
+    node.says("HOLD: ")
+    assert "stale" in node.text()
+    world.driver()
+    done, message = call(world, "reset")
+    assert done, message
+    node.says("RUN: reset by the operator")
+    assert listener.process.poll() is None
+
+
+def test_services_of_the_operator(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy()
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert call(world, "estop") == (False, "no policy is loaded; configure the node first")
+    up(world, node)
+    assert call(world, "hold")[0]
+    node.says("HOLD: ")
+    assert call(world, "resume")[0]
+    assert call(world, "estop") == (True, "stopped: every joint was measured at rest")
+    node.says("ESTOP: ")
+    assert call(world, "reset")[0]
+    assert call(world, "heartbeat") == (True, "heard")
+
+
+def test_another_version_takes_over_between_two_ticks(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    world.driver(log=str(log))
+    node = world.policy()
+    up(world, node)
+    world.site.agent.install(world.site.bundles[2])
+    done, message = call(world, "load_slot")
+    assert done, message
+    assert message.startswith("version 2 is active in slot ")
+    node.says("version 2 has taken over")
+    count = len(commands(log))
+    eventually(lambda: len(commands(log)) > count + 20, "commands of the new version")
+
+
+def test_parameters_are_described_checked_and_some_change_live(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy(priority=0)
+    up(world, node)
+    described = world.ros2("param", "describe", NODE, "priority").stdout
+    assert "SCHED_FIFO priority of the loop" in described
+    assert "Max value: 98" in described
+    refused = world.ros2("param", "set", NODE, "priority", "50")
+    assert "priority counts from the next configure on" in refused.stdout + refused.stderr
+    changed = world.ros2("param", "set", NODE, "activation_timeout_s", "9.0")
+    assert "successful" in changed.stdout
+    outside = world.ros2("param", "set", NODE, "diagnostics_period_s", "0.0")
+    assert "successful" not in outside.stdout.lower().replace("unsuccessful", "")
+
+
+def test_diagnostics_and_the_latched_status(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy()
+    up(world, node)
+    echoed = world.ros2("topic", "echo", "--once", "--timeout", "20", "/diagnostics")
+    assert "physai_policy: runtime" in echoed.stdout, echoed.stderr
+    assert "key: stages_us.whole.p99" in echoed.stdout
+    assert "key: contract" in echoed.stdout
+    latched = world.ros2(
+        "topic",
+        "echo",
+        "--once",
+        "--timeout",
+        "20",
+        "--qos-durability",
+        "transient_local",
+        "--full-length",
+        f"{NODE}/status",
+    )
+    assert '"lifecycle": "active"' in latched.stdout, latched.stdout + latched.stderr
+
+
+def test_remapped_into_a_namespace(world: RosWorld) -> None:
+    driver = world.python(
+        str(Path(__file__).parent / "robot_peer.py"),
+        "{}",
+        "--ros-args",
+        "-r",
+        "__ns:=/left",
+        "-r",
+        "joint_states:=states",
+    )
+    driver.says("ready")
+    node = world.policy("-r", "__ns:=/left", "-r", "joint_states:=states")
+    name = "/left/physai_policy"
+    eventually(lambda: name in world.ros2("node", "list").stdout, "the node")
+    for step in ("configure", "activate"):
+        ended = world.ros2("lifecycle", "set", name, step)
+        assert "Transitioning successful" in ended.stdout, node.text()
+
+
+def test_simulated_time_is_refused(world: RosWorld) -> None:
+    node = world.policy(use_sim_time="true")
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert not transition(world, "configure")
+    node.says("use_sim_time is true")
