@@ -63,8 +63,7 @@ class Driver(Node):
             "effort": list(message.effort),
         }
         with self._log.open("a") as file:
-            file.write(json.dumps(line) + "
-")
+            file.write(json.dumps(line) + "\n")
 
 
 def main() -> None:
