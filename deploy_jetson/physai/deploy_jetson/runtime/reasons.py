@@ -36,7 +36,18 @@ HARMLESS = int(Trouble.COMMAND_CUT)
 """Bits with which the policy's command may still be sent."""
 
 
+_WITHHELD = int(Reason.SENSOR_STALE | Reason.SENSOR_NOT_FINITE) | sum(
+    int(member) for member in Trouble if not member & HARMLESS
+)
+"""Bits for which the policy's command was withheld: it is then missing, as if it were late."""
+
+
 def describe(reasons: int) -> str:
-    """The bits of a tick record in words, lower case, in order; `nothing` for none."""
+    """The bits of a tick record in words, lower case, in order; `nothing` for none.
+
+    That the command was missing is said only where nothing else says why.
+    """
+    if reasons & _WITHHELD:
+        reasons &= ~int(Reason.DEADLINE_MISSED)
     names = [member.name for kind in (Reason, Trouble) for member in kind if reasons & member]
     return ", ".join(name.lower().replace("_", " ") for name in names if name) or "nothing"
