@@ -37,9 +37,12 @@ OPTIONS = {
 }
 MAX_SEED = 2**32 - 1
 OWN_DOMAINS = range(102, 215)
-"""DDS domains for twins in another process; people count from 0, and ROS 2 goes up to 101 without thought for ports.
+"""DDS domains for twins in another process: those that ROS 2 advises people against, so that no robot is there.
 
-Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html."""
+Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
+"""
+ALIVE_S = 0.2
+"""Time between looks whether another process is still there [s]."""
 STOP_S = 5.0
 """Time another process gets to end [s]."""
 
@@ -279,9 +282,15 @@ class ProcessTransport:
         return self._inner.poll()
 
     def wait(self, timeout_s: float) -> bool:
-        """See `Transport.wait`."""
-        self._require_alive()
-        return self._inner.wait(timeout_s)
+        """See `Transport.wait`; ends with an error once the other process has ended."""
+        end = time.monotonic() + timeout_s
+        while True:
+            self._require_alive()
+            left = end - time.monotonic()
+            if self._inner.wait(max(0.0, min(ALIVE_S, left))):
+                return True
+            if not left > ALIVE_S:
+                return False
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `Transport.send`."""

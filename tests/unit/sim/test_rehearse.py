@@ -16,7 +16,7 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.wire_ends import open_transport
 from physai.sim.tasks.registry import load_task
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 TASK = "cartpole-swingup"
 NOTHING = {"joint_effort_target": np.zeros((1, 1))}
 

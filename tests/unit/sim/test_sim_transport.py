@@ -1,8 +1,8 @@
 """The transport `sim`: the twin in the runtime's process, and in another one behind UDP and DDS."""
 
 import os
+import re
 import signal
-import socket
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -15,15 +15,9 @@ from physai.sdk.errors import UnknownNameError
 from physai.sdk.wire import Transport, TransportError
 from physai.sdk.wire_ends import open_transport
 from physai.sim.tasks.registry import load_task
-from physai.sim.transport import ProcessTransport, SimTransport
+from physai.sim.transport import OWN_DOMAINS, ProcessTransport, SimTransport
 
-WAIT_S = 60.0
-LOOPBACK = (
-    "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name='lo' multicast='false'/></Interfaces>"
-    "<AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>"
-    "<MaxAutoParticipantIndex>100</MaxAutoParticipantIndex><Peers><Peer address='127.0.0.1'/></Peers></Discovery>"
-    "</Domain></CycloneDDS>"
-)
+WAIT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +41,7 @@ def force(newton: float) -> dict[str, np.ndarray]:
 def drive(transport: Transport, times: int) -> None:
     """Pushes the cart to the right, once per sample."""
     for _ in range(times):
-        assert transport.wait(WAIT_S)
+        assert transport.wait(WAIT_S), (transport.missing(), transport.problems())
         transport.send(force(1.0), time.time_ns())
 
 
@@ -144,35 +138,17 @@ def test_another_task_than_the_policys_is_refused(contract: PolicyContract) -> N
         transport.open(contract)
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def other_process(transport: ProcessTransport) -> int:
     process = transport.process
     assert process is not None
     return process.pid
 
 
-def wait_for_ever(transport: Transport) -> None:
-    while True:
-        transport.wait(0.1)
-
-
-@pytest.fixture
-def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    if request.param == "udp":
-        return {"over": "udp", "over.bind": f"127.0.0.1:{free_port()}"}
-    pytest.importorskip("cyclonedds")
-    monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
-    return {"over": "dds", "over.domain": str(1 + os.getpid() % 100)}
-
-
-@pytest.mark.parametrize("options", ["udp", "dds"], indirect=True)
-def test_a_twin_in_another_process(options: dict[str, str], contract: PolicyContract) -> None:
-    transport = open_transport("sim", {**options, "clock": "lockstep"})
+@pytest.mark.parametrize("over", ["udp", "dds"])
+def test_a_twin_in_another_process(over: str, contract: PolicyContract) -> None:
+    if over == "dds":
+        pytest.importorskip("cyclonedds")
+    transport = open_transport("sim", {"over": over, "clock": "lockstep"})
     assert isinstance(transport, ProcessTransport)
     transport.open(contract)
     pid = other_process(transport)
@@ -190,31 +166,44 @@ def test_a_twin_in_another_process(options: dict[str, str], contract: PolicyCont
         os.kill(pid, 0)
 
 
-@pytest.mark.parametrize("options", ["udp"], indirect=True)
-def test_the_other_process_is_killed(options: dict[str, str], contract: PolicyContract) -> None:
-    transport = open_transport("sim", {**options, "clock": "lockstep"})
+def test_the_other_process_is_killed(contract: PolicyContract) -> None:
+    transport = open_transport("sim", {"over": "udp", "clock": "lockstep"})
     assert isinstance(transport, ProcessTransport)
     transport.open(contract)
     try:
         drive(transport, 2)
         os.kill(other_process(transport), signal.SIGKILL)
         with pytest.raises(TransportError, match="its other process ended with exit code -9"):
-            wait_for_ever(transport)
+            transport.wait(WAIT_S)
         assert "sim: its other process has ended with exit code -9" in transport.problems()
     finally:
         transport.close()
     assert transport.tally is None
 
 
-@pytest.mark.parametrize("options", ["udp"], indirect=True)
 def test_the_other_process_cannot_start(
-    options: dict[str, str], contract: PolicyContract, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    contract: PolicyContract, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    transport = open_transport("sim", {**options, "twin": str(tmp_path / "twin.json")})
+    transport = open_transport("sim", {"over": "udp", "twin": str(tmp_path / "twin.json")})
     transport.open(contract)
     try:
         with pytest.raises(TransportError, match="its other process ended with exit code 2"):
-            wait_for_ever(transport)
+            transport.wait(WAIT_S)
     finally:
         transport.close()
     assert "twin.json" in capfd.readouterr().err
+
+
+def test_a_rehearsal_stays_apart_from_robots(contract: PolicyContract, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cyclonedds")
+    monkeypatch.setenv("ROS_DOMAIN_ID", "3")
+    transport = open_transport("sim", {"over": "dds"})
+    transport.open(contract)
+    try:
+        time.sleep(1.1)
+        problems = " ".join(transport.problems())
+    finally:
+        transport.close()
+    domain = re.search(r"in domain (\d+)", problems)
+    assert domain is not None, problems
+    assert int(domain[1]) in OWN_DOMAINS

@@ -30,8 +30,8 @@ from physai.sdk.wire import Array
 DEADLINE_SHARE = 0.9
 """Deadline of the benchmark, as a share of the period."""
 
-WARM_UP = 200
-"""Periods before a block counts."""
+TURN, SETTLING = 50, 10
+"""Periods of one way on end, and how many of them do not count."""
 
 _DECIMATION = 4
 _NS = 1_000_000_000
@@ -39,7 +39,7 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Overhead:
-    """One block of alternating periods [ns]; the bare graph is rehearsed wherever the tick is."""
+    """Periods of four ways in turns [ns]; the bare graph is rehearsed wherever the tick is."""
 
     ticks: list[int]
     """From waking to the end of everything a tick does, counters included."""
@@ -50,7 +50,7 @@ class Overhead:
     cold_runs: list[int]
     """As `runs`, straight from sleep."""
     lates: list[int]
-    """From when a period was due until it began."""
+    """From when a rehearsed tick was due until it began."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Contest:
         self.inputs = {name: np.zeros((1, size), np.float32) for name, size in header.inputs.items()}
 
     def overhead(self, periods: int) -> Overhead:
-        """Ticks and bare runs, period about: woken alike, with caches as cold or warm for the one as for the other."""
+        """Ticks and bare runs in turns of a tenth of a second, so that each finds caches as it leaves them itself."""
         run, inputs = self.session.run, self.inputs
         rehearsed = [
             Alarm(rehearse=rehearse, period_ns=self.period_ns)
@@ -162,22 +162,26 @@ class Contest:
         with np.errstate(all="ignore"):
             due = now() + self.period_ns
             for number in range(periods):
-                alarm, whole = ways[number % len(ways)]
+                way = number // TURN % len(ways)
+                alarm, whole = ways[way]
                 woke = alarm.wait(due)
                 if woke - due >= self.period_ns:
                     due = woke
-                lates.append(woke - due)
                 if whole:
                     tick.run(number, due)
                     health.tick(tick.ended_ns, missed=tick.missed, intervened=tick.intervened)
                 else:
                     run(None, inputs)
-                found[number % len(ways)].append(now() - woke)
+                took = now() - woke
+                if number % TURN >= SETTLING:
+                    found[way].append(took)
+                    if way == 0:
+                        lates.append(woke - due)
                 if whole and tick.state:
                     tick.reset()
                 due += self.period_ns
-        ticks, runs, cold_ticks, cold_runs = (values[WARM_UP:] for values in found)
-        return Overhead(ticks, runs, cold_ticks, cold_runs, lates[WARM_UP:])
+        ticks, runs, cold_ticks, cold_runs = found
+        return Overhead(ticks, runs, cold_ticks, cold_runs, lates)
 
     def ours(self, seconds: float) -> Block:
         """The runtime's loop, its ramp at the end included."""

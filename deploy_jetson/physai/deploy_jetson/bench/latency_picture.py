@@ -1,6 +1,6 @@
 """Draws what a run measured of itself: the percentiles of every stage of a tick, as an SVG.
 
-python -m physai.deploy_jetson.bench.latency_picture docs/pictures/tick-latencies.svg --seconds 120
+python -m physai.deploy_jetson.bench.latency_picture docs/images/tick-latencies.svg --seconds 120
 
 A whole runtime drives a robot that is not there, at 500 Hz: bundle, guard, telemetry, flight recorder, control socket
 and all. Beside it stands an idle timer of the same rate, measured right after: what it shows is the machine's doing.
@@ -69,7 +69,7 @@ def curve(name: str, histogram: Histogram) -> Curve:
     """As many percentiles of a histogram as its number of values tells, evenly spread over the decades."""
     decades = np.linspace(0.0, log10(max(2, histogram.count)), POINTS)
     shares = tuple((1.0 - 10.0**-decades).tolist())
-    return Curve(name, shares, tuple(max(LEAST_US, histogram.quantile_ns(share) * 1e-3) for share in shares))
+    return Curve(name, shares, tuple(max(LEAST_US, value * 1e-3) for value in histogram.quantiles_ns(shares)))
 
 
 def drawing(curves: Sequence[Curve], *, deadline_us: float, title: str, lines: Sequence[str]) -> str:

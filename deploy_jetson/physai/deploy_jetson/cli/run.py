@@ -65,8 +65,6 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     transport = open_transport(arguments.transport, _transport_options(arguments.set))
     telemetry = run_telemetry.open_telemetry(root, arguments)
     runtime = Runtime(options, transport, telemetry=telemetry, say=_say)
-    if options.unsafe_no_verdict:
-        print(styled("running WITHOUT A VALID VERDICT if need be", "red", sys.stderr), file=sys.stderr)
     _catch_signals(runtime.mailbox)
     end = runtime.run()
     summary = runtime.summary()
@@ -139,4 +137,6 @@ def _catch_signals(mailbox: Mailbox) -> None:
 
 
 def _say(text: str) -> None:
-    print(styled("physai:", "dim", sys.stderr), printable(text), file=sys.stderr, flush=True)
+    style = "red" if text.startswith("warning: ") else ""
+    shown = printable(text)
+    print(styled("physai:", "dim", sys.stderr), styled(shown, style, sys.stderr) if style else shown, file=sys.stderr)

@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
@@ -44,16 +45,19 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         ControlError: nobody listens.
     """
-    from physai.deploy_jetson.runtime.control import CONTROL_FILE, tell
+    from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
     from physai.deploy_jetson.slots.health import health_path
 
     path = health_path(root).with_name(CONTROL_FILE)
     if arguments.every is not None:
         return _repeat(path, arguments)
-    answer = tell(path, arguments.word)
     if arguments.word == "stop":
-        return _confirm(path, arguments)
-    _print(arguments, answer)
+        try:
+            tell(path, arguments.word)
+            return _confirm(path, arguments)
+        except ControlError as error:
+            raise ControlError(f"{error}\nNOT CONFIRMED: take the power away") from None
+    _print(arguments, tell(path, arguments.word))
     return 0
 
 
@@ -85,7 +89,7 @@ def _confirm(path: Path, arguments: argparse.Namespace) -> int:
     elif stopped:
         print("stopped: every joint was measured at rest")
     else:
-        text = f"NOT CONFIRMED: no joint was seen to rest within {CONFIRM_S:g} s; take the power away"
+        text = f"NOT CONFIRMED: the joints were not seen to rest within {CONFIRM_S:g} s; take the power away"
         print(styled(text, "red", sys.stderr), file=sys.stderr)
     return 0 if stopped else 1
 
@@ -94,5 +98,22 @@ def _print(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
     if arguments.json:
         print(json.dumps(answer, indent=2))
     else:
-        for key, value in answer.items():
-            print(f"{key:20} {printable(str(value))}")
+        for key, value in _rows(answer):
+            print(f"{key:24} {printable(value)}")
+
+
+def _rows(answer: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values in a line each; the innermost of nested objects share one."""
+    for key, value in answer.items():
+        if isinstance(value, dict):
+            inner = cast("dict[str, Any]", value)
+            if any(isinstance(part, dict) for part in inner.values()):
+                yield from _rows(inner, f"{above}{key}.")
+            else:
+                yield above + key, ", ".join(f"{name} {_short(part)}" for name, part in inner.items())
+        elif value not in ("", None):
+            yield above + key, _short(value)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

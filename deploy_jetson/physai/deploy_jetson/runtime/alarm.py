@@ -80,16 +80,18 @@ class Alarm:
             self._rest -= 1
             self._lead_ns = 0 if self._rest else self._most_ns
             return now
-        took, clock = self._lead_ns, self._clock_ns
+        clock, needed = self._clock_ns, self._lead_ns
         for index in range(_MOST_REHEARSALS):
-            if now + took > due_ns:
+            if now + needed > due_ns:
                 break
             self._rehearse()
             before, now = now, clock()
             took = now - before
+            # One that ends after the moment does more harm than good.
+            needed = took + (took >> 1)
             if index == 0:
                 # The first one finds cold caches; the time for it falls slowly, and rises at once.
-                self._lead_ns = max(took, self._lead_ns - (self._lead_ns >> 6))
+                self._lead_ns = max(needed, self._lead_ns - (self._lead_ns >> 8))
                 if took > self._most_ns:
                     self._lead_ns, self._rest = 0, _REST_WAITS
                     break

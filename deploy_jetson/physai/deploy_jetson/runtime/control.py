@@ -120,7 +120,10 @@ def _bound(path: Path) -> socket.socket:
         made.bind(str(path))
     except OSError as error:
         made.close()
-        raise ControlError(f"{path}: no control socket can be made there: {error.strerror or error}") from None
+        raise ControlError(
+            f"{path}: no control socket can be made there: {error.strerror or error}; run it as a user who may write "
+            "to that folder"
+        ) from None
     finally:
         os.umask(before)
     return made
@@ -141,8 +144,11 @@ def tell(path: Path, word: str, *, timeout_s: float = 1.0) -> dict[str, Any]:
             answer: dict[str, Any] = json.loads(caller.recv(MAX_ANSWER_BYTES))
         except TimeoutError:
             raise ControlError(f"{path}: the runtime did not answer within {timeout_s:g} s") from None
+        except PermissionError:
+            raise ControlError(f"{path}: only the user who runs the policy, and root, may speak to it") from None
         except (OSError, ValueError) as error:
-            raise ControlError(f"{path}: no runtime to talk to: {error}; start it with `physai robot run`") from None
+            reason = getattr(error, "strerror", None) or error
+            raise ControlError(f"{path}: no runtime to talk to: {reason}; start it with `physai robot run`") from None
     if "error" in answer:
         raise ControlError(str(answer["error"]))
     return answer

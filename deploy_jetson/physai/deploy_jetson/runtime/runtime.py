@@ -163,7 +163,14 @@ class Runtime:
         self._tick = Tick(contract, self.transport, policy, sink, ranges=candidate.ranges, clocks=self._clocks)
         if self.options.hot_swap:
             self._scout, connection = start_scout(self.options.root, candidate.bundle_sha256)
-            self._swapper = Swapper(connection, contract, self._open_health, self._say, prepare=self._become_helper)
+            self._swapper = Swapper(
+                connection,
+                contract,
+                self._open_health,
+                self._say,
+                unsafe_no_verdict=self.options.unsafe_no_verdict,
+                prepare=self._become_helper,
+            )
         self._loop = Loop(
             self._tick,
             Loaded(candidate, policy, health),
@@ -176,6 +183,8 @@ class Runtime:
         )
         self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"version {candidate.version} ({contract.task} on {contract.robot.name}) in slot {candidate.slot}")
+        if candidate.unsafe_no_verdict:
+            self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
         return self._loop, self._tick
 
     def _require_rate(self, contract: PolicyContract) -> None:
@@ -336,7 +345,7 @@ class Runtime:
                 for problem in self.transport.problems():
                     if problem not in known and len(known) < _MAX_NEWS:
                         known.add(problem)
-                        self._say(f"{self.transport.name}: {problem}")
+                        self._say(problem)
             if now_ns - diagnosed_ns > _DIAGNOSE_S * 1e9:
                 diagnosed_ns = now_ns
                 self._diagnose()

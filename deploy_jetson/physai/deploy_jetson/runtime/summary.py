@@ -47,7 +47,9 @@ class Summary:
 def stages_us(meter: Meter) -> dict[str, dict[str, float]]:
     """Percentiles of each stage of all ticks: stage to `SHARES` to microseconds; without stages that never happened."""
     return {
-        stage: {name: histogram.quantile_ns(share) * 1e-3 for name, share in SHARES.items()}
+        stage: dict(
+            zip(SHARES, (1e-3 * found for found in histogram.quantiles_ns(tuple(SHARES.values()))), strict=True)
+        )
         for stage, histogram in meter.stages.items()
         if histogram.count
     }

@@ -33,6 +33,7 @@ class Swapper:
         open_health: Callable[[Candidate], RuntimeHealth],
         say: Callable[[str], None],
         *,
+        unsafe_no_verdict: bool = False,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepares to listen.
@@ -42,6 +43,7 @@ class Swapper:
             contract: what the runtime was started with; a policy of another one needs another start.
             open_health: makes the counters of a policy.
             say: gets what an operator should know.
+            unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
             prepare: called first in the thread.
         """
         self.ready: Loaded | None = None
@@ -50,6 +52,7 @@ class Swapper:
         """A newly activated policy of another contract."""
         self._connection, self._contract = connection, contract
         self._open_health, self._say, self._prepare = open_health, say, prepare
+        self._unsafe_no_verdict = unsafe_no_verdict
         self._old: Loaded | None = None
         self._taken = threading.Event()
         self._closed = False
@@ -90,6 +93,11 @@ class Swapper:
                 return
             if isinstance(found, str):
                 self._say(f"what was activated may not run, the policy before goes on: {found}")
+            elif found.unsafe_no_verdict and not self._unsafe_no_verdict:
+                self._say(
+                    f"version {found.version} was installed without a valid verdict, the policy before goes on; start "
+                    "with --unsafe-no-verdict to let it run"
+                )
             elif found.fingerprint != self._contract.fingerprint:
                 self.other = found
             else:

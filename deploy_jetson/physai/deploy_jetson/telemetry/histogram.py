@@ -4,6 +4,9 @@ Every power of two is divided into `1 << PRECISION_BITS` buckets of one width, s
 itself, and exactly below 512 ns. Source of the layout: https://hdrhistogram.org, "HdrHistogram design".
 """
 
+from collections.abc import Sequence
+from math import ceil
+
 import numpy as np
 import numpy.typing as npt
 
@@ -42,15 +45,21 @@ class Histogram:
         self.total_ns += int(values.sum())
         self.max_ns = max(self.max_ns, int(values.max()))
 
-    def quantile_ns(self, share: float) -> float:
-        """The least value that is not exceeded by that share of all, within `RELATIVE_ERROR` [ns]; NaN of none."""
+    def quantiles_ns(self, shares: Sequence[float]) -> list[float]:
+        """For each share the least value that is not exceeded by that share of all, within `RELATIVE_ERROR` [ns].
+
+        NaN where there are no values.
+        """
         sums = self._counts.cumsum()
-        if not sums[-1]:
-            return float("nan")
-        rank = max(1, int(np.ceil(share * float(sums[-1]))))
-        if rank >= sums[-1]:
-            return float(self.max_ns)
-        return min(float(_middle(int(np.searchsorted(sums, rank)))), float(self.max_ns))
+        count, longest = int(sums[-1]), float(self.max_ns)
+        if not count:
+            return [float("nan") for _ in shares]
+        ranks = [max(1, ceil(share * count)) for share in shares]
+        found = np.searchsorted(sums, ranks).tolist()
+        return [
+            longest if rank >= count else min(_middle(bucket), longest)
+            for rank, bucket in zip(ranks, found, strict=True)
+        ]
 
     def cumulative(self, bounds_ns: npt.ArrayLike) -> list[int]:
         """How many values lie below each bound, and last how many there are.

@@ -46,8 +46,8 @@ class TickLog:
         """Durations in the order of the ticks [s]."""
         size = len(self._durations)
         if self._count <= size:
-            return tuple((self._durations[: self._count] * 1e-9).tolist())
-        return tuple((np.roll(self._durations, -(self._count % size)) * 1e-9).tolist())
+            return tuple((self._durations[: self._count] / 1e9).tolist())
+        return tuple((np.roll(self._durations, -(self._count % size)) / 1e9).tolist())
 
     def _store(self, durations: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
         kept = durations[-len(self._durations) :]

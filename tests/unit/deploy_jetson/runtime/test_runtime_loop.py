@@ -14,7 +14,7 @@ from physai.deploy_jetson.runtime.orders import Order
 from physai.deploy_jetson.runtime.reasons import Trouble, describe
 from physai.deploy_jetson.runtime.ring import TickRing
 from physai.deploy_jetson.slots.health import read_counters
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.policy_file import POLICY_FILE, Ranges
 from physai.sdk.safety import GuardState, Reason
 from physai.sdk.wire import Array
 
@@ -61,7 +61,7 @@ def played(
     *,
     periods: int = 100,
     heartbeat_s: float | None = None,
-    ranges: dict[str, tuple[list[float], list[float]]] | None = None,
+    ranges: Ranges | None = None,
     seconds: float | None = None,
 ) -> Generator[tuple[Rig, End, list[tuple[int, int]]]]:
     """Runs a loop; yields it, why it ended, and state and reasons of every tick."""
@@ -245,7 +245,7 @@ def test_sensors_outside_what_training_saw(tmp_path: Path) -> None:
     def push(rig: Rig) -> None:
         rig.robot.position[1] = 9.0
 
-    ranges = {"joint_pos": ([-2.0, -4.0], [2.0, 4.0])}
+    ranges = {"joint_pos": ((-2.0, -4.0), (2.0, 4.0))}
 
     def pull(rig: Rig) -> None:
         rig.robot.position[1] = 3.0

@@ -4,6 +4,7 @@ import gc
 import os
 import resource
 import sys
+import threading
 import time
 
 import pytest
@@ -49,6 +50,26 @@ def test_memory_is_not_locked_under_a_limit_that_later_allocations_would_meet(mo
     monkeypatch.setattr(resource, "getrlimit", little)
     warnings = acquire(Realtime(lock_memory=True))
     assert any("memory not locked: the limit is 8192 KiB" in warning for warning in warnings)
+
+
+def test_threads_of_others_come_next_after_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, int] = {}
+
+    def note(thread: int, policy: int, priority: os.sched_param) -> None:
+        assert policy == os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        asked[thread] = priority.sched_priority
+
+    monkeypatch.setattr(os, "sched_setscheduler", note)
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    acquire(Realtime(priority=80, lock_memory=False))
+    done.set()
+    other.join()
+    assert other.native_id is not None
+    assert asked[0] == 80
+    assert asked[other.native_id] == 79
+    assert threading.get_native_id() not in asked
 
 
 def test_a_helper_that_may_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ import numpy.typing as npt
 import pytest
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import Workshop, sample_contract
+from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.orders import Order
+from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
 from physai.deploy_jetson.slots.health import health_path, read_counters
 
@@ -210,6 +213,28 @@ def test_a_policy_that_is_activated_meanwhile_takes_over(
     site.agent.rollback("for the test")
     running.wait_for(lambda: running.status()["version"] == 1)
     assert "version 2 has taken over" in running.end()
+
+
+def test_a_policy_without_a_verdict_takes_over_only_where_that_was_allowed(
+    site: Site, folder: Path, workshop: Workshop
+) -> None:
+    site.run(1)
+    robot, said = LocalRobot(), list[str]()
+    options = RunOptions(root=site.agent.root, realtime=Realtime(lock_memory=False), seconds=PATIENCE_S)
+    runtime = Runtime(options, robot, say=said.append)
+    loop = threading.Thread(target=runtime.run)
+    loop.start()
+    try:
+        site.agent.install(workshop.published(sample_policy(seed=2), version=2), unsafe_no_verdict=True)
+        site.agent.activate()
+        give_up = time.monotonic() + PATIENCE_S
+        while not any("version 2 was installed without a valid verdict" in text for text in said):
+            assert time.monotonic() < give_up, said
+            time.sleep(0.02)
+        assert runtime.status()["version"] == 1
+    finally:
+        runtime.mailbox.put(Order.SHUTDOWN)
+        loop.join()
 
 
 def test_a_damaged_slot_changes_nothing(running: Running, site: Site) -> None:

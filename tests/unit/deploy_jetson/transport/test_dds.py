@@ -22,7 +22,7 @@ from physai.sdk.wire_ends import open_robot_link, open_transport
 pytest.importorskip("cyclonedds")
 
 PEER = Path(__file__).parent / "dds_peer.py"
-WAIT_S = 30.0
+WAIT_S = 90.0
 ContractOf = Callable[[str], PolicyContract]
 
 
@@ -196,3 +196,22 @@ def test_a_configuration_that_is_none(monkeypatch: pytest.MonkeyPatch, contract_
     transport = open_transport("dds", {"domain": "201"})
     with pytest.raises(TransportError, match=r"domain 201 cannot be joined: .* CYCLONEDDS_URI is <CycloneDDS><Non"):
         transport.open(contract_of("pendubot-swingup"))
+
+
+@pytest.mark.usefixtures("domain")
+def test_a_robot_obeys_on_when_the_runtimes_clock_is_set_back(contract_of: ContractOf) -> None:
+    contract = contract_of("pendubot-swingup")
+    link = open_robot_link("dds", {})
+    link.open(contract)
+    with runtime(contract) as transport:
+        now_ns = time.time_ns()
+        for number, stamp_ns in enumerate((now_ns, now_ns - 60 * 10**9), 1):
+            targets = {"joint_effort_target": np.array([float(number)])}
+            end = time.monotonic() + WAIT_S
+            while link.command().targets["joint_effort_target"][0] != number:
+                assert time.monotonic() < end
+                transport.send(targets, stamp_ns)
+                stamp_ns += 1
+                link.wait(0.05)
+        assert link.command().stamp_ns < now_ns
+    link.close()

@@ -23,7 +23,7 @@ from physai.sdk.wire import TransportError
 pytest.importorskip("cyclonedds")
 
 PEER = Path(__file__).parent / "dds_peer.py"
-WAIT_S = 30.0
+WAIT_S = 90.0
 ContractOf = Callable[[str], PolicyContract]
 
 

@@ -242,7 +242,8 @@ class DdsRobotLink(_End):
                 for name, part in feed.parts:
                     self._command.targets[name][:] = part
         oldest_ns = min(self._stamps)
-        if not found or oldest_ns <= self._command.stamp_ns:
+        # Not "newer than": a clock that was set back is no reason to hear nobody.
+        if not found or not oldest_ns or oldest_ns == self._command.stamp_ns:
             return False
         self._command.stamp_ns = oldest_ns
         self._command.received_ns = time.monotonic_ns()
