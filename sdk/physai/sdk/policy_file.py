@@ -198,6 +198,6 @@ def _check_range(low: object, high: object) -> None:
     """Raises ValueError unless both are numbers in order, or both are None."""
     if low is None and high is None:
         return
-    numbers = isinstance(low, int | float) and isinstance(high, int | float)
-    if not (numbers and math.isfinite(low) and math.isfinite(high) and low <= high):
+    numbers = [float(one) for one in (low, high) if isinstance(one, int | float) and math.isfinite(one)]
+    if not (len(numbers) == 2 and numbers[0] <= numbers[1]):
         raise ValueError(f"{reprlib.repr(low)} and {reprlib.repr(high)} are no range")
