@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli import run_telemetry
+from physai.sdk.cli.parser import key_values
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
 
@@ -62,7 +63,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     from physai.sdk.wire_ends import open_transport
 
     options = _options(root, arguments)
-    transport = open_transport(arguments.transport, _transport_options(arguments.set))
+    transport = open_transport(arguments.transport, key_values(arguments.set, "--set"))
     telemetry = run_telemetry.open_telemetry(root, arguments)
     runtime = Runtime(options, transport, telemetry=telemetry, say=_say)
     _catch_signals(runtime.mailbox)
@@ -107,16 +108,6 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
         stand_by=arguments.stand_by,
         hot_swap=not (arguments.no_swap or arguments.latency is not None),
     )
-
-
-def _transport_options(given: list[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for word in given:
-        key, sign, value = word.partition("=")
-        if not (key and sign):
-            raise PhysaiError(f"--set takes KEY=VALUE, got {word!r}")
-        options[key] = value
-    return options
 
 
 def _catch_signals(mailbox: Mailbox) -> None:

@@ -10,17 +10,16 @@ max_failure_share: 0.1              # no further robot is begun once more than t
 root: /var/lib/physai               # of every host that names none; also `physai`, the command there
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
-import yaml
 from pydantic import Field, ValidationError
 
 from physai.deploy_jetson.flash.errors import FlashError
 from physai.deploy_jetson.flash.target import Target
 from physai.sdk.robot import Frozen
+from physai.sdk.yaml_file import read_yaml
 
 MAX_FILE_BYTES = 1 << 20
 MAX_HOSTS = 10_000
@@ -66,24 +65,6 @@ class Fleet:
         return (*self.canaries, *self.others)
 
 
-class _Plain(yaml.SafeLoader):
-    """YAML without what surprises: a key twice, and references, which let a small file grow without bound."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("a fleet file may hold no references (*name)")
-        compose: Any = super().compose_node
-        return compose(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        construct: Any = self.construct_object
-        keys: list[Hashable] = [construct(key, deep=True) for key, _ in node.value]
-        twice = [key for key in keys if keys.count(key) > 1]
-        if twice:
-            raise yaml.YAMLError(f"{twice[0]!r} occurs twice")
-        return super().construct_mapping(node, deep=deep)
-
-
 def load_fleet(path: Path, *, root: PurePosixPath | None = None, physai: str | None = None) -> Fleet:
     """The fleet in a YAML file.
 
@@ -95,17 +76,7 @@ def load_fleet(path: Path, *, root: PurePosixPath | None = None, physai: str | N
     Raises:
         FlashError: it is missing, too large, no YAML, or names unknown settings, no hosts or impossible ones.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FlashError(f"{path}: cannot be read: {error.strerror}") from None
-    if not len(data) <= MAX_FILE_BYTES:
-        raise FlashError(f"{path}: more than {MAX_FILE_BYTES} bytes, the most a fleet file may have")
-    try:
-        document: Any = yaml.load(data, Loader=_Plain)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FlashError(f"{path}: not YAML: {' '.join(str(error).split()):.300}") from None
+    document = read_yaml(path, what="a fleet file", max_bytes=MAX_FILE_BYTES, error=FlashError)
     try:
         fleet = _Document.model_validate(document)
     except ValidationError as error:

@@ -11,6 +11,7 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import unknown_name
 from physai.sdk.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
 from physai.sdk.wire import TransportError
+from physai.sdk.yaml_file import read_yaml
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 1024
@@ -130,22 +131,11 @@ def load_binding(path: Path) -> Binding:
     Raises:
         TransportError: it is missing, too large, no YAML, or not a binding.
     """
-    import yaml
-
+    document = read_yaml(path, what="a binding", max_bytes=MAX_FILE_BYTES, error=TransportError)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TransportError(f"binding {path}: cannot be read: {error.strerror}") from None
-    if not len(content) <= MAX_FILE_BYTES:
-        raise TransportError(f"binding {path}: more than {MAX_FILE_BYTES} bytes, the most a binding may have")
-    try:
-        # Aliases can make a small file huge, and a binding has no use for them.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=yaml.SafeLoader)):
-            raise TransportError(f"binding {path}: YAML aliases are not allowed")
-        text = json.dumps(yaml.safe_load(content))
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise TransportError(f"binding {path}: not YAML: {' '.join(str(error).split())}") from None
+        text = json.dumps(document)
+    except (ValueError, TypeError) as error:
+        raise TransportError(f"binding {path}: {error}") from None
     try:
         return Binding.model_validate_json(text)
     except ValidationError as error:

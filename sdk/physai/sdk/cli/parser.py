@@ -55,3 +55,18 @@ class Parser(argparse.ArgumentParser):
             kind = action.metavar if isinstance(action.metavar, str) else action.dest
             message = str(unknown_name(kind.lower(), str(value), (str(choice) for choice in action.choices)))
             raise argparse.ArgumentError(None, message)
+
+
+def key_values(words: Iterable[str], option: str) -> dict[str, str]:
+    """Values by key of an option that takes KEY=VALUE and may be repeated; the last of a key counts.
+
+    Raises:
+        PhysaiError: a word has no key, or no equals sign.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not (key and sign):
+            raise PhysaiError(f"{option} takes KEY=VALUE, got {word!r}")
+        found[key] = value
+    return found

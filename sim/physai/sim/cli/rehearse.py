@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.cli.command import Command
+from physai.sdk.cli.parser import key_values
 from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
     if not 0 <= arguments.seed < 2**32:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
-    link = open_robot_link(arguments.transport, _options(arguments.set))
+    link = open_robot_link(arguments.transport, key_values(arguments.set, "--set"))
     named = {name: getattr(arguments, name) for name in ("task", "twin", "robot", "preset")}
     given = {name: str(value) for name, value in named.items() if value is not None}
     task, twin = rehearsed_robot(None, given, seed=arguments.seed)
@@ -96,16 +97,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join((_text(tally), *told)))
     return 0
-
-
-def _options(pairs: list[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise PhysaiError(f"--set takes KEY=VALUE, got {pair!r}")
-        options[name] = value
-    return options
 
 
 def _orphaned(parent: int | None) -> Callable[[], bool]:

@@ -4,16 +4,15 @@ Every number has bounds within which its gate can both pass and fail; budgets of
 are refused too. The settings are identified by the SHA-256 of their canonical JSON, which the verdict states.
 """
 
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
-import yaml
 from pydantic import AfterValidator, ValidationError, model_validator
 
 from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.errors import PhysaiError
 from physai.sdk.robot import Frozen
+from physai.sdk.yaml_file import read_yaml
 from physai.sim.sequential import RateTest
 from physai.sim.statistics import zero_failure_trials
 
@@ -210,19 +209,6 @@ class GateSettings(Frozen):
         return self
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys without a word; here they are an error."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        pairs: list[tuple[Any, Any]] = node.value
-        construct: Any = self.construct_object
-        keys: list[Hashable] = [construct(key, deep=True) for key, _ in pairs]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} occurs twice", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
-
-
 def load_gates(path: Path | str) -> GateSettings:
     """Settings from a YAML file; what it leaves out keeps its default, and an empty file keeps all.
 
@@ -230,17 +216,7 @@ def load_gates(path: Path | str) -> GateSettings:
         GateSettingsError: the file is missing, too large, no YAML, or names an unknown or senseless setting.
     """
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise GateSettingsError(f"{path}: cannot be read: {error.strerror}") from None
-    if not len(data) <= MAX_FILE_BYTES:
-        raise GateSettingsError(f"{path}: more than {MAX_FILE_BYTES} bytes, the most a gates file may have")
-    try:
-        document = yaml.load(data, Loader=_UniqueKeys)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise GateSettingsError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    document = read_yaml(path, what="a gates file", max_bytes=MAX_FILE_BYTES, error=GateSettingsError)
     if document is None:
         document = {}
     if not isinstance(document, dict):

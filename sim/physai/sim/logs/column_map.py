@@ -18,10 +18,10 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from physai.sdk.robot import MAX_JOINTS, Finite, Frozen, Name, Positive
+from physai.sdk.yaml_file import read_yaml
 from physai.sim.logs.robot_log import CommandKind, LogError
 from physai.sim.logs.table import MAX_COLUMNS
 
@@ -145,18 +145,11 @@ def load_column_map(path: Path) -> ColumnMap:
     Raises:
         LogError: it is missing, too large, no YAML, or says something that a column map cannot.
     """
+    document = read_yaml(path, what="a column map", max_bytes=MAX_MAP_BYTES, error=LogError, words_are_text=True)
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_MAP_BYTES + 1)
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-    if not len(content) <= MAX_MAP_BYTES:
-        raise LogError(f"{path}: more than {MAX_MAP_BYTES} bytes, the most a column map may have")
-    try:
-        document = yaml.load(content, Loader=_PlainLoader)
         text = json.dumps(document)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise LogError(f"{path}: not a YAML column map: {' '.join(str(error).split())}") from error
+    except (ValueError, TypeError) as error:
+        raise LogError(f"{path}: not a column map: {error}") from None
     try:
         return ColumnMap.model_validate_json(text)
     except ValidationError as error:
@@ -172,27 +165,3 @@ def _problems(error: ValidationError) -> str:
         lines.append(f"{where + ': ' if where else ''}{message.removeprefix('Value error, ')}")
     more = error.error_count() - len(lines)
     return "; ".join(lines) + (f"; and {more} more" if more else "")
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without what a column map has no use for: aliases, which can make a small file huge, repeated keys, and
-    dates and truth values: `on`, `y` and `no` are columns.
-    """
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own form)
-        first: [(tag, pattern) for tag, pattern in pairs if tag.rpartition(":")[2] in ("int", "float", "null")]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"aliases are not allowed, {self.peek_event().start_mark}")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.YAMLError(f"{key.value!r} occurs twice, {key.start_mark}")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)

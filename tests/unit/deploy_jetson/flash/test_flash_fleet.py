@@ -64,7 +64,7 @@ def test_one_canary_unless_said_otherwise(tmp_path: Path) -> None:
         ("hosts: [a]\nmax_failure_share: .nan", "max_failure_share"),
         ("hosts: ['a:99999']", "port"),
         ("hosts: [-oProxyCommand=x]", "no name or address"),
-        ("a: &x [1]\nb: *x", "no references"),
+        ("a: &x [1]\nb: *x", "aliases are not allowed"),
         ("hosts: [", "not YAML"),
         ("hosts: !!python/object/apply:os.system [ls]", "not YAML"),
     ],

@@ -60,7 +60,7 @@ def test_a_gate_that_could_not_fail_is_refused(tmp_path: Path, text: str, messag
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(GateSettingsError, match="cannot be read: No such file"):
+    with pytest.raises(GateSettingsError, match="cannot be read: no such file"):
         load_gates(tmp_path / "none.yaml")
     with pytest.raises(GateSettingsError, match="more than 65536 bytes"):
         load_gates(written(tmp_path, "#" * 70_000))

@@ -154,7 +154,7 @@ def test_what_does_not_fit_is_an_error(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("joints: [", "not a YAML column map"),
+        ("joints: [", "not YAML, as a column map is"),
         ("- a\n- b\n", "valid dictionary|an object|instance of ColumnMap"),
         ("a: &x [1]\nb: *x\n", "aliases are not allowed"),
         ("time: a\ntime: b\n", "'time' occurs twice"),
