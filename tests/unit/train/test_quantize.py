@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 from physai.sdk.bundle_source import VARIANTS as BUNDLE_VARIANTS
 from physai.sdk.canonical import sha256_hex
@@ -20,8 +22,10 @@ from physai.sdk.errors import ContractMismatchError, PhysaiError
 from physai.sdk.golden import GoldenError, read_golden
 from physai.sdk.parity import JointError, require_made_of
 from physai.sdk.policy_file import FINGERPRINT_KEY, GOLDEN_FILE, POLICY_FILE
+from physai.sdk.verdict import Outcome
 from physai.sim.calibrate.twin import nominal_twin
 from physai.sim.engines.protocol import Array
+from physai.sim.gates.settings import GateSettings, NonInferioritySettings
 from physai.sim.gates.subject import QUANTISED_FILE
 from physai.sim.policy import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
@@ -29,9 +33,10 @@ from physai.sim.tasks.reach import ur10e_reach
 from physai.train.cli import quantize as cli
 from physai.train.export import npz
 from physai.train.quantize import Original, QuantiseReport, quantise_policy, read_original
-from physai.train.quantize_choice import HEADROOM, Comparison, choose
+from physai.train.quantize_choice import HEADROOM, Comparison, Rehearse, choose
 from physai.train.quantize_formats import VARIANTS, file_name
 from physai.train.quantize_network import Layer
+from physai.train.quantize_rehearsal import Pairs, Rehearsal
 from physai.train.quantize_states import QuantiseError, VisitedStates, record_states
 
 POLICY = Path(__file__).parents[2] / "data" / "policies" / "cartpole-00" / POLICY_FILE
@@ -320,7 +325,8 @@ def rehearsal(original: Original) -> Rehearsal:
 def test_the_same_graph_does_as_well_as_itself(rehearsal: Rehearsal, original: Original) -> None:
     found = rehearsal.compare(original.data)
     assert (found.worse, found.better, found.drop, found.outcome) == (0, 0, 0.0, Outcome.PASS)
-    # A drop of 30 % is excluded at 0.5 % by 25 pairs that agree: 7 · 200 = 1400 < (1 + 0.95 · 0.3 / 0.7)^25 · …
+    # The boldest of 7 bets grows by 1 + 0.95 · 0.3 / 0.7 = 1.41 with each pair that agrees, and evidence of 200 is
+    # asked for: 16 pairs make 1.41^16 / 7 = 34, 32 pairs make 8,000.
     assert found.pairs == 32
 
 

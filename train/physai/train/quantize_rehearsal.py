@@ -5,7 +5,7 @@ within its contract's bound was seen to lose 7 % of the episodes that the float 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from physai.sdk.verdict import Outcome
 from physai.sim.calibrate.twin import Twin
@@ -93,4 +93,4 @@ class Rehearsal:
         return Pairs(test.pairs, test.worse, test.better, test.outcome)
 
     def _play(self, policy: OnnxPolicy, batch: Batch) -> Bools:
-        return play_batch(policy, self._task, self._twin, replace(batch)).success
+        return play_batch(policy, self._task, self._twin, batch).success

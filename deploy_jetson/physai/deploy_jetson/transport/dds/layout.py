@@ -134,7 +134,8 @@ class Inlet:
         self._unmeasured: list[slice] = []
         self.values: Array = np.full(layout.size, np.nan)
         self._length = -1
-        self._fixed: tuple[tuple[int, bytes], ...] = ()
+        self._fixed: tuple[bytes, ...] = ()
+        self._starts: tuple[int, ...] = ()
         self._gather = np.zeros(layout.size, np.intp)
         self._room = memoryview(b"")
         self._numbers: npt.NDArray[np.float64] = np.zeros(0)
@@ -161,10 +162,7 @@ class Inlet:
             self.stamp_ns = seconds * NANOSECONDS + nanoseconds
 
     def _as_before(self, data: bytes) -> bool:
-        for start, known in self._fixed:
-            if not data.startswith(known, start):
-                return False
-        return True
+        return all(map(data.startswith, self._fixed, self._starts))
 
     def _learn(self, data: bytes) -> None:
         """Reads a message field by field, checks it, and notes where its numbers lie."""
@@ -189,7 +187,7 @@ class Inlet:
         self._numbers = np.frombuffer(self._room[HEAD:], f"{order}f8", (len(data) - HEAD) // 8)
         self._stamp = struct.Struct(f"{order}iI")
         self._stamp_at = places.get(STAMP, (0, 0))[0]
-        self._fixed = _fixed_parts(data, places)
+        self._starts, self._fixed = _fixed_parts(data, places)
         self._length = len(data)
 
     def _check_frame(self, message: Message) -> None:
@@ -248,17 +246,21 @@ def _aligned_room(size: int) -> memoryview:
     return room.data[start : start + size]
 
 
-def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, bytes], ...]:
-    """What no later message may differ in for its numbers to lie in the same places: all but numbers and stamps."""
-    parts: list[tuple[int, bytes]] = []
+def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
+    """What no later message may differ in for its numbers to lie in the same places: all but numbers and stamps.
+
+    Returns:
+        Where each part starts, and its bytes.
+    """
+    parts: dict[int, bytes] = {}
     start = 0
     for place, count in sorted(places.values()):
         if place > start:
-            parts.append((start, bytes(data[start:place])))
+            parts[start] = bytes(data[start:place])
         start = place + 8 * count
     if start < len(data):
-        parts.append((start, bytes(data[start:])))
-    return tuple(parts)
+        parts[start] = bytes(data[start:])
+    return tuple(parts), tuple(parts.values())
 
 
 class Outlet:
