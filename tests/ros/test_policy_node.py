@@ -190,6 +190,8 @@ def test_diagnostics_and_the_latched_status(world: RosWorld) -> None:
         "20",
         "--qos-durability",
         "transient_local",
+        "--qos-reliability",
+        "reliable",
         "--full-length",
         f"{NODE}/status",
     )

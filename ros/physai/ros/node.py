@@ -52,6 +52,7 @@ ORDERS = {
 }
 """Service to order and what it does."""
 
+ACTIVE, INACTIVE = "active", "inactive"
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -66,6 +67,7 @@ class PolicyNode(LifecycleNode):
         """
         super().__init__(NODE_NAME, **given)
         self._drive: Drive | None = None
+        self._reached = ""
         self._told_status = ""
         self._told_s = 0.0
         for name, parameter in PARAMETERS.items():
@@ -86,43 +88,44 @@ class PolicyNode(LifecycleNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Loads and verifies the active bundle, starts its engine, connects the topics."""
         del state
-        return self._transition("configure", self._configure)
+        return self._transition("configure", self._configure, INACTIVE)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Begins to drive the robot, once its sensors are heard."""
         del state
         timeout_s = float(self._value("activation_timeout_s"))
-        return self._transition("activate", lambda: self._loaded().activate(timeout_s))
+        return self._transition("activate", lambda: self._loaded().activate(timeout_s), ACTIVE)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Ramps to HOLD, then sends nothing more."""
         del state
-        return self._transition("deactivate", lambda: self._loaded().deactivate())
+        return self._transition("deactivate", self._deactivate, INACTIVE)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Disconnects and forgets the policy."""
         del state
-        return self._transition("cleanup", self._unload)
+        return self._transition("cleanup", self._unload, "")
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Ramps to HOLD if it drives, then ends."""
         del state
-        return self._transition("shutdown", self._unload)
+        return self._transition("shutdown", self._unload, "")
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Damps, then lets everything go."""
         del state
         if self._drive is not None:
             self._drive.damp()
-        return self._transition("error processing", self._unload)
+        return self._transition("error processing", self._unload, "")
 
-    def _transition(self, name: str, action: Callable[[], None]) -> TransitionCallbackReturn:
+    def _transition(self, name: str, action: Callable[[], None], to: str) -> TransitionCallbackReturn:
         """Does it; a failure is told, and leaves the node in the state it was in."""
         try:
             action()
         except PhysaiError as error:
             self.get_logger().error(f"{name}: {error}")
             return FAILURE
+        self._reached = to
         return SUCCESS
 
     def _configure(self) -> None:
@@ -138,6 +141,11 @@ class PolicyNode(LifecycleNode):
         drive.start()
         self._drive = drive
 
+    def _deactivate(self) -> None:
+        # A loop that has ended by itself sends nothing any more.
+        if self._drive is not None:
+            self._drive.deactivate()
+
     def _unload(self) -> None:
         drive, self._drive = self._drive, None
         if drive is not None:
@@ -149,8 +157,11 @@ class PolicyNode(LifecycleNode):
         return self._drive
 
     def _say(self, text: str) -> None:
-        logger = self.get_logger()
-        (logger.warning if text.startswith(("warning:", "HOLD", "DAMP", "ESTOP")) else logger.info)(text)
+        # rclpy knows a message by the line that logs it, and a line by one severity.
+        if text.startswith(("warning:", "HOLD", "DAMP", "ESTOP")):
+            self.get_logger().warning(text)
+        else:
+            self.get_logger().info(text)
 
     def _value(self, name: str) -> Value:
         value: Value = self.get_parameter(name).value
@@ -262,8 +273,10 @@ class PolicyNode(LifecycleNode):
         else:
             self.get_logger().error(f"the control loop has ended: {drive.error or drive.end}")
         self._drive = None
-        while (state := self._state_machine.current_state[1]) in ("active", "inactive"):
-            (self.trigger_deactivate if state == "active" else self.trigger_cleanup)()
+        if self._reached == ACTIVE:
+            self.trigger_deactivate()
+        if self._reached == INACTIVE:
+            self.trigger_cleanup()
 
 
 def _descriptor(parameter: Parameter) -> ParameterDescriptor:
