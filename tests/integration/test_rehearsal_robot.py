@@ -123,7 +123,7 @@ def test_over_udp_whoever_starts_first(root: Path, port: int, tmp_path: Path, ru
 def test_a_robot_that_is_not_there_is_waited_for_by_name(root: Path, port: int, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with started(log, *runtime(root, *over_udp(port))) as driving:
-        wait_for(log, f"udp: UDP: greeted 127.0.0.1:{port}, nothing has been heard from it")
+        wait_for(log, f"UDP: greeted 127.0.0.1:{port}, nothing has been heard from it")
         assert "waiting for joint_pos (for " in log.read_text()
         driving.send_signal(signal.SIGINT)
         found = ended(driving)

@@ -43,4 +43,4 @@ def world(tmp_path: Path, bundles: tuple[Workshop, dict[int, bytes]]) -> Iterato
     }
     made_world = RosWorld(tmp_path, environment, site)
     yield made_world
-    made_world.end()
+    made_world.close()

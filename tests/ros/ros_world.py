@@ -96,7 +96,9 @@ class RosWorld:
             command, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
         )
 
-    def end(self) -> None:
+    def close(self) -> None:
+        """Ends every process, and the daemon that ROS 2's command line leaves in this domain."""
+        self.ros2("daemon", "stop")
         for one in self.started:
             with suppress(ProcessLookupError):
                 os.killpg(one.process.pid, signal.SIGKILL)

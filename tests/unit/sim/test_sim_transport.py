@@ -1,11 +1,11 @@
 """The transport `sim`: the twin in the runtime's process, and in another one behind UDP and DDS."""
 
 import os
-import re
 import signal
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -198,12 +198,13 @@ def test_a_rehearsal_stays_apart_from_robots(contract: PolicyContract, monkeypat
     pytest.importorskip("cyclonedds")
     monkeypatch.setenv("ROS_DOMAIN_ID", "3")
     transport = open_transport("sim", {"over": "dds"})
+    assert isinstance(transport, ProcessTransport)
     transport.open(contract)
     try:
-        time.sleep(1.1)
-        problems = " ".join(transport.problems())
+        assert transport.process is not None
+        words = [str(word) for word in cast("list[str]", transport.process.args)]
     finally:
         transport.close()
-    domain = re.search(r"in domain (\d+)", problems)
-    assert domain is not None, problems
-    assert int(domain[1]) in OWN_DOMAINS
+    assert "range=LOCALHOST" in words
+    (domain,) = (int(word.removeprefix("domain=")) for word in words if word.startswith("domain="))
+    assert domain in OWN_DOMAINS

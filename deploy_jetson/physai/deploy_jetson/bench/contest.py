@@ -30,7 +30,7 @@ from physai.sdk.wire import Array
 DEADLINE_SHARE = 0.9
 """Deadline of the benchmark, as a share of the period."""
 
-TURN, SETTLING = 50, 10
+TURN, SETTLING = 250, 50
 """Periods of one way on end, and how many of them do not count."""
 
 _DECIMATION = 4
@@ -148,11 +148,11 @@ class Contest:
         self.inputs = {name: np.zeros((1, size), np.float32) for name, size in header.inputs.items()}
 
     def overhead(self, periods: int) -> Overhead:
-        """Ticks and bare runs in turns of a tenth of a second, so that each finds caches as it leaves them itself."""
+        """Ticks and bare runs in turns of half a second, so that each finds caches as it leaves them itself."""
         run, inputs = self.session.run, self.inputs
         rehearsed = [
             Alarm(rehearse=rehearse, period_ns=self.period_ns)
-            for rehearse in (self.tick.rehearse, lambda: run(None, inputs))
+            for rehearse in (self._rehearse, lambda: run(None, inputs))
         ]
         ways = [(rehearsed[0], True), (rehearsed[1], False), (self.alarm, True), (self.alarm, False)]
         found: list[list[int]] = [[] for _ in ways]
@@ -183,6 +183,10 @@ class Contest:
         ticks, runs, cold_ticks, cold_runs = found
         return Overhead(ticks, runs, cold_ticks, cold_runs, lates)
 
+    def _rehearse(self) -> None:
+        self.tick.rehearse()
+        self.health.rehearse()
+
     def ours(self, seconds: float) -> Block:
         """The runtime's loop, its ramp at the end included."""
         counts = self.loop.counts
@@ -197,17 +201,19 @@ class Contest:
         )
 
     def timer(self, seconds: float) -> Block:
-        """An idle timer of the same rate; a period is missed if it wakes after the deadline."""
-        missed = 0
+        """An idle timer of the same rate, whose missed and skipped periods are counted as the loop counts its own."""
+        missed = number = 0
         starts: list[int] = []
         periods = round(seconds * _NS / self.period_ns)
         due = time.monotonic_ns() + self.period_ns
-        for _ in range(periods):
+        while number < periods:
             woke = self.alarm.wait(due)
             starts.append(woke)
-            missed += woke - due > self.deadline_ns
-            due += self.period_ns * max(1, -(-(woke - due) // self.period_ns))
-        return Block(periods, missed, np.diff(starts).tolist())
+            skipped, late = divmod(woke - due, self.period_ns)
+            missed += skipped + (late > self.deadline_ns)
+            number += skipped + 1
+            due += (skipped + 1) * self.period_ns
+        return Block(number, missed, np.diff(starts).tolist())
 
     def plain(self, seconds: float) -> Block:
         """The plain loop; missed is what ends after the deadline of its period, counted from its own start."""

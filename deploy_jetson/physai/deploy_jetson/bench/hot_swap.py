@@ -15,7 +15,7 @@ from pathlib import Path
 from physai.deploy_jetson.agent.agent import Agent
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.runtime import ram_disk
-from physai.deploy_jetson.bench.sample import Workshop, quick_clock
+from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.runtime.realtime import Realtime
@@ -24,6 +24,8 @@ from physai.deploy_jetson.slots.health import health_path
 from physai.sdk.bench import Options, Result, Say, WorkloadError
 
 PRIORITY = 80
+SLOWER = 0.2
+"""Factor on the times of the sample's contract: 500 Hz, deadline 1.8 ms."""
 
 _LOOK_S = 0.01
 _PATIENCE_S = 60.0
@@ -55,6 +57,8 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     return [
         Result(name="swaps", unit="1", runs=(float(found.swaps),)),
         Result(name="swaps_missed", unit="1", runs=(float(found.missed),)),
+        Result(name="swaps_skipped", unit="1", runs=(float(found.skipped),)),
+        Result(name="swaps_ticks", unit="1", runs=(float(found.ticks),)),
         Result(name="swaps_worst_tick_us", unit="us", runs=(found.worst_tick_us,)),
     ]
 
@@ -75,7 +79,9 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
         now = datetime.now(UTC)
         workshop = Workshop(created=(now - timedelta(hours=1)).replace(microsecond=0))
         for version in range(1, swaps + 2):
-            (folder / f"{version}.physai").write_bytes(workshop.bundle(version, width=width))
+            members = sample_policy(seed=version, width=width, slower=SLOWER)
+            bundle = workshop.validated(workshop.published(members, version=version))
+            (folder / f"{version}.physai").write_bytes(bundle)
         site = Site.make(folder / "robot", workshop, {1: (folder / "1.physai").read_bytes()}, now=now)
         site.run(1)
         said: list[str] = []

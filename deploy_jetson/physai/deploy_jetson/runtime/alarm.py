@@ -20,8 +20,9 @@ class _TimeSpec(ctypes.Structure):
 REHEARSAL_SHARE = 0.25
 """Longest a rehearsal may take, as a share of the period that it is part of."""
 
-_REST_WAITS = 256
-"""Waits for which nothing is rehearsed after one that took longer."""
+_REST_WAITS, _LONGEST_REST = 16, 1024
+"""Waits for which nothing is rehearsed after one that took longer: doubled from the first to the second as long as the
+next one takes longer, too."""
 
 _MOST_REHEARSALS = 3
 
@@ -50,7 +51,8 @@ class Alarm:
         self._rehearse = rehearse
         self._most_ns = round(REHEARSAL_SHARE * period_ns) if rehearse is not None else 0
         self._lead_ns = self._most_ns
-        self._rest = 0
+        self._again_ns = self._most_ns >> 1
+        self._rest, self._next_rest = 0, _REST_WAITS
         self._moment = _TimeSpec()
         self._reference = ctypes.byref(self._moment)
         # A CDLL function, unlike a PyDLL one, lets other threads run while it sleeps.
@@ -80,19 +82,25 @@ class Alarm:
             self._rest -= 1
             self._lead_ns = 0 if self._rest else self._most_ns
             return now
-        clock, needed = self._clock_ns, self._lead_ns
+        clock, lead = self._clock_ns, self._lead_ns
+        needed = lead - lead // 3
         for index in range(_MOST_REHEARSALS):
+            # One that ends after the moment does more harm than good.
             if now + needed > due_ns:
                 break
             self._rehearse()
             before, now = now, clock()
             took = now - before
-            # One that ends after the moment does more harm than good.
-            needed = took + (took >> 1)
-            if index == 0:
-                # The first one finds cold caches; the time for it falls slowly, and rises at once.
-                self._lead_ns = max(needed, self._lead_ns - (self._lead_ns >> 8))
-                if took > self._most_ns:
-                    self._lead_ns, self._rest = 0, _REST_WAITS
-                    break
+            enough = took + (took >> 1)
+            # What is reserved falls slowly, and rises at once. The first one finds cold caches and takes longer.
+            if index:
+                self._again_ns = max(enough, self._again_ns)
+            elif took > self._most_ns:
+                self._lead_ns, self._rest = 0, self._next_rest
+                self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+                break
+            else:
+                self._lead_ns, self._next_rest = max(enough, lead - (lead >> 8)), _REST_WAITS
+                self._again_ns -= self._again_ns >> 8
+            needed = self._again_ns
         return now

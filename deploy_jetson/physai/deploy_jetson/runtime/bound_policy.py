@@ -1,6 +1,7 @@
 """A policy with fixed addresses: inputs are written in place, one call computes, targets are read in place."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 import onnxruntime
@@ -37,6 +38,21 @@ class Rows:
 Compute = Callable[[int], None]
 """Computes a graph from one memory into the other: reads memory 0 or 1, writes the other one and the targets, raises
 EngineError where that fails."""
+
+
+class Computes(Protocol):
+    """What a tick asks of a policy."""
+
+    inputs: Rows
+    targets: Rows
+
+    def step(self) -> bool:
+        """See `BoundPolicy`."""
+        ...
+
+    def reset(self) -> None:
+        """See `BoundPolicy`."""
+        ...
 
 
 class BoundPolicy:
@@ -87,15 +103,14 @@ class BoundPolicy:
             return True
         return False
 
-    def rehearse(self) -> dict[str, Floats]:
-        """Computes, and leaves the memory where it is; targets that only say how long the next step will take.
+    def rehearse(self) -> bool:
+        """Computes as `step` does, and leaves the memory where it is.
 
         Raises:
             EngineError: the computation fails.
         """
         self._compute(self._current)
-        self.targets.finite()
-        return self.targets.named
+        return self.targets.finite()
 
     def reset(self) -> None:
         """Forgets: every memory is zero, as at the start of an episode."""

@@ -6,6 +6,10 @@ from physai.deploy_jetson.slots.health import HealthWriter
 class RuntimeHealth(HealthWriter):
     """As `HealthWriter`, and it can be told of periods that were skipped."""
 
+    def rehearse(self) -> None:
+        """Does what `tick` does, and changes nothing; see `physai.deploy_jetson.runtime.understudy`."""
+        self._packed()
+
     def skip(self, now_ns: int, periods: int) -> None:
         """Counts that many ticks that did not happen, each of which missed its deadline."""
         self._counts[0] += periods

@@ -109,7 +109,7 @@ class Loop:
         self.period_ns = period_ns
         self._heartbeat_ns = None if heartbeat_s is None else round(heartbeat_s * 1e9)
         self._clocks = clocks or Clocks()
-        self._alarm = alarm or Alarm(clock_ns=self._clocks.now_ns, rehearse=tick.rehearse, period_ns=period_ns)
+        self._alarm = alarm or Alarm(clock_ns=self._clocks.now_ns, rehearse=self._rehearse, period_ns=period_ns)
         self._number = 0
         self._offset_ns = 0
         self._state = 0
@@ -166,6 +166,10 @@ class Loop:
         if self._swapper is not None:
             self._swap(self._swapper)
         return self._end is not End.OTHER_CONTRACT
+
+    def _rehearse(self) -> None:
+        self._tick.rehearse()
+        self.loaded.health.rehearse()
 
     def _begin(self) -> None:
         self._offset_ns = self._clock_offset_ns()

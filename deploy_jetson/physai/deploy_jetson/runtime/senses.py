@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.runtime.bound_policy import Rows
 from physai.deploy_jetson.runtime.reasons import Trouble
 from physai.sdk.contract import CommandField, PolicyContract
 from physai.sdk.errors import ContractMismatchError
@@ -42,7 +42,7 @@ class _Cut:
 class Senses:
     """One robot's newest measurements; reads the sample in place, allocates nothing that stays."""
 
-    def __init__(self, contract: PolicyContract, sample: Sample, policy: BoundPolicy, ranges: Ranges) -> None:
+    def __init__(self, contract: PolicyContract, sample: Sample, inputs: Rows, ranges: Ranges) -> None:
         """Ties a transport's sample to a policy's inputs.
 
         Raises:
@@ -64,27 +64,27 @@ class Senses:
         self._turns = bool(self._continuous.any())
         self._before, self._moved = np.full((2, 1, joints), math.nan)
         self._before_ns = 0
-        self.bind(policy, ranges)
+        self.bind(inputs, ranges)
 
-    def bind(self, policy: BoundPolicy, ranges: Ranges) -> None:
+    def bind(self, inputs: Rows, ranges: Ranges) -> None:
         """Writes to another policy's inputs from now on.
 
         Raises:
             ContractMismatchError: a field is missing, or a range is of another size.
         """
-        fields, named = self._sample.fields, policy.inputs.named
+        fields, named = self._sample.fields, inputs.named
         missing = [name for name in named if name not in fields]
         if missing:
             raise ContractMismatchError(f"the robot's transport has no {', '.join(missing)}, the policy reads it")
         self._pairs = [(row[0], fields[name]) for name, row in named.items()]
-        self._inputs, self._block = policy.inputs, policy.inputs.block
+        self._inputs, self._block = inputs, inputs.block
         self._cuts = [
             _Cut(named[field.name][0], np.array(field.lower, np.float32), np.array(field.upper, np.float32))
             for field in self._contract.command.fields
             if field.name in named
         ]
         self._strange = 0
-        self._lower, self._upper = _limits(policy, self._contract.command.fields, ranges)
+        self._lower, self._upper = _limits(inputs, self._contract.command.fields, ranges)
         # Looking for a zero byte is quicker than `np.all` for so few numbers.
         self._verdicts = bytearray(2 * self._block.size)
         self._above, self._below = np.frombuffer(self._verdicts, bool).reshape(2, -1)
@@ -167,15 +167,15 @@ class Senses:
         self._before_ns = now_ns
 
 
-def _limits(policy: BoundPolicy, commands: Sequence[CommandField], ranges: Ranges) -> tuple[Floats, Floats]:
+def _limits(inputs: Rows, commands: Sequence[CommandField], ranges: Ranges) -> tuple[Floats, Floats]:
     """Bounds of the whole block of inputs, shape (its size,): of commands the contract's, of sensors those of training.
 
     Infinite where there are none.
     """
     own = {field.name: (field.lower, field.upper) for field in commands}
-    lower, upper = (np.full(policy.inputs.block.shape, bound, np.float32) for bound in (-np.inf, np.inf))
+    lower, upper = (np.full(inputs.block.shape, bound, np.float32) for bound in (-np.inf, np.inf))
     start = 0
-    for name, row in policy.inputs.named.items():
+    for name, row in inputs.named.items():
         end = start + row.shape[1]
         if name in own:
             lower[start:end], upper[start:end] = own[name]

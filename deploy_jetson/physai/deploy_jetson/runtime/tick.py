@@ -11,20 +11,21 @@ made from a newer sample, without the policy, which has missed this period.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.runtime.bound_policy import BoundPolicy, Computes
 from physai.deploy_jetson.runtime.reasons import HARMLESS, Trouble, describe
-from physai.deploy_jetson.runtime.ring import TickSink
+from physai.deploy_jetson.runtime.ring import TickRing, TickSink
 from physai.deploy_jetson.runtime.robot_guard import RobotGuard
 from physai.deploy_jetson.runtime.senses import Senses
-from physai.deploy_jetson.runtime.understudy import Understudy
+from physai.deploy_jetson.runtime.understudy import Nowhere, Unmoved
 from physai.sdk.contract import PolicyContract
 from physai.sdk.policy_file import Ranges
 from physai.sdk.safety import GuardResult
-from physai.sdk.wire import Array, Transport
+from physai.sdk.wire import Array, Sample
 
 Clock = Callable[[], int]
 
@@ -46,14 +47,32 @@ class Clocks:
     """CLOCK_REALTIME, which sensors stamp with [ns]."""
 
 
+class Line(Protocol):
+    """What a tick asks of a transport."""
+
+    name: str
+
+    def sample(self) -> Sample:
+        """See `Transport`."""
+        ...
+
+    def poll(self) -> bool:
+        """See `Transport`."""
+        ...
+
+    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `Transport`."""
+        ...
+
+
 class Tick:
     """All that a tick needs, and what the last one found; one thread."""
 
     def __init__(
         self,
         contract: PolicyContract,
-        transport: Transport,
-        policy: BoundPolicy,
+        transport: Line,
+        policy: Computes,
         sink: TickSink,
         *,
         ranges: Ranges,
@@ -66,9 +85,13 @@ class Tick:
             ContractMismatchError: the transport's sample is not the contract's.
         """
         self.guard = RobotGuard(contract)
-        self.senses = Senses(contract, transport.sample(), policy, ranges)
-        self._understudy = Understudy(contract, transport.sample(), policy, ranges)
-        self.policy = policy
+        self.senses = Senses(contract, transport.sample(), policy.inputs, ranges)
+        self.policy: Computes = policy
+        self._rehearsal: Tick | None = None
+        """The same on a guard and a record of its own; None in a tick that is a rehearsal itself."""
+        if isinstance(policy, BoundPolicy):
+            nowhere, unmoved = Nowhere(transport.sample()), Unmoved(policy)
+            self._rehearsal = Tick(contract, nowhere, unmoved, TickRing(1), ranges=ranges, clocks=clocks)
         self.state = 0
         """`GuardState` after the tick."""
         self.reasons = 0
@@ -100,14 +123,23 @@ class Tick:
 
     def change(self, policy: BoundPolicy, ranges: Ranges) -> None:
         """Computes another policy of the same contract from the next tick on, which remembers what this one did."""
-        policy.take_over(self.policy)
-        self.senses.bind(policy, ranges)
-        self._understudy.bind(policy, ranges)
+        if isinstance(self.policy, BoundPolicy):
+            policy.take_over(self.policy)
+        self._bind(policy, ranges)
+        if self._rehearsal is not None:
+            self._rehearsal._bind(Unmoved(policy), ranges)
+
+    def _bind(self, policy: Computes, ranges: Ranges) -> None:
+        self.senses.bind(policy.inputs, ranges)
         self.policy = policy
 
     def rehearse(self) -> None:
-        """Does before the tick what makes it quick, and nothing that anybody could notice."""
-        self._understudy.play()
+        """Does before a tick what makes it quick, and nothing that anybody could notice: see `Nowhere`, `Unmoved`."""
+        rehearsal = self._rehearsal
+        if rehearsal is not None:
+            rehearsal.run(0, self._now())
+            if rehearsal.state:
+                rehearsal.reset()
 
     def reset(self) -> None:
         """Returns to RUN, and forgets."""

@@ -134,9 +134,12 @@ class HealthWriter:
     def _store(self, now_ns: int) -> None:
         self._silence_ns = max(self._silence_ns, now_ns - self._alive_ns)
         self._alive_ns = now_ns
-        times = (len(self._message), self._started_ns, now_ns, self._silence_ns)
+        self._map[:SIZE] = self._packed()
+
+    def _packed(self) -> bytes:
+        times = (len(self._message), self._started_ns, self._alive_ns, self._silence_ns)
         body = _BODY.pack(*self._head, *times, *self._counts, self._message)
-        self._map[:SIZE] = _HEAD.pack(MAGIC, FORMAT_VERSION, zlib.crc32(body)) + body
+        return _HEAD.pack(MAGIC, FORMAT_VERSION, zlib.crc32(body)) + body
 
 
 def read_counters(path: Path) -> Counters | None:

@@ -20,11 +20,14 @@ def generate_launch_description() -> LaunchDescription:
         DeclareLaunchArgument("task", description="task of the policy, as in `physai tasks`"),
         DeclareLaunchArgument("twin", default_value="", description="twin.json; empty: the robot's model as it is"),
         DeclareLaunchArgument("root", default_value="/var/lib/physai", description="the robot's tree of slots"),
+        DeclareLaunchArgument(
+            "params_file", default_value=str(SHARE / "config" / "policy.yaml"), description="parameters of the node"
+        ),
         DeclareLaunchArgument("autostart", default_value="true", description="whether to configure and activate it"),
     ]
     policy = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(str(SHARE / "launch" / "policy.launch.py")),
-        launch_arguments={name: LaunchConfiguration(name) for name in ("root", "autostart")}.items(),
+        launch_arguments={name: LaunchConfiguration(name) for name in ("root", "params_file", "autostart")}.items(),
     )
     return LaunchDescription([*arguments, OpaqueFunction(function=_robot), policy])
 

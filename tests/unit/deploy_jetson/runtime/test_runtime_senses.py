@@ -29,7 +29,7 @@ def made(data: bytes, **ranges: Any) -> tuple[PolicyContract, Sample, BoundPolic
     sample, policy = empty_sample(contract), BoundPolicy.engine(engine)
     for values in sample.fields.values():
         values[:] = 0.0
-    return contract, sample, policy, Senses(contract, sample, policy, ranges)
+    return contract, sample, policy, Senses(contract, sample, policy.inputs, ranges)
 
 
 def reach() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
@@ -139,7 +139,7 @@ def test_a_robot_without_positions_cannot_be_guarded() -> None:
     contract = sample_contract()
     policy = BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="policy.onnx"))
     with pytest.raises(ContractMismatchError, match="measures no joint_pos"):
-        Senses(contract, Sample(fields={}), policy, {})
+        Senses(contract, Sample(fields={}), policy.inputs, {})
 
 
 def robot(**changes: Any) -> RobotSpec:
