@@ -29,7 +29,7 @@ class RosTransport(DdsTransport):
             MissingExtraError: there is no ROS 2 in this environment.
         """
         super().__init__(options)
-        _require_rclpy()
+        require_rclpy()
         self._given = node
         self._own: OwnNode | None = None
 
@@ -60,7 +60,7 @@ class RosRobotLink(DdsRobotLink):
     def __init__(self, options: Mapping[str, str]) -> None:
         """See `RosTransport`."""
         super().__init__(options)
-        _require_rclpy()
+        require_rclpy()
         self._own: OwnNode | None = None
 
     def _join(self) -> RosWire:
@@ -93,7 +93,8 @@ class OwnNode:
         self._context.try_shutdown()
 
 
-def _require_rclpy() -> None:
+def require_rclpy() -> None:
+    """Raises MissingExtraError where there is no ROS 2 in this environment."""
     try:
         import rclpy
     except ImportError as error:

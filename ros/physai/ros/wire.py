@@ -7,7 +7,7 @@ executor ever runs, so no message waits for a thread that spins, and none costs 
 Topics are named relative to the node's namespace and can be remapped; their QoS can be overridden by parameters.
 """
 
-import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +17,8 @@ from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.wire import TransportError
 
-_LOOK_S = 0.001
+WAIT_SLICE_NS = 100_000_000
+"""Longest wait inside rclpy [ns], where no signal is seen."""
 
 ONLY_PUBLISHER = 1
 """Handle under which every message of a topic comes in: rclpy does not tell who sent it."""
@@ -96,8 +97,22 @@ class RosWire:
         return RosWriter(made, topic)
 
     def wait(self, timeout_s: float) -> None:
-        """Lets a moment pass, at most `timeout_s`: only start-up waits for messages, the loop polls."""
-        time.sleep(max(0.0, min(_LOOK_S, timeout_s)))
+        """Blocks until a message is there, at most `timeout_s` and never long enough to delay a signal.
+
+        As rclpy's own `wait_for_message`: a wait set of just these subscriptions, beside whatever an executor does.
+        """
+        from rclpy.impl.implementation_singleton import rclpy_implementation
+
+        limit_ns = max(0, min(WAIT_SLICE_NS, int(timeout_s * 1e9)))
+        handles = [made.handle for made in self._subscriptions]
+        with ExitStack() as held:
+            for handle in handles:
+                held.enter_context(handle)
+            waiting: Any = rclpy_implementation.WaitSet(len(handles), 0, 0, 0, 0, 0, self._node.context.handle)
+            waiting.clear_entities()
+            for handle in handles:
+                waiting.add_subscription(handle)
+            waiting.wait(limit_ns)
 
     def publishers(self) -> tuple[Endpoint, ...]:
         """Publishers of every topic the node sees, under their full names."""

@@ -21,6 +21,7 @@ from physai.deploy_jetson.transport.dds.feed import Feed
 from physai.deploy_jetson.transport.dds.layout import Inlet, Outlet, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.node import Node, message_struct
+from physai.deploy_jetson.transport.dds.wire import Wire
 from physai.deploy_jetson.transport.notices import Notices
 from physai.sdk.errors import PhysaiError
 from physai.sdk.wire import Array
@@ -102,7 +103,7 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
 class FixedEnd:
     """One end of our way."""
 
-    def __init__(self, node: Node, *, reads: str, writes: str) -> None:
+    def __init__(self, node: Wire, *, reads: str, writes: str) -> None:
         """Connects the two topics."""
         self._node = node
         names = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
@@ -207,12 +208,12 @@ def _ask(blocks: int) -> RoundTrips:
     node = Node(int(os.environ["ROS_DOMAIN_ID"]))
     ends = {way: _end(way, node, asks=True) for way in ("fixed", "typed")}
     for end in ends.values():
-        _meet(end)
+        meet(end)
     durations: dict[str, list[list[float]]] = {way: [] for way in ends}
     lost = 0
     for _ in range(blocks):
         for way, end in ends.items():
-            block, missed = _block(end)
+            block, missed = block_of_round_trips(end)
             durations[way].append(block)
             lost += missed
             if not lost <= MAX_LOST:
@@ -220,7 +221,7 @@ def _ask(blocks: int) -> RoundTrips:
     return RoundTrips(durations["fixed"], durations["typed"], lost)
 
 
-def _meet(end: FixedEnd | TypedEnd) -> None:
+def meet(end: FixedEnd | TypedEnd) -> None:
     """Waits until the other process is found, then warms both up."""
     start = time.monotonic()
     met = 0
@@ -231,7 +232,7 @@ def _meet(end: FixedEnd | TypedEnd) -> None:
         met += end.receive(0.05)
 
 
-def _block(end: FixedEnd | TypedEnd) -> tuple[list[float], int]:
+def block_of_round_trips(end: FixedEnd | TypedEnd) -> tuple[list[float], int]:
     """Durations of the round trips of one block, and how many were lost."""
     durations: list[float] = []
     lost = 0

@@ -240,7 +240,7 @@ class Runtime:
             return ", ".join(f"{name} (for {seconds:.0f} s)" for name, seconds in missing)
         silent = self._silence_s()
         if silent is not None:
-            return f"the operator, who was last heard {silent}"
+            return f"the operator, who {silent}"
         return tick.obstacle()
 
     def _silence_s(self) -> str | None:
@@ -251,7 +251,7 @@ class Runtime:
         silence_s = (self._clocks.now_ns() - heard_ns) * 1e-9
         if silence_s <= limit_s:
             return None
-        return f"{silence_s:.1f} s ago" if heard_ns else "never"
+        return f"was last heard {silence_s:.1f} s ago" if heard_ns else "was never heard"
 
     def status(self) -> dict[str, Any]:
         """What is going on, for the control socket: plain data."""

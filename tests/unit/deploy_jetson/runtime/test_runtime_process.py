@@ -18,6 +18,7 @@ from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.orders import Order
 from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
@@ -224,10 +225,14 @@ def test_a_policy_without_a_verdict_takes_over_only_where_that_was_allowed(
     runtime = Runtime(options, robot, say=said.append)
     loop = threading.Thread(target=runtime.run)
     loop.start()
+    give_up = time.monotonic() + PATIENCE_S
     try:
+        # A process that is being forked holds this one's locks for a moment.
+        while runtime.state is not Lifecycle.ACTIVE:
+            assert time.monotonic() < give_up, said
+            time.sleep(0.02)
         site.agent.install(workshop.published(sample_policy(seed=2), version=2), unsafe_no_verdict=True)
         site.agent.activate()
-        give_up = time.monotonic() + PATIENCE_S
         while not any("version 2 was installed without a valid verdict" in text for text in said):
             assert time.monotonic() < give_up, said
             time.sleep(0.02)

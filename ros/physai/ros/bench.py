@@ -1,0 +1,137 @@
+"""How long a JointState takes to a ROS node and back: one that reads as `physai.ros` does, against a plain rclpy node.
+
+Three processes: one that asks, and one that answers in each of the two ways, asked in turns. The plain one is what
+rclpy's tutorials show: a typed subscription whose callback computes with numpy and publishes a typed message.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from physai.deploy_jetson.bench.dds import (
+    ANSWER_S,
+    BLOCKS,
+    JOINTS,
+    KIND,
+    MAX_LOST,
+    FixedEnd,
+    block_of_round_trips,
+    meet,
+)
+from physai.ros.transport import OwnNode, require_rclpy
+from physai.ros.wire import RosWire
+from physai.sdk.bench import Bench, Options, Result, Say, WorkloadError
+
+WAYS = ("physai", "plain")
+QUICK_BLOCKS = 2
+
+
+def _topics(way: str) -> tuple[str, str]:
+    return f"/physai_bench/{way}_there", f"/physai_bench/{way}_back"
+
+
+def _answer_ours() -> None:
+    """Sends back whatever comes, until it is killed: serialised, as the policy node does."""
+    there, back = _topics("physai")
+    own = OwnNode("physai_answer", _domain())
+    end = FixedEnd(RosWire(own.node, _domain()), reads=there, writes=back)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        if end.receive(ANSWER_S):
+            end.send()
+
+
+def _answer_plain() -> None:
+    """The same as anybody would write it."""
+    import rclpy
+    from rclpy.executors import ExternalShutdownException
+    from rclpy.qos import QoSProfile
+    from sensor_msgs.msg import JointState
+
+    there, back = _topics("plain")
+    rclpy.init(domain_id=_domain())
+    node: Any = rclpy.create_node("plain_answer")
+    publisher: Any = node.create_publisher(JointState, back, QoSProfile(depth=1))
+
+    def answer(message: Any) -> None:
+        told = JointState()
+        told.header.stamp = node.get_clock().now().to_msg()
+        told.name = message.name
+        for part in ("position", "velocity", "effort"):
+            setattr(told, part, np.array(getattr(message, part)).tolist())
+        publisher.publish(told)
+
+    node.create_subscription(JointState, there, answer, QoSProfile(depth=1))
+    with suppress(KeyboardInterrupt, ExternalShutdownException):
+        rclpy.spin(node)
+
+
+def _domain() -> int:
+    return int(os.environ["ROS_DOMAIN_ID"])
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Measures both ways in turns.
+
+    Raises:
+        MissingExtraError: there is no ROS 2 here.
+        DdsBenchError, WorkloadError: the answers stay away.
+    """
+    require_rclpy()
+    os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    blocks = QUICK_BLOCKS if options.quick else BLOCKS
+    answers = [subprocess.Popen([sys.executable, "-m", "physai.ros.bench", way]) for way in WAYS]
+    own = OwnNode("physai_ask", _domain())
+    try:
+        ends: dict[str, FixedEnd] = {}
+        for way in WAYS:
+            there, back = _topics(way)
+            # A wire each: what waits for one answer must not be woken by the other's.
+            ends[way] = FixedEnd(RosWire(own.node, _domain()), reads=back, writes=there)
+            meet(ends[way])
+        durations: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+        lost = 0
+        for number in range(blocks):
+            for way, end in ends.items():
+                found, missed = block_of_round_trips(end)
+                durations[way].append(found)
+                lost += missed
+            say(f"block {number + 1} of {blocks}")
+            if not lost <= MAX_LOST:
+                raise WorkloadError(f"{lost} answers stayed away")
+    finally:
+        own.close()
+        for process in answers:
+            process.kill()
+            process.wait()
+    return _results(durations, lost)
+
+
+def _results(durations: dict[str, list[list[float]]], lost: int) -> list[Result]:
+    pairs = list(zip(durations["physai"], durations["plain"], strict=True))
+    results: list[Result] = []
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        ratios = [float(np.quantile(ours, share) / np.quantile(plain, share)) for ours, plain in pairs]
+        results.append(
+            Result(name=f"ros_rtt_over_plain.{name}", unit="", runs=tuple(ratios), peer="a plain rclpy node")
+        )
+        for way in WAYS:
+            whole = np.concatenate(durations[way])
+            results.append(
+                Result(name=f"ros_rtt_us.{way}.{name}", unit="us", runs=(float(np.quantile(whole, share)) * 1e6,))
+            )
+    results.append(Result(name="ros_lost", unit="", runs=(float(lost),)))
+    return results
+
+
+ros = Bench(summary=f"a {KIND} of {JOINTS} joints to a ROS node and back, against a plain rclpy node", run=run)
+"""The benchmark `ros`."""
+
+if __name__ == "__main__":
+    (_answer_ours if sys.argv[1] == "physai" else _answer_plain)()
