@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from physai.deploy_jetson.transport.binding import find_binding
 from physai.deploy_jetson.transport.dds.ends import DdsRobotLink, DdsTransport
 from physai.ros.wire import RosWire
 from physai.sdk.errors import MissingExtraError
@@ -32,10 +33,18 @@ class RosTransport(DdsTransport):
         require_rclpy()
         self._given = node
         self._own: OwnNode | None = None
+        self._wire: RosWire | None = None
+
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        return (*super().problems(), *(() if self._wire is None else self._wire.problems()))
 
     def _join(self) -> RosWire:
         if self._given is not None:
-            return RosWire(self._given, self._domain)
+            binding = find_binding(self._contract, self._options.get("binding"))
+            frames = {one.topic: one.frame for one in binding.reads if one.frame is not None}
+            self._wire = RosWire(self._given, self._domain, frames=frames)
+            return self._wire
         self._own = OwnNode(TRANSPORT_NODE, self._domain)
         return RosWire(self._own.node, self._domain)
 

@@ -7,72 +7,78 @@ executor ever runs, so no message waits for a thread that spins, and none costs 
 Topics are named relative to the node's namespace and can be remapped; their QoS can be overridden by parameters.
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.ros.frames import POSE, FramedReader, Frames
+from physai.ros.info import Info
 from physai.sdk.wire import TransportError
 
 WAIT_SLICE_NS = 100_000_000
 """Longest wait inside rclpy [ns], where no signal is seen."""
 
-ONLY_PUBLISHER = 1
-"""Handle under which every message of a topic comes in: rclpy does not tell who sent it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """What rclpy knows of one message."""
-
-    source_timestamp: int
-    """When it was published, CLOCK_REALTIME of the sender [ns]."""
-    valid_data: bool = True
-    publication_handle: int = ONLY_PUBLISHER
-
 
 class RosWire:
     """Readers and writers of bytes on an rclpy node; for one thread, which need not be the one that spins the node."""
 
-    def __init__(self, node: Any, domain: int) -> None:
+    def __init__(self, node: Any, domain: int, *, frames: Mapping[str, str] | None = None) -> None:
         """Nothing is made yet.
 
         Args:
             node: rclpy node, or lifecycle node.
             domain: its ROS_DOMAIN_ID, for messages to people.
+            frames: topics of poses whose messages are to be expressed in a frame; the node must be spun for them.
         """
         self.domain = domain
         self._node = node
+        self._frame_of = dict(frames or {})
+        self._frames = Frames(node) if self._frame_of else None
+        self._framed: list[FramedReader] = []
+        self._spun: list[Any] = []
         self._subscriptions: list[Any] = []
         self._publishers: list[Any] = []
 
-    def reader(self, topic: str, kind: str, *, reliable: bool) -> "RosReader":
+    def reader(self, topic: str, kind: str, *, reliable: bool) -> "RosReader | FramedReader":
         """A subscription; best effort unless `reliable`.
 
         Raises:
             TransportError: the message's package is not built here, or rclpy refuses.
         """
+        if self._frames is not None and kind == POSE and topic in self._frame_of:
+            framed = FramedReader(topic, self._frame_of[topic], self._frames)
+            self._spun.append(self._subscribe(topic, kind, framed.put, reliable=reliable))
+            self._framed.append(framed)
+            return framed
+        made = self._subscribe(topic, kind, _never_called, reliable=reliable, callback_group=_untouched(), raw=True)
+        self._subscriptions.append(made)
+        return RosReader(self._node, made, topic)
+
+    def _subscribe(self, topic: str, kind: str, callback: Any, *, reliable: bool, **further: Any) -> Any:
         from rclpy.qos_overriding_options import QoSOverridingOptions
 
+        options = QoSOverridingOptions.with_default_policies()
         try:
-            made = self._node.create_subscription(
+            return self._node.create_subscription(
                 _message_class(kind),
                 relative(topic),
-                _never_called,
+                callback,
                 _qos(DEPTH, reliable=reliable),
-                callback_group=_untouched(),
-                raw=True,
-                qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+                qos_overriding_options=options,
+                **further,
             )
         except TransportError:
             raise
         except Exception as error:
             raise TransportError(f"{topic}: cannot be subscribed to: {_told(error)}") from error
-        self._subscriptions.append(made)
-        return RosReader(self._node, made, topic)
+
+    def problems(self) -> tuple[str, ...]:
+        """Why poses were refused last."""
+        return tuple(one.problem for one in self._framed if one.problem)
 
     def writer(self, topic: str, kind: str) -> "RosWriter":
         """A reliable publisher.
@@ -128,8 +134,10 @@ class RosWire:
 
     def close(self) -> None:
         """Ends its subscriptions and publishers; the node stays."""
-        for made in self._subscriptions:
+        for made in (*self._subscriptions, *self._spun):
             self._node.destroy_subscription(made)
+        if self._frames is not None:
+            self._frames.close()
         for made in self._publishers:
             self._node.destroy_publisher(made)
         self._subscriptions.clear()
