@@ -87,17 +87,26 @@ def at_rate(header: PolicyHeader, rate_hz: float) -> PolicyHeader:
 
 
 class Still(LocalRobot):
-    """Takes commands as a transport does, and does nothing with them."""
+    """A transport that costs next to nothing: each sample is the last one with new stamps, commands are counted.
+
+    What a real transport takes comes on top; `dds_rtt_us` beside it says what DDS does.
+    """
 
     def open(self, contract: PolicyContract) -> None:
         """See `LocalRobot`."""
         super().open(contract)
-        self._rows = {term.target_name: np.zeros(len(term.joints)) for term in contract.action.terms}
+        super().poll()
+        self._still = self.sample()
+
+    def poll(self) -> bool:
+        """See `LocalRobot`."""
+        sample = self._still
+        sample.stamp_ns, sample.received_ns = self._wall(), self._now()
+        sample.sequence += 1
+        return True
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `LocalRobot`."""
-        for name, row in self._rows.items():
-            row[:] = targets[name]
         self.sent += 1
 
 
