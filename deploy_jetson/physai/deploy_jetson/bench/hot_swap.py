@@ -41,6 +41,8 @@ class Swaps:
     skipped: int
     worst_tick_us: float
     """From when a tick was due until its command was out, the slowest."""
+    steal_s: float
+    """Time the machine beneath took meanwhile, from all cores [s]; 0 where that is not known."""
     warnings: tuple[str, ...]
     """What the operator was told, changes of policy aside."""
 
@@ -60,6 +62,7 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         Result(name="swaps_skipped", unit="1", runs=(float(found.skipped),)),
         Result(name="swaps_ticks", unit="1", runs=(float(found.ticks),)),
         Result(name="swaps_worst_tick_us", unit="us", runs=(found.worst_tick_us,)),
+        Result(name="swaps_steal", unit="s", runs=(found.steal_s,)),
     ]
 
 
@@ -103,6 +106,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
         missed=counts.missed,
         skipped=counts.skipped,
         worst_tick_us=summary.stages_us["whole"]["max"],
+        steal_s=summary.steal_s or 0.0,
         warnings=tuple(text for text in said if "has taken over" not in text),
     )
 
