@@ -130,6 +130,30 @@ def test_a_driver_that_dies_makes_it_hold_and_reset_goes_on(world: RosWorld) -> 
     assert listener.process.poll() is None
 
 
+def test_two_publishers_are_not_mixed(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy()
+    up(world, node)
+    second = world.driver(name="impostor", positions=[-0.3])
+    node.says("HOLD: ")
+    node.says("/joint_states: 2 publishers, expected 1")
+    second.end(signal.SIGKILL)
+    assert call(world, "reset")[0]
+    node.says("RUN: reset by the operator")
+
+
+def test_configured_again_after_cleanup(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    world.driver(log=str(log))
+    node = world.policy()
+    up(world, node)
+    for name in ("deactivate", "cleanup", "configure", "activate"):
+        assert transition(world, name), node.text()
+    count = len(commands(log))
+    eventually(lambda: len(commands(log)) > count + 20, "commands of the second time")
+    assert "qos_overrides./joint_states.subscription.depth" in world.ros2("param", "list", NODE).stdout
+
+
 def test_services_of_the_operator(world: RosWorld) -> None:
     world.driver()
     node = world.policy()

@@ -7,6 +7,7 @@ executor ever runs, so no message waits for a thread that spins, and none costs 
 Topics are named relative to the node's namespace and can be remapped; their QoS can be overridden by parameters.
 """
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
@@ -19,6 +20,8 @@ from physai.ros.frames import POSE, FramedReader, Frames
 from physai.ros.info import Info
 from physai.sdk.wire import TransportError
 
+LOOK_S = 0.1
+"""Time between two looks at who publishes a topic [s]."""
 WAIT_SLICE_NS = 100_000_000
 """Longest wait inside rclpy [ns], where no signal is seen."""
 
@@ -155,9 +158,22 @@ class RosReader:
         self._node = node
         self._handle: Any = subscription.handle
         self._kind: Any = subscription.msg_type
+        self._looked_s = 0.0
+        self._alone = True
+
+    def _only_one(self) -> bool:
+        """Whether the topic has one publisher at most; looked up now and then, as it takes some 20 µs."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_S:
+            self._looked_s = now_s
+            self._alone = self._node.count_publishers(self.full_name) <= 1
+        return self._alone
 
     def take(self) -> list[tuple[bytes, Info]]:
-        """All messages that wait, oldest first.
+        """All messages that wait, oldest first; none as long as the topic has several publishers.
+
+        rclpy does not tell whose a message is, and two robots on one topic make a third that does not exist. So the
+        last sample grows old, and the robot holds.
 
         Raises:
             TransportError: rclpy failed.
@@ -173,7 +189,7 @@ class RosReader:
                     found.append((data, Info(info["source_timestamp"])))
         except Exception as error:
             raise TransportError(f"{self.topic}: rclpy cannot be read: {_told(error)}") from error
-        return found
+        return found if found and self._only_one() else []
 
     def publisher(self, handle: int) -> Endpoint | None:
         """What is known of the publisher; None if there is none, or rclpy cannot tell which it was."""
