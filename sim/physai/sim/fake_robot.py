@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from physai.sdk.simulation import SimulationState
 from physai.sdk.wire import RobotLink
+from physai.sim.control import Control
 from physai.sim.paced_twin import NANOSECONDS, PacedTwin, Tally
 from physai.sim.robot_twin import RobotTwin
 
@@ -13,6 +15,8 @@ PATIENCE_S = 1.0
 """In lock-step: time without a command after which that counts as silence [s]."""
 REPEAT_S = 0.1
 """In lock-step: time after which an unanswered sample is sent again [s]: it may have been sent to nobody."""
+PAUSED_LOOK_S = 0.02
+"""While paused: time between two looks at what others ask [s]."""
 
 
 class FakeRobot:
@@ -30,6 +34,8 @@ class FakeRobot:
         self._link = link
         self._clock: Clock = clock
         self._twin = PacedTwin(twin, seed=seed, start_ns=time.monotonic_ns())
+        self.control = Control(self._twin, self._publish)
+        """What other threads may do to it while it runs."""
 
     @property
     def tally(self) -> Tally:
@@ -37,7 +43,7 @@ class FakeRobot:
         return self._twin.tally
 
     def run(self, *, duration_s: float, stopped: Callable[[], bool] = lambda: False) -> Tally:
-        """Plays until the time is over [s], or until `stopped`.
+        """Plays until the time is over [s], until `stopped`, or until somebody lets the simulation quit.
 
         Raises:
             TransportError: the link failed.
@@ -45,12 +51,30 @@ class FakeRobot:
         """
         end_ns = time.monotonic_ns() + round(duration_s * NANOSECONDS)
         self._publish()
-        while time.monotonic_ns() < end_ns and not stopped():
-            if self._clock == "realtime":
-                self._pass_period(stopped)
-            else:
-                self._answer(stopped)
+        try:
+            while time.monotonic_ns() < end_ns and not stopped():
+                self.control.obey()
+                if self.control.state is SimulationState.QUITTING:
+                    break
+                self._go_on(stopped)
+        finally:
+            self.control.close()
         return self.tally
+
+    def _go_on(self, stopped: Callable[[], bool]) -> None:
+        if self.control.state is not SimulationState.PLAYING:
+            self._stand(stopped)
+        elif self._clock == "realtime":
+            self._pass_period(stopped)
+        else:
+            self._answer(lambda: stopped() or self.control.asked())
+
+    def _stand(self, stopped: Callable[[], bool]) -> None:
+        """Keeps the newest command, for when it is stepped, until somebody asks for something."""
+        while not (stopped() or self.control.asked()):
+            if self._link.wait(PAUSED_LOOK_S):
+                command = self._link.command()
+                self._twin.take_paused(command.targets, command.stamp_ns)
 
     def _publish(self) -> None:
         self._link.publish(self._twin.twin.fields, self._twin.stamp_ns)

@@ -81,7 +81,6 @@ class PacedTwin:
         self._steps = 0
         self._heard_ns: int | None = None
         self._silent = False
-        self._falls = 0
         self.due_ns = start_ns
         """When the next sample is due, CLOCK_MONOTONIC [ns]."""
         self.stamp_ns = realtime(start_ns) - round(twin.age_s * NANOSECONDS)
@@ -111,12 +110,49 @@ class PacedTwin:
         return True
 
     def stand_still(self) -> None:
-        """In lock-step: the present sample, measured now."""
+        """On a clock that does not run by itself: the present sample, measured now."""
         self.stamp_ns = time.time_ns() - round(self.twin.age_s * NANOSECONDS)
 
     def neglect(self) -> None:
         """In lock-step, where no time passes without a command: notes that none came."""
         self._miss()
+
+    def pause(self) -> None:
+        """Stops the twin's clock where it is; nothing but `take_paused`, `step`, `restart` and `resume` until then."""
+        self._stands_ns = self._zero_ns + self._steps * self._step_ns
+
+    def take_paused(self, targets: Mapping[str, Vector], stamp_ns: int) -> None:
+        """Takes a command for the next step."""
+        if self._accepts(targets, time.time_ns() - stamp_ns):
+            self._hear(targets, self._stands_ns)
+
+    def step(self) -> None:
+        """Lets one control period pass, and measures."""
+        self.twin.advance(self._decimation)
+        self._steps += self._decimation
+        self._stands_ns += self._period_ns
+        self._end_period()
+        self._look_after(self._stands_ns)
+        self._schedule()
+        self.stand_still()
+
+    def resume(self, now_ns: int) -> None:
+        """Lets the twin's clock go on, as if no time had passed meanwhile, CLOCK_MONOTONIC [ns]."""
+        passed_ns = now_ns - self._stands_ns
+        self._zero_ns += passed_ns
+        self.due_ns += passed_ns
+        if self._heard_ns is not None:
+            self._heard_ns += passed_ns
+
+    def restart(self, *, whole: bool) -> None:
+        """Puts the robot into a starting pose, where it was never commanded.
+
+        Args:
+            whole: the very first one; else the next that is drawn.
+        """
+        self.twin.restart(whole=whole)
+        self._heard_ns, self._silent = None, False
+        self.stand_still()
 
     def _accepts(self, targets: Mapping[str, Vector], age_ns: int) -> bool:
         if not self.twin.allows(targets):
@@ -142,13 +178,16 @@ class PacedTwin:
         due_ns = self.due_ns
         self._advance_to(due_ns)
         self._end_period()
-        heard_ns = self._heard_ns
-        if heard_ns is not None and due_ns - heard_ns > SILENT_PERIODS * self._period_ns:
-            self._miss()
-        elif heard_ns is None:
-            self.twin.brake()
+        self._look_after(due_ns)
         self.stamp_ns = realtime(self._zero_ns + self._steps * self._step_ns) - round(self.twin.age_s * NANOSECONDS)
         self._schedule()
+
+    def _look_after(self, at_ns: int) -> None:
+        """Brakes a robot that nobody commands at the end of a period."""
+        if self._heard_ns is None:
+            self.twin.brake()
+        elif at_ns - self._heard_ns > SILENT_PERIODS * self._period_ns:
+            self._miss()
 
     def _slip(self, now_ns: int) -> None:
         late_ns = now_ns - self.due_ns

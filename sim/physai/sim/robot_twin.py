@@ -18,6 +18,7 @@ from physai.sdk.contract import ObservationSpec, ObservationTerm, PolicyContract
 from physai.sdk.errors import PhysaiError, TaskError
 from physai.sdk.guard_limits import guard_limits
 from physai.sdk.robot import JOINT_SENSORS
+from physai.sdk.simulation import Entity
 from physai.sim.calibrate.measured_task import lag_range
 from physai.sim.calibrate.twin import Twin, nominal_twin
 from physai.sim.engines.mujoco_engine import MujocoEngine
@@ -141,6 +142,41 @@ class RobotTwin:
         self._pending = np.tile(self._target, (lag, 1))
         self.measure()
 
+    def restart(self, *, whole: bool) -> None:
+        """Puts the robot into a starting pose.
+
+        Args:
+            whole: the very first one, with its random numbers; else the next that is drawn.
+        """
+        if whole:
+            self._episode = 0
+        self._begin()
+
+    def entity(self, stamp_ns: int) -> Entity:
+        """Where the robot's root link is, at a given time of CLOCK_REALTIME [ns].
+
+        The velocity of MuJoCo's free joint is in the world's frame if linear, in the body's if angular
+        (https://mujoco.readthedocs.io/en/stable/modeling.html, floating objects).
+        """
+        model = self._engine.model
+        if self.contract.robot.base == "floating":
+            qpos, qvel = self._engine.state("qpos")[0], self._engine.state("qvel")[0]
+            place, turn, linear = qpos[0:3], qpos[3:7], qvel[0:3]
+            angular = np.zeros(3)
+            mujoco.mju_rotVecQuat(angular, np.asarray(qvel[3:6], np.float64), np.asarray(turn, np.float64))
+        else:
+            root = model.body_rootid[model.jnt_bodyid[0]]
+            place, turn = model.body_pos[root], model.body_quat[root]
+            linear = angular = np.zeros(3)
+        return Entity(
+            name=self.contract.robot.name,
+            stamp_ns=stamp_ns,
+            position=_triple(place),
+            orientation=(float(turn[0]), *_triple(turn[1:4])),
+            linear=_triple(linear),
+            angular=_triple(angular),
+        )
+
     def _draw_command(self) -> None:
         if self._task.command is None:
             return
@@ -218,6 +254,10 @@ class RobotTwin:
             bool(((limits.hard_lower[part] <= targets[name]) & (targets[name] <= limits.hard_upper[part])).all())
             for name, part in limits.slices.items()
         )
+
+
+def _triple(values: Any) -> tuple[float, float, float]:
+    return float(values[0]), float(values[1]), float(values[2])
 
 
 def rehearsed_task(task: Task, twin: Twin) -> Task:

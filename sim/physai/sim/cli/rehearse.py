@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plays the robot until the time is over, or a signal ends it."""
+    from physai.sdk.simulation import ServesSimulation
     from physai.sdk.wire_ends import open_robot_link
     from physai.sim.cli.watch import Watch, say
     from physai.sim.fake_robot import FakeRobot
@@ -83,8 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         robot = FakeRobot(twin, link, clock=arguments.clock, seed=arguments.seed)
         say(f"{task.contract.robot.name} for {task.name} on {link.name}, {arguments.clock}")
+        if isinstance(link, ServesSimulation):
+            say(link.serve(robot.control))
         if not arguments.json:
-            watch = Watch(robot.tally, link.problems, say)
+            watch = Watch(robot.tally, link.problems, say, robot.control.paused)
         orphaned = _orphaned(arguments.parent)
         tally = robot.run(duration_s=duration_s, stopped=lambda: bool(received) or orphaned())
         told = link.problems()

@@ -20,7 +20,13 @@ def say(text: str) -> None:
 class Watch:
     """Looks at a robot's tally once a second, in a thread of its own, and tells what has changed."""
 
-    def __init__(self, tally: Tally, problems: Callable[[], tuple[str, ...]], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        problems: Callable[[], tuple[str, ...]],
+        tell: Callable[[str], None],
+        paused: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Starts to look.
 
         Args:
@@ -28,7 +34,9 @@ class Watch:
             problems: what its link has to complain about; asked only while no commands come, because that takes the
                 robot's own time.
             tell: shows a line.
+            paused: whether somebody has stopped the robot's clock.
         """
+        self._paused = paused
         self._tally, self._problems, self._tell = tally, problems, tell
         self._commands, self._periods, self._falls = 0, 0, 0
         self._state = ""
@@ -46,7 +54,9 @@ class Watch:
         tally = self._tally
         commands, periods = tally.commands - self._commands, tally.periods - self._periods
         self._commands, self._periods = tally.commands, tally.periods
-        if commands:
+        if self._paused():
+            state, text = "paused", "paused: no samples are sent"
+        elif commands:
             state, text = "commanded", f"commands come, {commands} in the last {periods} control periods"
         elif tally.commands:
             state, text = "silent", "no commands any more; positions are held, efforts brake"
