@@ -40,6 +40,7 @@ _HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
 )
 
 
+_MISPLACED = int(Reason.JOINT_POSITION)
 _UNUSUAL = int(Trouble.FIELD_NOT_FINITE | Trouble.OUT_OF_RANGE)
 
 
@@ -174,7 +175,6 @@ class Loop:
     def _begin(self) -> None:
         self._offset_ns = self._clock_offset_ns()
         self._tick.reset()
-        self._mailbox.stop = False
         self._state, self._asked, self._trouble, self._still = 0, False, 0, 0
         self._end, self._ended, self.why, self.taken_over = None, False, "", False
 
@@ -215,6 +215,8 @@ class Loop:
             details.append(self._age())
         if tick.reasons & _UNUSUAL:
             details.append(tick.senses.complaint())
+        if tick.reasons & _MISPLACED:
+            details.append(tick.guard.misplaced(tick.senses.joint_pos))
         self.why = "; ".join((describe(tick.reasons), *(detail for detail in details if detail)))
         text = f"{GuardState(tick.state).name}: {self.why}"
         if not tick.reasons & (_HOLD_REQUESTED | _DAMP_REQUESTED):

@@ -9,7 +9,7 @@ class Order(StrEnum):
     """A request; each is obeyed between two ticks."""
 
     ACTIVATE = "activate"
-    """Begin to send commands; only from INACTIVE."""
+    """Begin to send commands; only from INACTIVE. HOLD, DAMP and STOP before that has happened take it back."""
     DEACTIVATE = "deactivate"
     """Ramp to a safe state, then send nothing more."""
     HOLD = "hold"
@@ -17,7 +17,7 @@ class Order(StrEnum):
     DAMP = "damp"
     """Brake without stiffness, until `reset`."""
     STOP = "stop"
-    """Emergency stop, until `reset`; believed when every joint was measured at rest."""
+    """Emergency stop, until `reset` or the next `activate`; believed when every joint was measured at rest."""
     RESET = "reset"
     """Back to RUN: the policy moves the robot again."""
     SHUTDOWN = "shutdown"
@@ -42,5 +42,8 @@ class Mailbox:
         """Leaves an order for the loop."""
         if order is Order.STOP:
             self.stop = True
-        else:
-            self.orders.append(order)
+            return
+        if order is Order.ACTIVATE:
+            # Here and not where it is obeyed: a stop that comes after it must stay.
+            self.stop = False
+        self.orders.append(order)

@@ -1,5 +1,6 @@
 """The guard of one real robot, on which time passes whether the guard is asked or not."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -23,6 +24,7 @@ class RobotGuard(Guard):
         """
         self._sent = np.zeros((1, sum(len(term.joints) for term in contract.action.terms)))
         super().__init__(contract, 1)
+        self._robot_joints = contract.robot.joints
 
     def reset(self, mask: Bools | None = None) -> None:
         """See `Guard`."""
@@ -76,6 +78,25 @@ class RobotGuard(Guard):
         """Lets the next check without a command raise the state to at least HOLD or DAMP."""
         least = self._reused + (self._hold if state >= GuardState.DAMP else 0)
         np.maximum(self._missed, least, out=self._missed)
+
+    def misplaced(self, joint_pos: Floats) -> str:
+        """The first joint that was measured outside its range, in words; empty for none.
+
+        Args:
+            joint_pos: measured positions [rad or m], shape (1, joints).
+        """
+        limits = self.limits
+        for number, joint in enumerate(self._robot_joints):
+            at = float(joint_pos[0, number])
+            lower, upper = float(limits.position_lower[number]), float(limits.position_upper[number])
+            if lower <= at <= upper:
+                continue
+            unit = "m" if joint.kind == "prismatic" else "rad"
+            text = f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}"
+            if unit == "rad" and lower <= math.radians(at) <= upper:
+                text += f"; if the driver sends degrees, that is {math.radians(at):.4g} rad, and it has to send radians"
+            return text
+        return ""
 
     @property
     def state(self) -> GuardState:

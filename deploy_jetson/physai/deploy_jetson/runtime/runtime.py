@@ -32,6 +32,9 @@ from physai.sdk.wire import Diagnoses, Transport, TransportError
 RATE_TOLERANCE = 1e-3
 """Share by which a rate may differ from 1 / control_dt and still be it."""
 
+_TAKES_BACK = (Order.DEACTIVATE, Order.HOLD, Order.DAMP)
+"""Orders after which an activation that has not happened yet is not wanted any more; so does an emergency stop."""
+
 _STAND_BY_S = 0.05
 _SAY_AGAIN_S = 2.0
 _NEWS_S = 0.1
@@ -224,12 +227,14 @@ class Runtime:
                 order = self.mailbox.orders.popleft()
                 if order is Order.SHUTDOWN:
                     return End.SHUTDOWN
-                wanted = order is Order.ACTIVATE or (wanted and order is not Order.DEACTIVATE)
+                wanted = order is Order.ACTIVATE or (wanted and order not in _TAKES_BACK)
+            wanted = wanted and not self.mailbox.stop
             self.waiting_for = obstacle = self._obstacle(tick)
             if wanted and not obstacle:
                 return None
             text, now_ns = f"waiting for {obstacle or 'the order to activate'}", self._clocks.now_ns()
-            if (text != shown and not shown) or now_ns - shown_ns > _SAY_AGAIN_S * 1e9:
+            again = (wanted or text != shown) and now_ns - shown_ns > _SAY_AGAIN_S * 1e9
+            if not shown or again:
                 self._say(text)
                 shown, shown_ns = text, now_ns
 
@@ -283,6 +288,7 @@ class Runtime:
             **record,
             "version": candidate.version,
             "slot": candidate.slot,
+            "robot": "" if self._contract is None else self._contract.robot.name,
             "bundle_sha256": candidate.bundle_sha256,
             "contract": candidate.fingerprint,
         }

@@ -153,6 +153,9 @@ class Tick:
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
             why = self.senses.complaint() or describe(trouble or int(Trouble.FIELD_NOT_FINITE))
             return f"a sound sample ({why})"
+        misplaced = self.guard.misplaced(self.senses.joint_pos)
+        if misplaced:
+            return f"the robot to be within its limits ({misplaced})"
         age_ns = self._age_ns()
         if not self._youngest_ns <= age_ns <= self._oldest_ns:
             return (
