@@ -97,7 +97,10 @@ class Transport(Protocol):
         ...
 
     def missing(self) -> tuple[tuple[str, float], ...]:
-        """Required fields that have not been seen yet, and for how long they have been waited for [s]."""
+        """What the robot cannot be driven without, and for how long it has been waited for [s].
+
+        Required fields that have not been seen yet, and where it can be known, somebody who takes the commands.
+        """
         ...
 
     def problems(self) -> tuple[str, ...]:

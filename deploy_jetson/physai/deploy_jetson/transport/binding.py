@@ -61,6 +61,8 @@ NUMBER_PARTS = {
     "geometry_msgs/msg/PoseStamped": {**_POSE, "pose": _POSE["position"] + _POSE["orientation"]},
 }
 """Parts of fixed size, and where their numbers lie; quaternions in the contract's order, wxyz."""
+ZEROED = ("geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped", "std_msgs/msg/Float64MultiArray")
+"""Messages whose zeros mean something."""
 ARRAY_TYPE = "std_msgs/msg/Float64MultiArray"
 """Holds one part, `data`, of any size and without names: its order is that of `joints`, or of the contract."""
 
@@ -82,6 +84,11 @@ class TopicBinding(Frozen):
     drivers that leave the header empty. Messages without a header have the latter only."""
     frame: Frame | None = None
     """The only `frame_id` that is taken; None for any."""
+    timeout_s: Annotated[float, Field(gt=0.0, le=60.0)] | None = None
+    """Only for an operator's commands: silence after which the last one counts no more [s]; None for never, as a target
+    may stand for long."""
+    at_timeout: Literal["zero", "hold"] = "hold"
+    """What counts then: zeros, as for a velocity, or nothing, for which the robot holds."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
@@ -92,6 +99,8 @@ class TopicBinding(Frozen):
                     raise ValueError(f"{name}: a {self.type} has no part {part!r}; it has {', '.join(known)}")
             if not isinstance(parts, str) and any(known[part] is None for part in parts):
                 raise ValueError(f"{name}: only parts of fixed size can be put together, got {', '.join(parts)}")
+        if self.timeout_s is not None and self.at_timeout == "zero" and self.type not in ZEROED:
+            raise ValueError(f"{self.topic}: zeros are no {self.type}; use `at_timeout: hold`")
         if self.type == ARRAY_TYPE and len(self.fields) > 1:
             raise ValueError(f"{self.topic}: a {self.type} holds one field, got {', '.join(self.fields)}")
         return self

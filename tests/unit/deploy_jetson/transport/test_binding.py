@@ -102,6 +102,12 @@ def test_a_file_takes_precedence(tmp_path: Path, contract_of: Callable[[str], Po
         ("robot: cartpole", "robot: cartpole\nspeed: 3", "speed: Extra inputs are not permitted"),
         ("robot: cartpole", "robot: [", "not YAML"),
         ("robot: cartpole", "robot: &a cartpole\nother: *a", "aliases are not allowed"),
+        (
+            "fields: {joint_pos",
+            "timeout_s: 1.0\n    at_timeout: zero\n    fields: {joint_pos",
+            "zeros are no sensor_msgs",
+        ),
+        ("fields: {joint_pos", "timeout_s: .inf\n    fields: {joint_pos", r"reads\.0\.timeout_s: Input should be"),
         ("robot: cartpole", "robot: cartpole\nformat_version: 2", "format_version: Input should be 1"),
     ],
 )

@@ -8,6 +8,7 @@ from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_b
 from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
 from physai.deploy_jetson.transport.dds.domain import discovery_range, domain_id
 from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.dds.lapse import Lapse
 from physai.deploy_jetson.transport.dds.layout import (
     Inlet,
     Outlet,
@@ -164,6 +165,13 @@ class DdsTransport(_End):
         self._connect(contract, incoming=incoming, outgoing=outgoing, required=self._required)
         self._sensors = [any(one.vector.name in sensors for one in feed.inlet.layout.placed) for feed in self._feeds]
         self._views = [_views(feed, self._sample) for feed in self._feeds]
+        self._lapses = [
+            Lapse(feed, self._sample.fields, sensors, self._notices)
+            for feed in self._feeds
+            if feed.inlet.layout.binding.timeout_s is not None
+        ]
+        never = {name for lapse in self._lapses if lapse.is_zero for name in lapse.names}
+        self._required = tuple(name for name in self._required if name not in never)
         self._stamped = [name for name in self._required if name in sensors]
         self._unseen = set(self._required)
 
@@ -181,6 +189,8 @@ class DdsTransport(_End):
                 for name, field, part in views:
                     field[:] = part
                     sample.stamps_ns[name] = feed.stamp_ns
+        for lapse in self._lapses:
+            lapse.look()
         if not measured:
             return False
         sample.received_ns = time.monotonic_ns()
@@ -208,7 +218,9 @@ class DdsTransport(_End):
     def missing(self) -> tuple[tuple[str, float], ...]:
         """See `Transport.missing`."""
         waited_s = time.monotonic() - self._opened_s
-        return tuple((name, waited_s) for name in self._required if not self._sample.stamps_ns[name])
+        unseen = [name for name in self._required if not self._sample.stamps_ns[name]]
+        unreached = [writer.full_name for _, writer in self._outlets if not writer.reached()]
+        return tuple((name, waited_s) for name in (*unseen, *(f"a subscriber of {name}" for name in unreached)))
 
 
 class DdsRobotLink(_End):

@@ -41,12 +41,13 @@ class Feed:
         for one in inlet.layout.placed:
             self.parts.append((one.vector.name, inlet.values[start : start + one.vector.size]))
             start += one.vector.size
-        self._own_stamp = inlet.layout.has_header and inlet.layout.binding.stamp == "header"
+        self._own_stamp = inlet.layout.is_stamped and inlet.layout.binding.stamp == "header"
         self._notices = notices
         self._stamps = StampCheck(self.topic, ahead_s, notices)
         self._silence_ns = round(silence_s * NANOSECONDS)
         self._publisher = 0
-        self._heard_ns = 0
+        self.heard_ns = 0
+        """When the newest message was taken in, CLOCK_MONOTONIC [ns]; 0 before the first."""
         self._refused: set[int] = set()
 
     def poll(self) -> bool:
@@ -73,13 +74,13 @@ class Feed:
         if not self._stamps.accepts(stamp_ns, time.time_ns()):
             return False
         self.stamp_ns = stamp_ns
-        self._heard_ns = time.monotonic_ns()
+        self.heard_ns = time.monotonic_ns()
         return True
 
     def _adopt(self, info: Any) -> bool:
         """Whether to hear a publisher that was not heard before."""
         handle: int = info.publication_handle
-        if self._publisher and time.monotonic_ns() - self._heard_ns <= self._silence_ns:
+        if self._publisher and time.monotonic_ns() - self.heard_ns <= self._silence_ns:
             if handle not in self._refused and len(self._refused) < MAX_REFUSED:
                 self._refused.add(handle)
                 self._notices.add(f"{self.topic}: a second publisher; only the first is heard, stop one of them")

@@ -55,6 +55,15 @@ class TopicLayout:
         return sum(placed.vector.size for placed in self.placed)
 
     @property
+    def is_stamped(self) -> bool:
+        """Whether the time in its header is when its numbers were measured or computed.
+
+        In a JointTrajectory it is when the motion is to begin, and zero means at once: joint_trajectory_controller
+        drops whatever ends in the past by its own clock.
+        """
+        return self.has_header and self.binding.type != "trajectory_msgs/msg/JointTrajectory"
+
+    @property
     def has_header(self) -> bool:
         """Whether its messages carry a stamp."""
         return any(field.name == "header" for field in fields_of(self.binding.type))
@@ -291,7 +300,7 @@ class Outlet:
             whole = isinstance(part, slice)
             among = self._numbers[part] if whole else self._numbers
             self._parts.append((one.vector.name, one.vector.size, among, slice(None) if whole else part))
-        self._stamp_at = places.get(STAMP, (0, 0))[0]
+        self._stamp_at = places.get(STAMP, (0, 0))[0] if layout.is_stamped else 0
 
     def _scatter(self, placed: Placed, places: Places) -> slice | npt.NDArray[np.intp]:
         joints = self.layout.joints

@@ -82,7 +82,7 @@ class Writer:
         self._entity = entity
         self._ref: int = entity._ref
         self._write = ddspy_write_ts
-        self.topic = topic
+        self.topic = self.full_name = topic
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
         """Publishes a message, with its source time stamp [ns].
@@ -95,8 +95,8 @@ class Writer:
             raise TransportError(f"{self.topic}: DDS did not take the message (return code {status})")
 
     def reached(self) -> bool:
-        """Whether it has ever met a subscriber."""
-        return bool(self._entity.get_publication_matched_status().total_count)
+        """Whether it reaches a subscriber."""
+        return bool(self._entity.get_publication_matched_status().current_count)
 
     def mismatch(self) -> str:
         """The QoS policy for which a subscriber was turned away last; empty if none was."""
@@ -118,7 +118,7 @@ class Reader:
             int(SampleState.Any | ViewState.Any | InstanceState.Any),
             DEPTH,
         )
-        self.topic = topic
+        self.topic = self.full_name = topic
         try:
             ddspy_take(*self._arguments)
         except TypeError:

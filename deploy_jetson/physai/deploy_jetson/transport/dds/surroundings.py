@@ -25,8 +25,8 @@ def describe(
         settled: whether it has been there for `DISCOVERY_S`; absence is told only then.
     """
     publishers, subscribers = node.publishers(), node.subscribers()
-    written = {outlet.layout.binding.topic for outlet, _ in outlets}
-    read = {feed.topic for feed in feeds}
+    written = {writer.full_name for _, writer in outlets}
+    read = {feed.reader.full_name for feed in feeds}
     unreached = [(outlet, writer) for outlet, writer in outlets if not writer.reached()]
     told = [_unheard(feed, publishers, written, node.domain, settled=settled) for feed in feeds if not feed.stamp_ns]
     told += [_doubled(topic, publishers) for topic in (*sorted(read), *sorted(written))]
@@ -35,19 +35,20 @@ def describe(
 
 
 def _unheard(feed: Feed, publishers: Sequence[Endpoint], own: Iterable[str], domain: int, *, settled: bool) -> str:
-    binding = feed.inlet.layout.binding
-    here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(binding.topic)]
+    binding, topic = feed.inlet.layout.binding, feed.reader.full_name
+    here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(topic)]
     if not here:
-        text = f"{binding.topic}: nobody publishes it in domain {domain}; published are "
+        text = f"{topic}: nobody publishes it in domain {domain}; published are "
         return text + _named(publishers, own) if settled else ""
     problem = _misfit(here, binding.type, "published")
     if problem:
-        return f"{binding.topic}: {problem}"
+        return f"{topic}: {problem}"
     if binding.qos == "default" and not any(endpoint.reliable for endpoint in here):
-        return f"{binding.topic}: published best effort, read as reliable; bind it with `qos: sensor_data`"
-    if feed.reader.mismatch():
-        return f"{binding.topic}: its publisher's QoS does not fit: {feed.reader.mismatch()}"
-    return f"{binding.topic}: published, but nothing has been received from it" if _known_long(here) else ""
+        return f"{topic}: published best effort, read as reliable; bind it with `qos: sensor_data`"
+    mismatch = feed.reader.mismatch()
+    if mismatch:
+        return f"{topic}: its publisher's QoS does not fit: {mismatch}"
+    return f"{topic}: published, but nothing has been received from it" if _known_long(here) else ""
 
 
 def _unreached(
@@ -59,19 +60,20 @@ def _unreached(
     *,
     settled: bool,
 ) -> str:
-    binding = outlet.layout.binding
-    here = [endpoint for endpoint in subscribers if endpoint.topic == dds_topic(binding.topic)]
+    topic = writer.full_name
+    here = [endpoint for endpoint in subscribers if endpoint.topic == dds_topic(topic)]
     if not here:
-        text = f"{binding.topic}: nobody subscribes to it in domain {domain}; subscribed to are "
+        text = f"{topic}: nobody subscribes to it in domain {domain}; subscribed to are "
         return text + _named(subscribers, own) if settled else ""
-    problem = _misfit(here, binding.type, "subscribed to")
+    problem = _misfit(here, outlet.layout.binding.type, "subscribed to")
     if problem:
-        return f"{binding.topic}: {problem}"
+        return f"{topic}: {problem}"
     if all(endpoint.lasting for endpoint in here):
-        return f"{binding.topic}: subscribed to as transient local, published volatile; let it take volatile"
-    if writer.mismatch():
-        return f"{binding.topic}: its subscriber's QoS does not fit: {writer.mismatch()}"
-    return f"{binding.topic}: subscribed to, but not found by its subscriber" if _known_long(here) else ""
+        return f"{topic}: subscribed to as transient local, published volatile; let it take volatile"
+    mismatch = writer.mismatch()
+    if mismatch:
+        return f"{topic}: its subscriber's QoS does not fit: {mismatch}"
+    return f"{topic}: subscribed to, but not found by its subscriber" if _known_long(here) else ""
 
 
 def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:

@@ -28,6 +28,9 @@ class ByteReader(Protocol):
     """One topic's incoming messages."""
 
     topic: str
+    """As the binding has it."""
+    full_name: str
+    """As others see it: after namespace and remapping, where there are any."""
 
     def take(self) -> Sequence[tuple[bytes, Any]]:
         """All messages that wait, oldest first, each with `valid_data`, `publication_handle`, `source_timestamp`.
@@ -50,6 +53,9 @@ class ByteWriter(Protocol):
     """One topic's outgoing messages."""
 
     topic: str
+    """As the binding has it."""
+    full_name: str
+    """As others see it: after namespace and remapping, where there are any."""
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
         """Publishes a message, with its source time stamp where that can be given [ns].
@@ -60,7 +66,7 @@ class ByteWriter(Protocol):
         ...
 
     def reached(self) -> bool:
-        """Whether it has met a subscriber, as far as that is known."""
+        """Whether it reaches a subscriber of its type, as far as that is known."""
         ...
 
     def mismatch(self) -> str:
