@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
@@ -26,7 +27,6 @@ from physai.deploy_jetson.slots.health import health_path, read_counters
 
 SCRIPT = Path(__file__).with_name("runtime_process.py")
 PERIOD_S = sample_contract().timing.control_dt
-PATIENCE_S = 60.0
 
 Process = subprocess.Popen[str]
 
@@ -52,11 +52,11 @@ class Running:
         return self.output.read_text()
 
     def wait_for(self, condition: Callable[[], Any]) -> None:
-        give_up = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < give_up, self.text()
-            time.sleep(0.02)
+        until(condition, self._nap, said=self.text)
+
+    def _nap(self) -> None:
+        assert self.process.poll() is None, self.text()
+        nap()
 
     def wait_for_commands(self, count: int) -> None:
         self.wait_for(lambda: len(self.commands()) >= count)
@@ -163,10 +163,7 @@ def test_its_helpers_end_with_it(running: Running) -> None:
     assert helpers
     running.process.kill()
     running.process.wait()
-    give_up = time.monotonic() + PATIENCE_S
-    while any(is_alive(pid) for pid in helpers):
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+    until(lambda: not any(is_alive(pid) for pid in helpers))
 
 
 def is_alive(pid: int) -> bool:
@@ -225,17 +222,13 @@ def test_a_policy_without_a_verdict_takes_over_only_where_that_was_allowed(
     runtime = Runtime(options, robot, say=said.append)
     loop = threading.Thread(target=runtime.run)
     loop.start()
-    give_up = time.monotonic() + PATIENCE_S
     try:
         # A process that is being forked holds this one's locks for a moment.
-        while runtime.state is not Lifecycle.ACTIVE:
-            assert time.monotonic() < give_up, said
-            time.sleep(0.02)
+        until(lambda: runtime.state is Lifecycle.ACTIVE, said=lambda: said)
         site.agent.install(workshop.published(sample_policy(seed=2), version=2), unsafe_no_verdict=True)
         site.agent.activate()
-        while not any("version 2 was installed without a valid verdict" in text for text in said):
-            assert time.monotonic() < give_up, said
-            time.sleep(0.02)
+        without = "version 2 was installed without a valid verdict"
+        until(lambda: any(without in text for text in said), said=lambda: said)
         assert runtime.status()["version"] == 1
     finally:
         runtime.mailbox.put(Order.SHUTDOWN)

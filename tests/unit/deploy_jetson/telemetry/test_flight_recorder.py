@@ -4,12 +4,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from mcap.reader import make_reader
+from patience import until
 
 from physai.deploy_jetson.bench.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
@@ -21,7 +21,6 @@ from physai.sdk.wire import empty_sample
 CONTRACT = sample_contract()
 PERIOD_S = CONTRACT.timing.control_dt
 ORIGIN = {"version": "3"}
-PATIENCE_S = 60.0
 
 
 def started(
@@ -37,13 +36,6 @@ def push(recorder: FlightRecorder, count: int) -> None:
         due = round(ring.count * PERIOD_S * 1e9)
         targets = {"joint_effort_target": np.array([[0.5]])}
         ring.push(ring.count, due, due, 10**18 + due, 1, 1, 1, 1, 1, 0, 0, False, False, targets)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def recordings(folder: Path) -> list[tuple[str, int]]:
@@ -72,7 +64,7 @@ def test_a_file_is_there_at_once_and_what_comes_after_is_added(tmp_path: Path) -
     recorder = started(tmp_path, after_s=1000.0)
     push(recorder, 10)
     recorder.request("HOLD: sensor stale")
-    wait_for(recorder.read)
+    until(recorder.read)
     assert recordings(tmp_path) == [("HOLD: sensor stale", 10)]
     push(recorder, 5)
     recorder.request("DAMP: sensor stale")
@@ -86,7 +78,7 @@ def test_the_next_cause_gets_a_file_of_its_own(tmp_path: Path) -> None:
     push(recorder, 2)
     for number in range(2):
         recorder.request(f"cause {number}")
-        wait_for(lambda number=number: recorder.read() and recorder.status.files == number + 1)
+        until(lambda number=number: recorder.read() and recorder.status.files == number + 1)
         # Once more with what came after: nothing, and at once.
         time.sleep(0.1)
     recorder.close()
@@ -124,7 +116,7 @@ def test_a_service_manager_that_ends_all_processes_at_once_ends_it_last(tmp_path
     recorder = started(tmp_path, after_s=1000.0)
     push(recorder, 2)
     recorder.request("HOLD: sensor stale")
-    wait_for(recorder.read)
+    until(recorder.read)
     recorder._process.send_signal(signal.SIGTERM)  # pyright: ignore[reportPrivateUsage]
     push(recorder, 3)
     recorder.close()
@@ -145,7 +137,7 @@ def test_of_a_row_with_many_numbers_fewer_seconds_are_kept(tmp_path: Path) -> No
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]  # as pytest finds them
 from test_flight_recorder import push, started
 recorder = started(Path(sys.argv[2]))
 push(recorder, 7)
@@ -156,5 +148,5 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_runtime_that_is_killed_leaves_a_recording(tmp_path: Path) -> None:
     process = subprocess.run([sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(tmp_path)], check=False)
     assert process.returncode == -signal.SIGKILL
-    wait_for(lambda: recordings(tmp_path))
+    until(lambda: recordings(tmp_path))
     assert recordings(tmp_path) == [(GONE, 7)]

@@ -1,14 +1,13 @@
 """What other processes of ROS 2 see of this one, and what it says of them: nodes, types, QoS, over real DDS."""
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dds_ends import peer, runtime, told
+from patience import PATIENCE_S, until
 from rosbags.typesys import Stores, get_typestore
 
 from physai.deploy_jetson.transport.dds.cdr import decode
@@ -17,50 +16,11 @@ from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
 from physai.deploy_jetson.transport.dds.node import Node, message_struct
 from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import save_contract
 from physai.sdk.wire import TransportError
 
 pytest.importorskip("cyclonedds")
 
-PEER = Path(__file__).parent / "dds_peer.py"
-WAIT_S = 90.0
 ContractOf = Callable[[str], PolicyContract]
-
-
-@contextmanager
-def peer(role: str, contract: PolicyContract, folder: Path) -> Generator[None]:
-    """Another process that plays a role until the block ends."""
-    path = folder / "contract.json"
-    save_contract(contract, path)
-    command = [sys.executable, str(PEER), role, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            yield
-        finally:
-            process.communicate(timeout=WAIT_S)
-
-
-@contextmanager
-def runtime(contract: PolicyContract) -> Generator[DdsTransport]:
-    transport = DdsTransport({})
-    transport.open(contract)
-    try:
-        yield transport
-    finally:
-        transport.close()
-
-
-def told(transport: DdsTransport, text: str) -> str:
-    """The problem that contains a text, as soon as there is one."""
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        transport.wait(0.05)
-        for problem in transport.problems():
-            if text in problem:
-                return problem
-    pytest.fail(f"no problem with {text!r} but {transport.problems()}")
 
 
 class Listener:
@@ -83,7 +43,7 @@ class Listener:
         """The last announcement of a node of a name, once it has so many topics."""
         from cyclonedds._clayer import ddspy_take
 
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             for data, info in ddspy_take(self.reader._ref, self.mask, 100) or ():
                 if not info.valid_data:
@@ -130,10 +90,8 @@ def test_two_nodes_of_one_process_leave_one_by_one(domain: int) -> None:
     first.writer("/here", "geometry_msgs/msg/Twist")
     first.close()
     second.writer("/there", "geometry_msgs/msg/Twist")
-    end = time.monotonic() + WAIT_S
-    while {one.topic for one in second.publishers()} != {"rt/there", "ros_discovery_info"}:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    left = {"rt/there", "ros_discovery_info"}
+    until(lambda: {one.topic for one in second.publishers()} == left)
     second.close()
     again = Node(domain)
     again.close()
@@ -224,4 +182,4 @@ def test_two_processes_of_one_machine_meet_without_multicast(
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     contract = contract_of("pendubot-swingup")
     with runtime(contract) as transport, peer("robot", contract, tmp_path):
-        assert transport.wait(WAIT_S)
+        assert transport.wait(PATIENCE_S)
