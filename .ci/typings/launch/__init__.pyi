@@ -1,6 +1,8 @@
 from typing import Any
 
-class LaunchContext: ...
+class LaunchContext:
+    is_shutdown: bool
+
 class LaunchDescriptionEntity: ...
 
 class LaunchDescription:

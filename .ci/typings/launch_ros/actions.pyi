@@ -1,6 +1,8 @@
 from typing import Any
 
-class LifecycleNode:
+from launch import LaunchDescriptionEntity
+
+class LifecycleNode(LaunchDescriptionEntity):
     def __init__(self, **given: Any) -> None: ...
 
 def __getattr__(name: str) -> Any: ...

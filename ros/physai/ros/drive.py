@@ -47,6 +47,7 @@ class Drive:
         """Why it ended; None as long as it runs, or if it failed."""
         self.error: Exception | None = None
         """What it failed with."""
+        self._taken_back: Order | None = None
         self._thread = threading.Thread(target=self._run, name="physai-loop", daemon=True)
 
     @property
@@ -73,9 +74,12 @@ class Drive:
             DriveError: the robot cannot be driven within the time; what is in the way.
         """
         self._require_running()
+        self._taken_back = None
         self.runtime.mailbox.put(Order.ACTIVATE)
-        if not self._reached(Lifecycle.ACTIVE, timeout_s):
+        if not self._reached(Lifecycle.ACTIVE, timeout_s, given_up=lambda: self._taken_back is not None):
             self.runtime.mailbox.put(Order.DEACTIVATE)
+            if self._taken_back is not None:
+                raise DriveError(f"not activated: {self._taken_back.value} was asked for meanwhile; activate it again")
             why = str(self._failure() or "") or f"waited {timeout_s:g} s for {self.runtime.waiting_for or 'the loop'}"
             told = "; ".join(self.runtime.transport.problems())
             raise DriveError(f"not activated: {why}" + (f" ({told})" if told else ""))
@@ -92,9 +96,10 @@ class Drive:
         if not self._reached(Lifecycle.INACTIVE, timeout_s) and self.running:
             raise DriveError(f"still active {timeout_s:g} s after the order to stop")
 
-    def damp(self) -> None:
-        """Brakes every joint with the next tick."""
-        self.runtime.mailbox.put(Order.DAMP)
+    def brake(self, order: Order) -> None:
+        """Leaves an order to hold, damp or stop: for the next tick, and against an activation under way."""
+        self.runtime.mailbox.put(order)
+        self._taken_back = order
 
     def stop(self, timeout_s: float = RAMP_DOWN_S) -> None:
         """Ramps to a safe state, disconnects and ends the thread; may be called twice.
@@ -114,10 +119,10 @@ class Drive:
         except Exception as error:  # told by whoever asked for the transition
             self.error = error
 
-    def _reached(self, state: Lifecycle, timeout_s: float) -> bool:
+    def _reached(self, state: Lifecycle, timeout_s: float, *, given_up: Callable[[], bool] = lambda: False) -> bool:
         give_up = time.monotonic() + timeout_s
         while self.runtime.state is not state:
-            if not self.running or time.monotonic() > give_up:
+            if not self.running or given_up() or time.monotonic() > give_up:
                 return self.runtime.state is state
             time.sleep(_LOOK_S)
         return True

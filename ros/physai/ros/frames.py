@@ -13,9 +13,12 @@ import numpy.typing as npt
 
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
+from physai.ros.graph import Publishers
 from physai.ros.info import Info
 
 POSE = "geometry_msgs/msg/PoseStamped"
+OLDEST_S = 0.5
+"""Greatest time between a pose and the transform it is expressed by, where tf2 has none of the same time [s]."""
 Vector = npt.NDArray[np.float64]
 
 
@@ -54,7 +57,7 @@ class Frames:
             import tf2_ros
         except ImportError:
             return
-        self._missing = (tf2_ros.LookupException, tf2_ros.ConnectivityException, tf2_ros.ExtrapolationException)
+        self._missing = tf2_ros.TransformException
         self._buffer = tf2_ros.Buffer()
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
 
@@ -66,26 +69,45 @@ class Frames:
 
     def express(self, message: Any, frame: str) -> str:
         """Expresses a PoseStamped in a frame, in place, if it is known how; otherwise why not, and it stays."""
-        from rclpy.time import Time
-
         found = message.header.frame_id
         if found == frame or self._buffer is None:
             return ""
         try:
-            transform = self._buffer.lookup_transform(frame, found, Time())
+            transform = self._transform(frame, message.header)
         except self._missing as error:
             return f"frame_id is {found!r}, expected {frame!r}, and tf2 knows no way: {' '.join(str(error).split())}"
+        if isinstance(transform, str):
+            return f"frame_id is {found!r}, expected {frame!r}: {transform}"
         moved(message.pose, transform.transform)
         message.header.frame_id = frame
         return ""
+
+    def _transform(self, frame: str, header: Any) -> Any:
+        """The transform at the time of a header, or the latest if that is not long ago; otherwise why not."""
+        import tf2_ros
+        from rclpy.time import Time
+
+        at = Time.from_msg(header.stamp)
+        try:
+            return self._buffer.lookup_transform(frame, header.frame_id, at)
+        except tf2_ros.ExtrapolationException:
+            # A pose usually overtakes the transform of the same time.
+            latest = self._buffer.lookup_transform(frame, header.frame_id, Time())
+        age_s = (at.nanoseconds - Time.from_msg(latest.header.stamp).nanoseconds) * 1e-9
+        if -OLDEST_S <= age_s <= OLDEST_S:
+            return latest
+        return f"the pose and tf2's latest transform lie {abs(age_s):.3g} s apart, at most {OLDEST_S:g} s are allowed"
 
 
 class FramedReader:
     """A topic of poses, expressed in one frame as they come in."""
 
-    def __init__(self, topic: str, frame: str, frames: Frames) -> None:
+    def __init__(self, topic: str, frame: str, frames: Frames, publishers: Publishers) -> None:
         """Nothing heard yet; `put` is the callback of the subscription."""
         self.topic = topic
+        self.full_name = publishers.topic
+        """Where it is, after namespace and remapping."""
+        self._publishers = publishers
         self.problem = ""
         """Why the last message was refused; empty if it was not."""
         self._frame, self._frames = frame, frames
@@ -95,7 +117,7 @@ class FramedReader:
         """Takes a message of the subscription in."""
         from rclpy.serialization import serialize_message
 
-        why = self._frames.express(message, self._frame)
+        why = self._publishers.problem() or self._frames.express(message, self._frame)
         self.problem = f"{self.topic}: refused: {why}" if why else ""
         if not why:
             self._waiting.append((serialize_message(message), Info(info["source_timestamp"])))
@@ -108,10 +130,10 @@ class FramedReader:
         return found
 
     def publisher(self, handle: int) -> Endpoint | None:
-        """Nothing is known of the publisher: the subscription is rclpy's own."""
+        """What is known of the only publisher."""
         del handle
-        return None
+        return self._publishers.only()
 
     def mismatch(self) -> str:
-        """Nothing: rclpy logs it."""
-        return ""
+        """See `ByteReader.mismatch`."""
+        return self._publishers.mismatch()

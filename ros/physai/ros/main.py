@@ -2,16 +2,19 @@
 
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 
 import rclpy
-from rclpy.executors import MultiThreadedExecutor
+from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from physai.ros.node import PolicyNode
 
-THREADS = 3
-"""One for transitions, which may wait for seconds; the others for operators."""
+THREADS = 8
+"""One for a transition and one for each call of an operator, which may wait for seconds."""
+MAX_ERRORS = 100
+"""Unforeseen errors of callbacks, after which the process ends in order."""
 
 SPIN_S = 0.1
 
@@ -30,11 +33,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     node = PolicyNode()
     executor = MultiThreadedExecutor(THREADS)
     executor.add_node(node)
+    failed: list[Exception] = []
+
+    def spin() -> None:
+        """Lets callbacks run; one that fails is told, and takes neither the others nor the robot with it."""
+        try:
+            executor.spin_once(SPIN_S)
+        except ExternalShutdownException:
+            asked.append(0)
+        except Exception as error:
+            node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+            failed.append(error)
+            if len(failed) == MAX_ERRORS:
+                node.get_logger().error(f"{MAX_ERRORS} callbacks have failed; the node ends")
+                asked.append(0)
+
     try:
         while not asked:
-            executor.spin_once(SPIN_S)
-        node.trigger_shutdown()
+            spin()
+        node.finish(spin)
     finally:
+        # Whoever asks twice, as a terminal and ros2 launch do together, must not kill what is about to end in order.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         executor.shutdown()
         node.destroy_node()
         rclpy.try_shutdown()

@@ -1,7 +1,8 @@
 """The active policy as a managed node of ROS 2: same loop, guard and telemetry as `physai robot run`.
 
 The loop has a thread of its own and takes its sensor messages itself (`physai.ros.wire`). What rclpy's executor runs is
-everything else: transitions, parameters, the operator's services, diagnostics.
+everything else: transitions, parameters, the operator's services, diagnostics. Only one transition is under way at a
+time, and nothing else waits for it.
 
 Topics are those of the robot's binding. Services (std_srvs/Trigger) under the node's name: `hold`, `damp`, `estop`,
 `reset` and `resume` (back to the policy), `heartbeat`, `load_slot` (switch to the version in the idle slot, as
@@ -10,7 +11,9 @@ changes; `/diagnostics` comes once a second.
 """
 
 import json
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,8 +21,10 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
-from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.clock import Clock, ClockType
+from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
@@ -29,7 +34,7 @@ from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.loop import End
 from physai.deploy_jetson.runtime.orders import Order
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
-from physai.ros.drive import Drive, DriveError
+from physai.ros.drive import RAMP_DOWN_S, Drive, DriveError
 from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, run_options
 from physai.ros.parameters import transport_options as options_of_transport
 from physai.ros.telemetry import telemetry_arguments
@@ -44,6 +49,9 @@ LOOK_S = 0.05
 STOP_CONFIRM_S = 3.0
 """Longest time an emergency stop may take to be read back [s]."""
 
+FINISH_S = RAMP_DOWN_S + 5.0
+"""Longest time that the end of the process waits for a transition under way [s]."""
+
 ORDERS = {
     "hold": (Order.HOLD, "stay where the robot is, until reset"),
     "damp": (Order.DAMP, "brake without stiffness, until reset"),
@@ -53,10 +61,14 @@ ORDERS = {
 """Service to order and what it does."""
 
 ACTIVE, INACTIVE = "active", "inactive"
-SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+SUCCESS, FAILURE, ERROR = (
+    TransitionCallbackReturn.SUCCESS,
+    TransitionCallbackReturn.FAILURE,
+    TransitionCallbackReturn.ERROR,
+)
 
 
-class PolicyNode(LifecycleNode):
+class PolicyNode(LifecycleNodeMixin, Node):
     """configure loads and verifies, activate drives, deactivate ramps to HOLD, cleanup disconnects."""
 
     def __init__(self, **given: Any) -> None:
@@ -65,7 +77,14 @@ class PolicyNode(LifecycleNode):
         Args:
             given: further arguments of rclpy's Node.
         """
-        super().__init__(NODE_NAME, **given)
+        # An emergency stop must not wait behind a transition, nor must whoever asks for the state of the node.
+        operator = ReentrantCallbackGroup()
+        Node.__init__(self, NODE_NAME, **given)
+        LifecycleNodeMixin.__init__(self, callback_group=operator)
+        self._turn = threading.Lock()
+        """Held by the transition that is under way."""
+        self._to_change = self._service_change_state.callback
+        self._service_change_state.callback = self._on_change_state
         self._drive: Drive | None = None
         self._reached = ""
         self._told_status = ""
@@ -73,8 +92,6 @@ class PolicyNode(LifecycleNode):
         for name, parameter in PARAMETERS.items():
             self.declare_parameter(name, parameter.default, _descriptor(parameter))
         self.add_on_set_parameters_callback(self._on_parameters)
-        # An emergency stop must not wait behind a transition.
-        operator = ReentrantCallbackGroup()
         for service, (order, _) in ORDERS.items():
             self.create_service(Trigger, f"~/{service}", partial(self._on_order, order), callback_group=operator)
         self.create_service(Trigger, "~/estop", self._on_estop, callback_group=operator)
@@ -83,7 +100,45 @@ class PolicyNode(LifecycleNode):
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self._status = self.create_publisher(String, "~/status", latched)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 1)
-        self._look = self.create_timer(LOOK_S, self._on_look)
+        # Time that goes on whatever is done to the clock.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        looking = MutuallyExclusiveCallbackGroup()
+        self._look = self.create_timer(LOOK_S, self._on_look, callback_group=looking, clock=steady)
+
+    def finish(self, spin: Callable[[], None]) -> None:
+        """Ramps to HOLD and finalises, whatever transition is under way.
+
+        Args:
+            spin: lets the executor work for a moment.
+        """
+        drive = self._drive
+        if drive is not None:
+            self._transition("shutdown", drive.stop, "")
+        give_up = time.monotonic() + FINISH_S
+        while not self._turn.acquire(blocking=False):
+            if time.monotonic() > give_up:
+                return
+            spin()
+        try:
+            self.trigger_shutdown()
+        except RuntimeError:
+            self.get_logger().debug("finalised already")
+        finally:
+            self._turn.release()
+
+    def _on_change_state(self, request: Any, response: Any) -> Any:
+        """What rclpy does, which alone would run two transitions at once, and end the process at an impossible one."""
+        response.success = False
+        if not self._turn.acquire(blocking=False):
+            self.get_logger().warning("refused: another transition is under way")
+            return response
+        try:
+            return self._to_change(request, response)
+        except RuntimeError as error:
+            self.get_logger().warning(f"refused: transition {request.transition.id} is none from here: {_line(error)}")
+            return response
+        finally:
+            self._turn.release()
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Loads and verifies the active bundle, starts its engine, connects the topics."""
@@ -115,7 +170,7 @@ class PolicyNode(LifecycleNode):
         """Damps, then lets everything go."""
         del state
         if self._drive is not None:
-            self._drive.damp()
+            self._drive.brake(Order.DAMP)
         return self._transition("error processing", self._unload, "")
 
     def _transition(self, name: str, action: Callable[[], None], to: str) -> TransitionCallbackReturn:
@@ -125,6 +180,10 @@ class PolicyNode(LifecycleNode):
         except PhysaiError as error:
             self.get_logger().error(f"{name}: {error}")
             return FAILURE
+        except Exception as error:
+            # rclpy would go to error processing without a word.
+            self.get_logger().error(f"{name}: {type(error).__name__}: {_line(error)}\n{traceback.format_exc()}")
+            return ERROR
         self._reached = to
         return SUCCESS
 
@@ -138,8 +197,13 @@ class PolicyNode(LifecycleNode):
         options = run_options(values)
         transport = RosTransport(options_of_transport(values), self)
         drive = Drive(options, transport, say=self._say, **telemetry_arguments(values))
-        drive.start()
+        # An emergency stop reaches it from now on.
         self._drive = drive
+        try:
+            drive.start()
+        except BaseException:
+            self._drive = None
+            raise
 
     def _deactivate(self) -> None:
         # A loop that has ended by itself sends nothing any more.
@@ -147,9 +211,12 @@ class PolicyNode(LifecycleNode):
             self._drive.deactivate()
 
     def _unload(self) -> None:
-        drive, self._drive = self._drive, None
-        if drive is not None:
-            drive.stop()
+        try:
+            if self._drive is not None:
+                self._drive.stop()
+        finally:
+            # Not before: while it ramps down, an emergency stop must reach it.
+            self._drive = None
 
     def _loaded(self) -> Drive:
         if self._drive is None:
@@ -186,8 +253,16 @@ class PolicyNode(LifecycleNode):
         return self._answer(response, lambda: self._ordered(order))
 
     def _ordered(self, order: Order) -> str:
-        self._active().runtime.mailbox.put(order)
+        if order is Order.RESET:
+            self._driving("activate the node first").runtime.mailbox.put(order)
+        else:
+            self._braked(order)
         return f"{order.value}: with the next tick"
+
+    def _braked(self, order: Order) -> Drive:
+        """Leaves an order that makes the robot safer, also with a loop that does not drive yet, or hardly any more."""
+        self._loaded().brake(order)
+        return self._driving("an activation under way is taken back")
 
     def _on_estop(self, request: Any, response: Any) -> Any:
         """Stops, and says so only once every joint was measured at rest."""
@@ -195,8 +270,7 @@ class PolicyNode(LifecycleNode):
         return self._answer(response, self._stopped)
 
     def _stopped(self) -> str:
-        runtime = self._active().runtime
-        runtime.mailbox.put(Order.STOP)
+        runtime = self._braked(Order.STOP).runtime
         give_up = time.monotonic() + STOP_CONFIRM_S
         while not runtime.status().get("stopped"):
             if time.monotonic() > give_up:
@@ -224,10 +298,10 @@ class PolicyNode(LifecycleNode):
         taken = "the loop takes it over" if self._drive is not None else "configure loads it"
         return f"version {trial.version} is active in slot {trial.slot}, on trial; {taken}"
 
-    def _active(self) -> Drive:
+    def _driving(self, else_told: str) -> Drive:
         drive = self._loaded()
         if drive.runtime.state is not Lifecycle.ACTIVE:
-            raise DriveError("the policy does not drive the robot now, nothing is sent; activate the node first")
+            raise DriveError(f"the policy does not drive the robot now, nothing is sent; {else_told}")
         return drive
 
     def _answer(self, response: Any, action: Callable[[], str]) -> Any:
@@ -240,8 +314,11 @@ class PolicyNode(LifecycleNode):
 
     def _on_look(self) -> None:
         drive = self._drive
-        if drive is not None and not drive.running:
-            self._ended(drive)
+        if drive is not None and not drive.running and self._turn.acquire(blocking=False):
+            try:
+                self._ended(drive)
+            finally:
+                self._turn.release()
         status: dict[str, Any] = {} if self._drive is None else self._drive.runtime.status()
         diagnosis = diagnose(status)
         told = f"{diagnosis.level} {diagnosis.message} {status.get('version')}"
@@ -286,3 +363,7 @@ def _descriptor(parameter: Parameter) -> ParameterDescriptor:
     elif isinstance(parameter.default, int) and not isinstance(parameter.default, bool):
         bounds["integer_range"] = [IntegerRange(from_value=int(parameter.lower), to_value=int(parameter.upper), step=1)]
     return ParameterDescriptor(description=parameter.description, **bounds)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,12 +1,16 @@
 """Both ends of a robot's ROS 2 topics through rclpy: `--transport ros`, and what the policy node hands its runtime."""
 
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from physai.deploy_jetson.transport.binding import find_binding
 from physai.deploy_jetson.transport.dds.ends import DdsRobotLink, DdsTransport
 from physai.ros.wire import RosWire
 from physai.sdk.errors import MissingExtraError
+from physai.sdk.simulation import Simulation
+from physai.sdk.wire import TransportError
 
 TRANSPORT_NODE = "physai_transport"
 ROBOT_NODE = "physai_rehearsal"
@@ -76,6 +80,20 @@ class RosRobotLink(DdsRobotLink):
         self._own = OwnNode(ROBOT_NODE, self._domain)
         return RosWire(self._own.node, self._domain)
 
+    def serve(self, simulation: Simulation) -> str:
+        """See `ServesSimulation`: the services of the package simulation_interfaces, where that is installed."""
+        if self._own is None:
+            raise TransportError("the link ros is not open")
+        try:
+            from physai.ros.simulation import SimulationServices
+        except ImportError as error:
+            return (
+                f"no services to pause, step or reset ({error}); for them install ros-$ROS_DISTRO-simulation-interfaces"
+            )
+        services = SimulationServices(self._own.node, simulation)
+        self._own.spin()
+        return f"services: {', '.join(services.names)}"
+
     def close(self) -> None:
         """See `RobotLink.close`."""
         super().close()
@@ -85,7 +103,7 @@ class RosRobotLink(DdsRobotLink):
 
 
 class OwnNode:
-    """A node in a context of its own, which nobody spins: its subscriptions are read directly."""
+    """A node in a context of its own, whose subscriptions are read directly; it is spun for its services only."""
 
     def __init__(self, name: str, domain: int) -> None:
         """Joins the domain; ROS arguments of the process (remappings) count."""
@@ -95,9 +113,28 @@ class OwnNode:
         self._context = Context()
         rclpy.init(context=self._context, domain_id=domain)
         self.node: Any = rclpy.create_node(name, context=self._context)
+        self._executor: Any = None
+        self._spinner = threading.Thread(target=self._spin, name="physai-ros", daemon=True)
+
+    def spin(self) -> None:
+        """Answers calls of its services, in a thread of its own."""
+        from rclpy.executors import SingleThreadedExecutor
+
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self.node)
+        self._spinner.start()
+
+    def _spin(self) -> None:
+        from rclpy.executors import ExternalShutdownException
+
+        with suppress(ExternalShutdownException):
+            self._executor.spin()
 
     def close(self) -> None:
         """Leaves the domain."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._spinner.join()
         self.node.destroy_node()
         self._context.try_shutdown()
 

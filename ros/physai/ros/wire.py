@@ -8,20 +8,23 @@ Topics are named relative to the node's namespace and can be remapped; their QoS
 """
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
+from physai.ros.graph import Publishers, endpoint, mismatch
 from physai.ros.info import Info
 from physai.sdk.wire import TransportError
 
-LOOK_S = 0.1
-"""Time between two looks at who publishes a topic [s]."""
+LOOK_S = 0.02
+"""Time between two looks at who publishes a topic, some 10 µs each [s]; a publisher takes longer to be discovered."""
+MAX_TAKEN = 10_000
+"""Most messages that are taken at once."""
 WAIT_SLICE_NS = 100_000_000
 """Longest wait inside rclpy [ns], where no signal is seen."""
 
@@ -45,6 +48,7 @@ class RosWire:
         self._spun: list[Any] = []
         self._subscriptions: list[Any] = []
         self._publishers: list[Any] = []
+        self._waiting: Any = None
 
     def reader(self, topic: str, kind: str, *, reliable: bool) -> "RosReader | FramedReader":
         """A subscription; best effort unless `reliable`.
@@ -52,13 +56,21 @@ class RosWire:
         Raises:
             TransportError: the message's package is not built here, or rclpy refuses.
         """
+        from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+
         if self._frames is not None and kind == POSE and topic in self._frame_of:
-            framed = FramedReader(topic, self._frame_of[topic], self._frames)
-            self._spun.append(self._subscribe(topic, kind, framed.put, reliable=reliable))
+            publishers = Publishers(self._node, self._node.resolve_topic_name(relative(topic)))
+            framed = FramedReader(topic, self._frame_of[topic], self._frames, publishers)
+            # A transition waits for samples, so none may wait for the transition, which is in the node's own group.
+            apart = MutuallyExclusiveCallbackGroup()
+            spun = self._subscribe(topic, kind, framed.put, reliable=reliable, callback_group=apart)
+            publishers.qos = spun.qos_profile
+            self._spun.append(spun)
             self._framed.append(framed)
             return framed
         made = self._subscribe(topic, kind, _never_called, reliable=reliable, callback_group=_untouched(), raw=True)
         self._subscriptions.append(made)
+        self._waiting = None
         return RosReader(self._node, made, topic)
 
     def _subscribe(self, topic: str, kind: str, callback: Any, *, reliable: bool, **further: Any) -> Any:
@@ -103,7 +115,7 @@ class RosWire:
         except Exception as error:
             raise TransportError(f"{topic}: cannot be published: {_told(error)}") from error
         self._publishers.append(made)
-        return RosWriter(made, topic)
+        return RosWriter(self._node, made, topic)
 
     def wait(self, timeout_s: float) -> None:
         """Blocks until a message is there, at most `timeout_s` and never long enough to delay a signal.
@@ -117,11 +129,13 @@ class RosWire:
         with ExitStack() as held:
             for handle in handles:
                 held.enter_context(handle)
-            waiting: Any = rclpy_implementation.WaitSet(len(handles), 0, 0, 0, 0, 0, self._node.context.handle)
-            waiting.clear_entities()
+            if self._waiting is None:
+                # Kept, because the middleware takes longer to make one than to wait with it.
+                self._waiting = rclpy_implementation.WaitSet(len(handles), 0, 0, 0, 0, 0, self._node.context.handle)
+            self._waiting.clear_entities()
             for handle in handles:
-                waiting.add_subscription(handle)
-            waiting.wait(limit_ns)
+                self._waiting.add_subscription(handle)
+            self._waiting.wait(limit_ns)
 
     def publishers(self) -> tuple[Endpoint, ...]:
         """Publishers of every topic the node sees, under their full names."""
@@ -133,7 +147,7 @@ class RosWire:
 
     def _endpoints(self, method: str) -> tuple[Endpoint, ...]:
         names: list[tuple[str, list[str]]] = self._node.get_topic_names_and_types()
-        return tuple(_endpoint(info, name) for name, _ in names for info in getattr(self._node, method)(name))
+        return tuple(endpoint(info, name) for name, _ in names for info in getattr(self._node, method)(name))
 
     def close(self) -> None:
         """Ends its subscriptions and publishers; the node stays."""
@@ -144,6 +158,7 @@ class RosWire:
         for made in self._publishers:
             self._node.destroy_publisher(made)
         self._subscriptions.clear()
+        self._waiting = None
         self._publishers.clear()
 
 
@@ -155,22 +170,22 @@ class RosReader:
         self.topic = topic
         self.full_name = str(subscription.topic_name)
         """Where it is, after namespace and remapping."""
-        self._node = node
+        self._publishers = Publishers(node, self.full_name, subscription.qos_profile)
         self._handle: Any = subscription.handle
         self._kind: Any = subscription.msg_type
         self._looked_s = 0.0
         self._alone = True
 
     def _only_one(self) -> bool:
-        """Whether the topic has one publisher at most; looked up now and then, as it takes some 20 µs."""
+        """Whether the topic has one publisher at most."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_S:
             self._looked_s = now_s
-            self._alone = self._node.count_publishers(self.full_name) <= 1
+            self._alone = not self._publishers.problem()
         return self._alone
 
     def take(self) -> list[tuple[bytes, Info]]:
-        """All messages that wait, oldest first; none as long as the topic has several publishers.
+        """The newest messages that wait, oldest first; none as long as the topic has several publishers.
 
         rclpy does not tell whose a message is, and two robots on one topic make a third that does not exist. So the
         last sample grows old, and the robot holds.
@@ -178,10 +193,11 @@ class RosReader:
         Raises:
             TransportError: rclpy failed.
         """
-        found: list[tuple[bytes, Info]] = []
+        # Everything is taken, however deep the queue was made by an override: what waits longest is oldest.
+        found: deque[tuple[bytes, Info]] = deque(maxlen=DEPTH)
         try:
             with self._handle:
-                while len(found) < DEPTH:
+                for _ in range(MAX_TAKEN):
                     taken: Any = self._handle.take_message(self._kind, True)
                     if taken is None:
                         break
@@ -189,26 +205,28 @@ class RosReader:
                     found.append((data, Info(info["source_timestamp"])))
         except Exception as error:
             raise TransportError(f"{self.topic}: rclpy cannot be read: {_told(error)}") from error
-        return found if found and self._only_one() else []
+        return list(found) if found and self._only_one() else []
 
     def publisher(self, handle: int) -> Endpoint | None:
         """What is known of the publisher; None if there is none, or rclpy cannot tell which it was."""
         del handle
-        found = self._node.get_publishers_info_by_topic(self.full_name)
-        return _endpoint(found[0], self.full_name) if len(found) == 1 else None
+        return self._publishers.only()
 
     def mismatch(self) -> str:
-        """Nothing: rclpy logs it."""
-        return ""
+        """See `ByteReader.mismatch`."""
+        return self._publishers.mismatch()
 
 
 class RosWriter:
     """Publishes bytes."""
 
-    def __init__(self, publisher: Any, topic: str) -> None:
+    def __init__(self, node: Any, publisher: Any, topic: str) -> None:
         """Wraps an rclpy publisher."""
+        self._node = node
         self._publisher = publisher
         self.topic = topic
+        self.full_name = str(publisher.topic_name)
+        """Where it is, after namespace and remapping."""
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
         """Publishes a message; its source stamp is the middleware's own.
@@ -227,8 +245,9 @@ class RosWriter:
         return int(self._publisher.get_subscription_count()) > 0
 
     def mismatch(self) -> str:
-        """Nothing: rclpy logs it."""
-        return ""
+        """See `ByteWriter.mismatch`."""
+        others = self._node.get_subscriptions_info_by_topic(self.full_name)
+        return mismatch(others, self._publisher.qos_profile, offered=False)
 
 
 @cache
@@ -279,18 +298,6 @@ def _message_class(kind: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         package = kind.partition("/")[0]
         raise TransportError(f"{kind} is not built here ({_told(error)}); install ros-$ROS_DISTRO-{package}") from error
-
-
-def _endpoint(info: Any, topic: str) -> Endpoint:
-    from rclpy.qos import ReliabilityPolicy
-
-    hashed = str(getattr(info, "topic_type_hash", ""))
-    return Endpoint(
-        topic=dds_topic(topic),
-        kind=dds_type(info.topic_type) if info.topic_type.count("/") == 2 else str(info.topic_type),
-        reliable=info.qos_profile.reliability is ReliabilityPolicy.RELIABLE,
-        type_hash=hashed.removeprefix("RIHS01_") if hashed.startswith("RIHS01_") else "",
-    )
 
 
 def _told(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """The runtime behind a managed node: each transition with the real loop, in its thread, on a robot in this process."""
 
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +35,18 @@ class Deaf(LocalRobot):
 
     def problems(self) -> tuple[str, ...]:
         return ("/joint_states: nobody publishes it",)
+
+
+class Shy(LocalRobot):
+    """A robot that lets itself be heard later."""
+
+    shy = True
+
+    def poll(self) -> bool:
+        return not self.shy and super().poll()
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        return (("joint_pos", 7.0),) if self.shy else super().missing()
 
 
 class Broken(LocalRobot):
@@ -110,6 +124,36 @@ def test_a_robot_that_is_not_heard_is_not_driven(drives: Drives) -> None:
     assert drive.runtime.state is Lifecycle.INACTIVE
     assert robot.sent == 0
     assert drive.running
+
+
+@pytest.mark.parametrize("order", [Order.STOP, Order.HOLD, Order.DAMP])
+def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order) -> None:
+    """Also for later: a robot that is heard after the emergency stop stays where it is until it is activated again."""
+    robot = Shy()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    threading.Timer(0.2, drive.brake, [order]).start()
+    with pytest.raises(DriveError, match=f"{order.value} was asked for meanwhile"):
+        drive.activate(WAIT_S)
+    robot.shy = False
+    time.sleep(0.3)
+    assert drive.runtime.state is Lifecycle.INACTIVE
+    assert robot.sent == 0
+    drive.activate(WAIT_S)
+    assert drive.runtime.state is Lifecycle.ACTIVE
+    drive.deactivate(WAIT_S)
+    assert drive.runtime.guard_state != "ESTOP"
+
+
+def test_a_stop_after_the_order_to_activate_stays(drives: Drives) -> None:
+    robot = LocalRobot()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    for order in (Order.ACTIVATE, Order.STOP):
+        drive.runtime.mailbox.put(order)
+    time.sleep(0.3)
+    assert drive.runtime.state is Lifecycle.INACTIVE
+    assert robot.sent == 0
 
 
 def test_no_policy_no_configuration(drives: Drives, tmp_path: Path) -> None:

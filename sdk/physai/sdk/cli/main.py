@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         # A unit like N·m must not end a run on a terminal that cannot show it.
         reconfigure(errors="backslashreplace")
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        code = _dispatch(_without_ros(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except PhysaiError as error:
         return _refuse(str(error))
@@ -45,6 +45,15 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code
+
+
+def _without_ros(arguments: list[str]) -> list[str]:
+    """Arguments without those between `--ros-args` and `--`, or the end: rclpy reads them from the process's own."""
+    if "--ros-args" not in arguments:
+        return arguments
+    start = arguments.index("--ros-args")
+    end = arguments.index("--", start) if "--" in arguments[start:] else len(arguments)
+    return arguments[:start] + arguments[end + 1 :]
 
 
 def _refuse(message: str) -> int:

@@ -1,0 +1,2 @@
+class ProcessExited:
+    returncode: int

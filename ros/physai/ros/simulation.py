@@ -1,0 +1,189 @@
+"""The standard services of a simulator (package `simulation_interfaces`) for a rehearsal robot.
+
+Served below the node's namespace, as other simulators do: `get_simulator_features`, `get_simulation_state`,
+`set_simulation_state`, `reset_simulation`, `step_simulation`, `get_entities`, `get_entity_info`, `get_entity_state`,
+`get_entities_states`. What is not supported is answered with RESULT_FEATURE_UNSUPPORTED and a reason.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from simulation_interfaces.msg import EntityCategory, Result, SimulatorFeatures
+from simulation_interfaces.msg import EntityState as EntityStateMessage
+from simulation_interfaces.srv import (
+    GetEntities,
+    GetEntitiesStates,
+    GetEntityInfo,
+    GetEntityState,
+    GetSimulationState,
+    GetSimulatorFeatures,
+    ResetSimulation,
+    SetSimulationState,
+    StepSimulation,
+)
+
+from physai.sdk.simulation import MAX_STEPS, Entity, Simulation, SimulationError, SimulationState
+
+WORLD = "world"
+MAX_FILTER = 256
+"""Longest regular expression that is looked at."""
+
+FEATURES = (
+    SimulatorFeatures.ENTITY_CATEGORIES,
+    SimulatorFeatures.ENTITY_STATE_GETTING,
+    SimulatorFeatures.ENTITY_INFO_GETTING,
+    SimulatorFeatures.SIMULATION_RESET,
+    SimulatorFeatures.SIMULATION_RESET_STATE,
+    SimulatorFeatures.SIMULATION_STATE_GETTING,
+    SimulatorFeatures.SIMULATION_STATE_SETTING,
+    SimulatorFeatures.SIMULATION_STATE_PAUSE,
+    SimulatorFeatures.STEP_SIMULATION_SINGLE,
+    SimulatorFeatures.STEP_SIMULATION_MULTIPLE,
+)
+CUSTOM_INFO = (
+    f"physai's twin. A step is a control period of the contract, {MAX_STEPS} at most in one call. Time is the "
+    "machine's own clock: it is not reset, and nothing is published on /clock."
+)
+
+
+class SimulationServices:
+    """Services on a node; they answer while somebody spins it."""
+
+    def __init__(self, node: Any, simulation: Simulation) -> None:
+        """Offers the services.
+
+        Args:
+            node: rclpy node.
+            simulation: what they control.
+        """
+        self._simulation = simulation
+        self._log: Any = node.get_logger()
+        offered: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
+            "get_simulator_features": (GetSimulatorFeatures, self._features),
+            "get_simulation_state": (GetSimulationState, self._state),
+            "set_simulation_state": (SetSimulationState, self._change),
+            "reset_simulation": (ResetSimulation, self._reset),
+            "step_simulation": (StepSimulation, self._step),
+            "get_entities": (GetEntities, self._entities),
+            "get_entity_info": (GetEntityInfo, self._info),
+            "get_entity_state": (GetEntityState, self._entity_state),
+            "get_entities_states": (GetEntitiesStates, self._entities_states),
+        }
+        made = [node.create_service(kind, name, partial(self._answer, do)) for name, (kind, do) in offered.items()]
+        self.names = tuple(str(service.service_name) for service in made)
+        """Full names of the services."""
+
+    def _answer(self, action: Callable[[Any, Any], None], request: Any, response: Any) -> Any:
+        try:
+            if hasattr(response, "result"):
+                response.result.result = Result.RESULT_OK
+            action(request, response)
+        except _RefusedError as error:
+            response.result = Result(result=error.code, error_message=str(error))
+        except SimulationError as error:
+            response.result = Result(result=Result.RESULT_OPERATION_FAILED, error_message=str(error))
+        return response
+
+    def _features(self, request: Any, response: Any) -> None:
+        del request
+        response.features.features = list(FEATURES)
+        response.features.custom_info = CUSTOM_INFO
+
+    def _state(self, request: Any, response: Any) -> None:
+        del request
+        response.state.state = int(self._simulation.state)
+
+    def _change(self, request: Any, response: Any) -> None:
+        del response
+        wanted = int(request.state.state)
+        if wanted not in list(SimulationState):
+            raise _RefusedError(
+                Result.RESULT_FEATURE_UNSUPPORTED,
+                f"state {wanted}; expected {', '.join(f'{state.value} ({state.name})' for state in SimulationState)}",
+            )
+        state = SimulationState(wanted)
+        if state is self._simulation.state:
+            raise _RefusedError(
+                SetSimulationState.Response.ALREADY_IN_TARGET_STATE, f"the simulation is {state.name.lower()} already"
+            )
+        self._simulation.change(state)
+        self._log.info(f"simulation: {state.name.lower()}")
+
+    def _reset(self, request: Any, response: Any) -> None:
+        del response
+        whole = request.scope in (ResetSimulation.Request.SCOPE_DEFAULT, ResetSimulation.Request.SCOPE_ALL)
+        if not whole and request.scope != ResetSimulation.Request.SCOPE_STATE:
+            raise _RefusedError(
+                Result.RESULT_FEATURE_UNSUPPORTED,
+                f"scope {request.scope}; expected 0 or 255 (the first starting pose) or 2 (the next one that is drawn)",
+            )
+        self._simulation.reset(whole=whole)
+        self._log.info("simulation: reset")
+
+    def _step(self, request: Any, response: Any) -> None:
+        del response
+        self._simulation.step(int(request.steps))
+
+    def _entities(self, request: Any, response: Any) -> None:
+        response.entities = [entity.name for entity in self._found(request.filters)]
+
+    def _info(self, request: Any, response: Any) -> None:
+        self._named(request.entity)
+        response.info.category.category = EntityCategory.CATEGORY_ROBOT
+        response.info.description = self._simulation.description
+
+    def _entity_state(self, request: Any, response: Any) -> None:
+        response.state = _message(self._named(request.entity))
+
+    def _entities_states(self, request: Any, response: Any) -> None:
+        found = self._found(request.filters)
+        response.entities = [entity.name for entity in found]
+        response.states = [_message(entity) for entity in found]
+
+    def _named(self, name: str) -> Entity:
+        robot = self._simulation.robot()
+        if name != robot.name:
+            raise _RefusedError(Result.RESULT_NOT_FOUND, f"there is no {name!r}, only {robot.name!r}")
+        return robot
+
+    def _found(self, filters: Any) -> tuple[Entity, ...]:
+        """Entities that pass the filters: the robot, or nothing."""
+        if filters.tags.tags or filters.bounds.type:
+            raise _RefusedError(Result.RESULT_FEATURE_UNSUPPORTED, "entities have neither tags nor bounds here")
+        robot = self._simulation.robot()
+        categories = [one.category for one in filters.categories]
+        passes = not categories or EntityCategory.CATEGORY_ROBOT in categories
+        return (robot,) if passes and _matches(filters.filter, robot.name) else ()
+
+
+class _RefusedError(Exception):
+    """A request that is answered with a code of its own."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a regular expression occurs in a name; an empty one does."""
+    if len(pattern) > MAX_FILTER:
+        raise SimulationError(f"filter has {len(pattern)} characters, expected at most {MAX_FILTER}")
+    try:
+        return re.search(pattern, name) is not None
+    except re.error as error:
+        raise SimulationError(f"filter {pattern!r} is no regular expression: {error}") from error
+
+
+def _message(entity: Entity) -> Any:
+    message = EntityStateMessage()
+    message.header.frame_id = WORLD
+    message.header.stamp.sec, message.header.stamp.nanosec = divmod(entity.stamp_ns, 1_000_000_000)
+    pose, twist = message.pose, message.twist
+    pose.position.x, pose.position.y, pose.position.z = entity.position
+    turn = pose.orientation
+    turn.w, turn.x, turn.y, turn.z = entity.orientation
+    twist.linear.x, twist.linear.y, twist.linear.z = entity.linear
+    twist.angular.x, twist.angular.y, twist.angular.z = entity.angular
+    return message
