@@ -1,13 +1,10 @@
 """Brings the robot's active policy up: configured, and with `autostart` driving.
 
-ros2 launch physai_ros policy.launch.py root:=/var/lib/physai namespace:=arm autostart:=true
+ros2 launch physai_ros policy.launch.py root:=/var/lib/physai namespace:=arm
 """
 
-from pathlib import Path
-
-from ament_index_python.packages import get_package_share_directory
-from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, EmitEvent, LogInfo, RegisterEventHandler, Shutdown
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import EmitEvent, LogInfo, OpaqueFunction, RegisterEventHandler
 from launch.conditions import IfCondition
 from launch.events import matches_action
 from launch.substitutions import LaunchConfiguration
@@ -15,29 +12,28 @@ from launch_ros.actions import LifecycleNode
 from launch_ros.event_handlers import OnStateTransition
 from launch_ros.events.lifecycle import ChangeState
 from lifecycle_msgs.msg import Transition
+from physai_ros.launching import end_all, policy_arguments, values
 
-SHARE = Path(get_package_share_directory("physai_ros"))
+NAME = "physai_policy"
 
 
 def generate_launch_description() -> LaunchDescription:
     """The node, and the transitions that bring it up."""
-    arguments = [
-        DeclareLaunchArgument("root", default_value="/var/lib/physai", description="the robot's tree of slots"),
-        DeclareLaunchArgument("namespace", default_value="", description="of the node and its topics"),
-        DeclareLaunchArgument(
-            "params_file", default_value=str(SHARE / "config" / "policy.yaml"), description="parameters of the node"
-        ),
-        DeclareLaunchArgument("autostart", default_value="true", description="whether to configure and activate it"),
-    ]
+    return LaunchDescription([*policy_arguments(), OpaqueFunction(function=_policy)])
+
+
+def _policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    root, binding, namespace, params_file = values(context, "root", "binding", "namespace", "params_file")
+    given = {name: value for name, value in (("root", root), ("binding", binding)) if value}
     node = LifecycleNode(
         package="physai_ros",
         executable="policy_node",
-        name="physai_policy",
-        namespace=LaunchConfiguration("namespace"),
-        parameters=[LaunchConfiguration("params_file"), {"root": LaunchConfiguration("root")}],
+        name=NAME,
+        namespace=namespace,
+        parameters=[params_file, *([given] if given else [])],
         output="both",
         # A policy that dies must not leave the rest of the robot believing in it.
-        on_exit=Shutdown(reason="the policy node has ended"),
+        on_exit=end_all("the policy node has ended"),
     )
     autostart = IfCondition(LaunchConfiguration("autostart"))
     configure = EmitEvent(event=_change(node, Transition.TRANSITION_CONFIGURE), condition=autostart)
@@ -47,19 +43,24 @@ def generate_launch_description() -> LaunchDescription:
             start_state="configuring",
             goal_state="inactive",
             entities=[EmitEvent(event=_change(node, Transition.TRANSITION_ACTIVATE))],
+            # Whoever configures it again later wants to look at it before it drives.
+            handle_once=True,
         ),
         condition=autostart,
     )
-    refused = RegisterEventHandler(
-        OnStateTransition(
-            target_lifecycle_node=node,
-            start_state="configuring",
-            goal_state="unconfigured",
-            entities=[LogInfo(msg="the policy was refused; its reason is above. Try again: ros2 lifecycle set")],
-        )
-    )
-    return LaunchDescription([*arguments, activate, refused, node, configure])
+    full_name = f"/{namespace.strip('/')}/{NAME}".replace("//", "/")
+    again = f"the reason is above. Try again: ros2 lifecycle set {full_name}"
+    refused = _told(node, "configuring", "unconfigured", f"the policy was refused; {again} configure")
+    not_driven = _told(node, "activating", "inactive", f"the robot is not driven; {again} activate")
+    return [activate, refused, not_driven, node, configure]
 
 
 def _change(node: LifecycleNode, transition: int) -> ChangeState:
     return ChangeState(lifecycle_node_matcher=matches_action(node), transition_id=transition)
+
+
+def _told(node: LifecycleNode, start: str, goal: str, text: str) -> RegisterEventHandler:
+    """A line when a transition falls back."""
+    return RegisterEventHandler(
+        OnStateTransition(target_lifecycle_node=node, start_state=start, goal_state=goal, entities=[LogInfo(msg=text)])
+    )

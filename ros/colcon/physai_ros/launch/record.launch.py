@@ -5,7 +5,7 @@ ros2 launch physai_ros record.launch.py output:=swing topics:="/joint_states /ef
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
-from launch.substitutions import LaunchConfiguration
+from physai_ros.launching import values
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -22,7 +22,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def _recorder(context: LaunchContext) -> list[LaunchDescriptionEntity]:
-    output, topics = (LaunchConfiguration(name).perform(context) for name in ("output", "topics"))
+    output, topics = values(context, "output", "topics")
     command = ["ros2", "bag", "record", "--storage", "mcap", "--output", output, *topics.split()]
     # rosbag2 closes its file on SIGINT, which launch sends first.
     return [ExecuteProcess(cmd=command, output="both", sigterm_timeout="20")]
