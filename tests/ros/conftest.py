@@ -1,16 +1,21 @@
 """A real ROS 2 around the policy node; without one, tests marked `ros` say so and are skipped."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ros_world import RosWorld
+from ros_world import WAIT_S, RosWorld, Slots, slots_of
 
 from physai.deploy_jetson.bench.sample import Workshop
 from physai.deploy_jetson.bench.site import Site
+
+SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,3 +49,38 @@ def world(tmp_path: Path, bundles: tuple[Workshop, dict[int, bytes]]) -> Iterato
     made_world = RosWorld(tmp_path, environment, site)
     yield made_world
     made_world.close()
+
+
+@pytest.fixture(scope="session")
+def slots(tmp_path_factory: pytest.TempPathFactory) -> Slots:
+    """Slots with a policy by task and robot, made once; the policy has no verdict."""
+    made: dict[str, Path] = {}
+
+    def root(task: str, robot: str) -> Path:
+        if task not in made:
+            made[task] = slots_of(task, robot, tmp_path_factory.mktemp(robot))
+        return made[task]
+
+    return root
+
+
+@pytest.fixture
+def node(world: RosWorld) -> Iterator[Any]:
+    """A node in this process and in the world's domain, which is spun."""
+    from physai.ros.transport import OwnNode
+
+    own = OwnNode("tester", int(world.environment["ROS_DOMAIN_ID"]))
+    own.spin()
+    yield own.node
+    own.close()
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The colcon package, built."""
+    if find_spec("colcon_core") is None:
+        pytest.skip("needs colcon: pip install colcon-common-extensions")
+    folder = tmp_path_factory.mktemp("colcon")
+    command = [sys.executable, "-m", "colcon", "build", "--merge-install", "--base-paths", str(SOURCE)]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=5 * WAIT_S)
+    return folder / "install"

@@ -17,8 +17,13 @@ import pytest
 from physai.deploy_jetson.bench.site import Site
 
 HERE = Path(__file__).parent
+ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"
+PHYSAI = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 WAIT_S = 60.0
 """Longest wait for anything, on a busy machine."""
+
+Slots = Callable[[str, str], Path]
+"""From task and robot to a robot's tree of slots."""
 
 
 def eventually(true: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
@@ -32,6 +37,46 @@ def eventually(true: Callable[[], Any], what: str, timeout_s: float = WAIT_S) ->
     pytest.fail(f"{what}: not within {timeout_s:g} s")
 
 
+NODE = "/physai_policy"
+
+
+def transition(world: "RosWorld", name: str) -> bool:
+    """One of the policy node's, by `ros2 lifecycle`; whether it succeeded."""
+    ended = world.ros2("lifecycle", "set", NODE, name)
+    return "Transitioning successful" in ended.stdout
+
+
+def up(world: "RosWorld", node: "Started") -> None:
+    """Configured and driving."""
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
+    assert transition(world, "configure"), node.text()
+    assert transition(world, "activate"), node.text()
+
+
+def not_driven(world: "RosWorld", node: "Started") -> None:
+    """Configured, but not to be activated."""
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert transition(world, "configure"), node.text()
+    assert not transition(world, "activate")
+
+
+def physai(*words: str) -> None:
+    """A verb of physai's, to its end."""
+    subprocess.run([sys.executable, "-c", PHYSAI, *words], check=True, capture_output=True, timeout=10 * WAIT_S)
+
+
+def slots_of(task: str, robot: str, folder: Path) -> Path:
+    """A robot with a policy of five seconds, which nobody has judged."""
+    run, keys, bundle, root = folder / "run", folder / "keys", folder / "policy.physai", folder / "slots"
+    physai("train", task, "--time-budget-s", "5", "--out", str(run))
+    physai("export", str(run))
+    physai("keys", "init", str(keys))
+    physai("bundle", "pack", str(run), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key"))
+    physai("robot", "setup", "--root", str(root), "--robot", robot, "--trust", str(keys / "trust.json"))
+    physai("robot", "install", str(bundle), "--root", str(root), "--activate", "--unsafe-no-verdict")
+    return root
+
+
 @dataclass
 class Started:
     """A process and what it says."""
@@ -43,7 +88,10 @@ class Started:
         return self.output.read_text(errors="replace")
 
     def says(self, what: str, times: int = 1) -> str:
-        eventually(lambda: self.text().count(what) >= times, f"{what!r} in\n{self.text()[-2000:]}")
+        try:
+            eventually(lambda: self.text().count(what) >= times, repr(what))
+        except pytest.fail.Exception as error:
+            pytest.fail(f"{error} in\n{self.text()[-2000:]}")
         return self.text()
 
     def end(self, number: int = signal.SIGINT) -> int:
@@ -77,6 +125,35 @@ class RosWorld:
     def python(self, *command: str) -> Started:
         return self.start(sys.executable, *command)
 
+    def physai(self, *words: str) -> Started:
+        """A verb of physai's, in the background."""
+        return self.python("-c", PHYSAI, *words)
+
+    def overlay(self, prefix: Path) -> None:
+        """Sources what colcon built."""
+        packages = prefix / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+        before = self.environment
+        self.environment = {
+            **before,
+            "AMENT_PREFIX_PATH": f"{prefix}{os.pathsep}{before['AMENT_PREFIX_PATH']}",
+            "PYTHONPATH": f"{packages}{os.pathsep}{before['PYTHONPATH']}",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{before['PATH']}",
+        }
+
+    def parameters(self) -> Path:
+        """A file of the node's parameters, for a machine without rights and a policy without a verdict."""
+        path = self.folder / "policy.yaml"
+        path.write_text("/**:\n  ros__parameters:\n    unsafe_no_verdict: true\n    lock_memory: false\n")
+        return path
+
+    def launch(self, *words: str) -> Started:
+        """`ros2 launch physai_ros`, in the background."""
+        return self.python("-c", ROS2, "launch", "physai_ros", *words)
+
+    def play(self, bag: Path) -> Started:
+        """Joint states of a recording, again and again."""
+        return self.python("-c", ROS2, "bag", "play", "--loop", str(bag), "--topics", "/joint_states")
+
     def policy(self, *arguments: str, **parameters: object) -> Started:
         """The node, not yet configured."""
         given = {"root": str(self.root), "lock_memory": "false", **parameters}
@@ -91,7 +168,7 @@ class RosWorld:
 
     def ros2(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A verb of ROS 2's own command line."""
-        command = [sys.executable, "-c", "from ros2cli.cli import main; import sys; sys.exit(main())", *words]
+        command = [sys.executable, "-c", ROS2, *words]
         return subprocess.run(
             command, env=self.environment, capture_output=True, text=True, check=False, timeout=2 * WAIT_S
         )

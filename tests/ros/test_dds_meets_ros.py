@@ -8,14 +8,12 @@ from ros_world import RosWorld, eventually
 
 pytestmark = pytest.mark.ros
 
-PROGRAM = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-
 
 def test_the_runtime_without_ros_drives_a_ros_driver(world: RosWorld) -> None:
     log = world.folder / "commands"
     driver = world.driver(log=str(log))
     words = ("robot", "run", "--root", str(world.root), "--transport", "dds", "--no-lock")
-    runtime = world.python("-c", PROGRAM, *words)
+    runtime = world.physai(*words)
     runtime.says("active at 100 Hz")
     eventually(lambda: log.exists() and len(log.read_text().splitlines()) > 50, "commands")
     one = json.loads(log.read_text().splitlines()[20])
@@ -40,11 +38,11 @@ def test_the_runtime_without_ros_drives_a_ros_driver(world: RosWorld) -> None:
 def test_a_ros_driver_that_is_killed_and_started_again(world: RosWorld) -> None:
     driver = world.driver()
     words = ("robot", "run", "--root", str(world.root), "--transport", "dds", "--no-lock")
-    runtime = world.python("-c", PROGRAM, *words)
+    runtime = world.physai(*words)
     runtime.says("active at 100 Hz")
     driver.end(signal.SIGKILL)
     runtime.says("HOLD: ")
     world.driver()
-    reset = world.python("-c", PROGRAM, "robot", "tell", "reset", "--root", str(world.root))
+    reset = world.physai("robot", "tell", "reset", "--root", str(world.root))
     assert reset.process.wait(60.0) == 0, reset.text()
     runtime.says("RUN: reset by the operator")

@@ -3,70 +3,31 @@
 import os
 import signal
 import subprocess
-import sys
-from importlib.util import find_spec
+import time
 from pathlib import Path
 
 import pytest
-from ros_world import WAIT_S, RosWorld, Started, eventually
+from ros_world import NODE, RosWorld, Slots, Started, eventually, transition
 
-pytestmark = [
-    pytest.mark.ros,
-    pytest.mark.skipif(find_spec("colcon_core") is None, reason="needs colcon: pip install colcon-common-extensions"),
-]
-
-SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
-TASK = "cartpole-swingup"
-PHYSAI = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
-ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"
+pytestmark = pytest.mark.ros
 
 
-def physai(*words: str) -> None:
-    subprocess.run([sys.executable, "-c", PHYSAI, *words], check=True, capture_output=True, timeout=10 * WAIT_S)
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A robot with a policy of five seconds, which nobody has judged."""
-    folder = tmp_path_factory.mktemp("cartpole")
-    run, keys, bundle, root = folder / "run", folder / "keys", folder / "policy.physai", folder / "slots"
-    physai("train", TASK, "--time-budget-s", "5", "--out", str(run))
-    physai("export", str(run))
-    physai("keys", "init", str(keys))
-    physai("bundle", "pack", str(run), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key"))
-    physai("robot", "setup", "--root", str(root), "--robot", "cartpole", "--trust", str(keys / "trust.json"))
-    physai("robot", "install", str(bundle), "--root", str(root), "--activate", "--unsafe-no-verdict")
-    return root
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The colcon package, built."""
-    folder = tmp_path_factory.mktemp("colcon")
-    command = [sys.executable, "-m", "colcon", "build", "--merge-install", "--base-paths", str(SOURCE)]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=5 * WAIT_S)
-    return folder / "install"
-
-
-@pytest.fixture
-def launched(world: RosWorld, root: Path, prefix: Path) -> Started:
-    packages = prefix / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    before = world.environment
-    world.environment = {
-        **before,
-        "AMENT_PREFIX_PATH": f"{prefix}{os.pathsep}{before['AMENT_PREFIX_PATH']}",
-        "PYTHONPATH": f"{packages}{os.pathsep}{before['PYTHONPATH']}",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{before['PATH']}",
-    }
-    parameters = world.folder / "policy.yaml"
-    parameters.write_text("/**:\n  ros__parameters:\n    unsafe_no_verdict: true\n    lock_memory: false\n")
-    words = (f"task:={TASK}", f"root:={root}", f"params_file:={parameters}")
-    started = world.python("-c", ROS2, "launch", "physai_ros", "rehearse.launch.py", *words)
+def rehearsed(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> Started:
+    world.overlay(prefix)
+    words = (f"task:={task}", f"root:={slots(task, robot)}", f"params_file:={world.parameters()}")
+    started = world.launch("rehearse.launch.py", *words)
     started.says("active at ")
     return started
 
 
-def test_the_whole_chain(launched: Started, world: RosWorld) -> None:
+@pytest.fixture
+def launched(world: RosWorld, slots: Slots, prefix: Path) -> Started:
+    return rehearsed(world, slots, prefix, "cartpole-swingup", "cartpole")
+
+
+@pytest.mark.parametrize(("task", "robot"), [("cartpole-swingup", "cartpole"), ("ur10e-reach", "ur10e")])
+def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> None:
+    launched = rehearsed(world, slots, prefix, task, robot)
     launched.says("commands come")
     nodes = world.ros2("node", "list").stdout
     assert "/physai_policy" in nodes
@@ -75,7 +36,29 @@ def test_the_whole_chain(launched: Started, world: RosWorld) -> None:
     launched.end(signal.SIGINT)
     text = launched.text()
     assert "Traceback" not in text
+    assert "Caught exception in launch" not in text
     assert "commands obeyed" in text
+
+
+def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path) -> None:
+    world.overlay(prefix)
+    root = slots("cartpole-swingup", "cartpole")
+    words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
+    one = world.launch("rehearse.launch.py", *words, "namespace:=left")
+    one.says("active at ")
+    nodes = world.ros2("node", "list").stdout
+    assert "/left/physai_policy" in nodes
+    assert "/left/physai_rehearsal" in nodes
+    one.says("commands come")
+
+
+def test_only_the_first_configuration_drives_by_itself(launched: Started, world: RosWorld) -> None:
+    """Who takes the node down and configures it again wants to look at it first."""
+    for name in ("deactivate", "cleanup", "configure"):
+        assert transition(world, name), launched.text()
+    time.sleep(3.0)
+    assert world.ros2("lifecycle", "get", NODE).stdout.startswith("inactive")
+    assert transition(world, "activate"), launched.text()
 
 
 def test_a_policy_node_that_is_killed_takes_the_launch_down(launched: Started) -> None:

@@ -7,27 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ros_world import RosWorld, Started, eventually
+from ros_world import NODE, ROS2, WAIT_S, RosWorld, Slots, eventually, not_driven, transition, up
 
 pytestmark = pytest.mark.ros
-
-NODE = "/physai_policy"
-
-
-def transition(world: RosWorld, name: str) -> bool:
-    ended = world.ros2("lifecycle", "set", NODE, name)
-    return "Transitioning successful" in ended.stdout
 
 
 def state(world: RosWorld) -> str:
     return world.ros2("lifecycle", "get", NODE).stdout.split(" ")[0].strip()
-
-
-def up(world: RosWorld, node: Started) -> None:
-    """Configured and driving."""
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node in `ros2 node list`")
-    assert transition(world, "configure"), node.text()
-    assert transition(world, "activate"), node.text()
 
 
 def commands(log: Path) -> list[dict[str, Any]]:
@@ -78,9 +64,7 @@ def test_without_a_policy_it_says_why(world: RosWorld) -> None:
 
 def test_a_robot_that_is_not_there_is_not_driven(world: RosWorld) -> None:
     node = world.policy(activation_timeout_s=1.0)
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
-    assert transition(world, "configure"), node.text()
-    assert not transition(world, "activate")
+    not_driven(world, node)
     assert state(world) == "inactive"
     text = node.says("not activated")
     assert "joint_pos" in text
@@ -99,10 +83,26 @@ def test_a_robot_that_is_not_there_is_not_driven(world: RosWorld) -> None:
 def test_a_driver_that_does_not_fit_is_refused(world: RosWorld, options: dict[str, Any], told: str) -> None:
     world.driver(**options)
     node = world.policy(activation_timeout_s=1.5)
-    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
-    assert transition(world, "configure"), node.text()
-    assert not transition(world, "activate")
+    not_driven(world, node)
     node.says(told)
+
+
+def test_degrees_are_refused(world: RosWorld, slots: Slots) -> None:
+    log = world.folder / "commands"
+    parts = ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")
+    joints = {"joints": [f"{part}_joint" for part in parts], "velocities": [0.0] * 6}
+    arm = {**joints, "target": True, "commands": "floats", "log": str(log)}
+    driver = world.driver(**arm, positions=[0.0, -90.0, 90.0, -90.0, -90.0, 0.0])
+    node = world.policy(root=str(slots("ur10e-reach", "ur10e")), unsafe_no_verdict="true", activation_timeout_s=2.0)
+    not_driven(world, node)
+    node.says("shoulder_lift_joint reads -90 rad, its range is [-6.409, 6.409] rad; if the driver sends degrees, ")
+    assert not commands(log)
+    driver.end(signal.SIGKILL)
+    world.driver(**arm, positions=[0.0, -1.5708, 1.5708, -1.5708, -1.5708, 0.0])
+    eventually(lambda: transition(world, "activate"), "activation in radians")
+    eventually(lambda: len(commands(log)) > 10, "commands")
+    # The Universal Robots' first command is where the robot is, within what it can move in a period.
+    assert commands(log)[0]["data"] == pytest.approx([0.0, -1.5708, 1.5708, -1.5708, -1.5708, 0.0], abs=0.1)
 
 
 def test_joints_are_matched_by_name(world: RosWorld) -> None:
@@ -140,6 +140,71 @@ def test_two_publishers_are_not_mixed(world: RosWorld) -> None:
     second.end(signal.SIGKILL)
     assert call(world, "reset")[0]
     node.says("RUN: reset by the operator")
+
+
+def test_an_impossible_transition_is_refused_and_the_robot_driven_on(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    world.driver(log=str(log))
+    node = world.policy()
+    up(world, node)
+    # As whoever calls the service himself; `ros2 lifecycle set` would not.
+    change = ("service", "call", f"{NODE}/change_state", "lifecycle_msgs/srv/ChangeState")
+    assert "success=False" in world.ros2(*change, "{transition: {id: 1}}").stdout
+    node.says("refused: transition 1 is none from here")
+    count = len(commands(log))
+    eventually(lambda: len(commands(log)) > count + 20, "commands")
+    assert "Traceback" not in node.text()
+
+
+def test_an_emergency_stop_takes_an_activation_back(world: RosWorld) -> None:
+    log = world.folder / "commands"
+    node = world.policy(activation_timeout_s=60.0)
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert transition(world, "configure"), node.text()
+    activating = world.python("-c", ROS2, "lifecycle", "set", NODE, "activate")
+    eventually(lambda: state(world) == "activating", "the node answers while it activates")
+    done, message = call(world, "estop")
+    assert not done
+    assert message.endswith("an activation under way is taken back")
+    activating.process.wait(WAIT_S)
+    node.says("not activated: stop was asked for meanwhile")
+    world.driver(log=str(log))
+    eventually(lambda: "/driver" in world.ros2("node", "list").stdout, "the driver")
+    assert state(world) == "inactive"
+    assert not commands(log)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_in_the_middle_of_a_transition(world: RosWorld, number: int) -> None:
+    node = world.policy(activation_timeout_s=60.0)
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert transition(world, "configure"), node.text()
+    world.python("-c", ROS2, "lifecycle", "set", NODE, "activate")
+    node.says("waiting for joint_pos")
+    assert node.end(number) == 0, node.text()
+    assert "Traceback" not in node.text()
+
+
+@pytest.mark.parametrize(
+    ("commands", "told"),
+    [
+        ("none", "/joint_command: nobody subscribes to it"),
+        ("mistyped", "/joint_command: subscribed to as std_msgs::msg::dds_::Float64MultiArray_, expected sensor_msgs"),
+    ],
+)
+def test_a_robot_that_takes_no_commands_is_not_driven(world: RosWorld, commands: str, told: str) -> None:
+    world.driver(commands=commands)
+    node = world.policy(activation_timeout_s=2.0)
+    not_driven(world, node)
+    assert "a subscriber of /joint_command" in node.says(told)
+
+
+def test_a_quality_of_service_that_cannot_match_is_told(world: RosWorld) -> None:
+    world.driver(best_effort=True)
+    override = ("-p", "qos_overrides./joint_states.subscription.reliability:=reliable")
+    node = world.policy(*override, activation_timeout_s=2.0)
+    not_driven(world, node)
+    node.says("/joint_states: its publisher's QoS does not fit: Best effort publisher and reliable subscription")
 
 
 def test_configured_again_after_cleanup(world: RosWorld) -> None:
@@ -239,6 +304,9 @@ def test_remapped_into_a_namespace(world: RosWorld) -> None:
     for step in ("configure", "activate"):
         ended = world.ros2("lifecycle", "set", name, step)
         assert "Transitioning successful" in ended.stdout, node.text()
+    impostor = ("-r", "__ns:=/left", "-r", "joint_states:=states", "-r", "__node:=impostor")
+    world.python(str(Path(__file__).parent / "robot_peer.py"), "{}", "--ros-args", *impostor)
+    node.says("/left/states: 2 publishers")
 
 
 def test_simulated_time_is_refused(world: RosWorld) -> None:
