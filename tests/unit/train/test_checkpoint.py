@@ -303,7 +303,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 def test_kill_9_at_any_instant_costs_nothing(tmp_path: Path) -> None:
     """Killed three times at random instants and resumed, each time in a new process."""
-    iterations, whole, killed = 250, tmp_path / "whole", tmp_path / "killed"
+    iterations, whole, killed = 180, tmp_path / "whole", tmp_path / "killed"
     finish(start(new_run(whole, iterations)))
     delays = random.Random(0)
     for attempt in range(3):
