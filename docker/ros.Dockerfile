@@ -3,20 +3,28 @@
 # and run with the robot's tree, its network and the right to be scheduled in time:
 #   docker run --network host --ipc host --cap-add SYS_NICE --cap-add IPC_LOCK --ulimit rtprio=80 --ulimit memlock=-1 \
 #     -v /var/lib/physai:/var/lib/physai physai-ros
+# With `--build-arg EXTRAS=ros,sim` it holds the twin, too, and rehearse.launch.py works in it.
 ARG ROS_DISTRO=jazzy
 FROM ros:${ROS_DISTRO}-ros-base
 ARG ROS_DISTRO
+ARG EXTRAS=ros
 
 RUN apt-get update && apt-get install --yes --no-install-recommends \
-        python3-pip python3-colcon-common-extensions ros-${ROS_DISTRO}-rmw-cyclonedds-cpp \
+        python3-venv ros-${ROS_DISTRO}-rmw-cyclonedds-cpp \
     && rm -rf /var/lib/apt/lists/*
 ENV RMW_IMPLEMENTATION=rmw_cyclonedds_cpp
 
+# An environment that sees rclpy: pip may not replace what Debian has installed, such as an older cryptography.
+RUN python3 -m venv --system-site-packages /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
 COPY . /opt/physai
-# The node runs in the system's Python, beside rclpy; pip is told that this is meant.
-RUN pip install --break-system-packages --no-cache-dir '/opt/physai[ros]'
+RUN pip install --no-cache-dir "/opt/physai[${EXTRAS}]" colcon-common-extensions
 WORKDIR /opt/physai_ws
-RUN cp -r /opt/physai/ros/colcon src && . /opt/ros/${ROS_DISTRO}/setup.sh && colcon build --merge-install
+# What the launch files name comes by rosdep; colcon is run by the environment's Python, so that the node is, too.
+RUN cp -r /opt/physai/ros/colcon src && . /opt/ros/${ROS_DISTRO}/setup.sh \
+    && apt-get update && rosdep update --rosdistro ${ROS_DISTRO} \
+    && rosdep install --from-paths src --ignore-src --default-yes && rm -rf /var/lib/apt/lists/* \
+    && python -m colcon build --merge-install
 
 RUN printf '#!/bin/sh\nset -e\n. /opt/ros/%s/setup.sh\n. /opt/physai_ws/install/setup.sh\nexec "$@"\n' "${ROS_DISTRO}" \
         > /entry && chmod +x /entry
