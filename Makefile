@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Test processes; a file's tests stay in one, in the order in which the files come.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -22,14 +25,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 	$(BIN)/physai demo
 
-test: $(INSTALLED) ## Run every test
-	$(BIN)/python -m pytest
+test: $(INSTALLED) ## Run every test, in JOBS=2 processes
+	$(PYTEST) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(INSTALLED) ## Run the tests that take less than ten seconds
-	$(BIN)/python -m pytest -m 'not slow'
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; eight minutes
-	$(BIN)/python -m pytest -m mutation tests/mutation
+	$(PYTEST) -m mutation tests/mutation
 
 lint: $(INSTALLED) ## Check style and import rules
 	$(BIN)/ruff check .

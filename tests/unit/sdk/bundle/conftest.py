@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from physai.deploy_jetson.bench.sample import SAMPLE
 from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.bundle import Facts, attach, pack, read_bundle
 from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
@@ -23,42 +24,9 @@ from physai.sdk.verdict import Cause, GateResult, Measurement, Outcome, Verdict,
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
-CONTRACT: dict[str, Any] = {
-    "format_version": 1,
-    "task": "swingup",
-    "robot": {
-        "name": "pendulum",
-        "base": "fixed",
-        "joints": [{"name": "pivot", "kind": "continuous", "effort_limit": 2.5}],
-        "sensors": [{"name": "joint_pos", "size": 1, "unit": "rad"}],
-    },
-    "observation": {"terms": [{"name": "angle", "kind": "sin_cos"}]},
-    "action": {
-        "terms": [
-            {
-                "kind": "joint_effort",
-                "joints": ["pivot"],
-                "scale": [2.5],
-                "offset": [0.0],
-                "lower": [-2.5],
-                "upper": [2.5],
-            }
-        ]
-    },
-    "command": {},
-    "timing": {
-        "control_dt": 0.01,
-        "physics_dt": 0.002,
-        "decimation": 5,
-        "deadline_s": 0.008,
-        "max_observation_age_s": 0.02,
-    },
-    "safety": {"joints": [{"joint": "pivot", "effort_limit": 2.5}]},
-}
-
 
 def contract(**changes: Any) -> PolicyContract:
-    return parse_contract(json.dumps({**CONTRACT, **changes}), source="test")
+    return parse_contract(json.dumps({**SAMPLE, **changes}), source="test")
 
 
 def _varint(value: int) -> bytes:
