@@ -1,6 +1,10 @@
-"""Tests that take many minutes run when they are asked for by name: `pytest -m exhaustive`."""
+"""Tests that take many minutes run when they are asked for by name: `pytest -m exhaustive`. None is timed."""
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -249,12 +249,13 @@ class UdpTransport(_End):
         greet = 0.0
         while not self.poll():
             now = time.monotonic()
-            if not now < end:
-                return False
             if now >= greet:
+                # Before the time is looked at: somebody who waits briefly on a busy machine is to be heard, too.
                 self._greeting.write({}, time.time_ns())
                 link.send(self._greeting.data)
                 greet = now + GREETING_S
+            if not now < end:
+                return False
             link.wait(min(end, greet) - now)
         return True
 

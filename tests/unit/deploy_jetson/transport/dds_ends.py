@@ -36,9 +36,9 @@ def peer(role: str, contract: PolicyContract, folder: Path) -> Generator[None]:
 
 
 @contextmanager
-def runtime(contract: PolicyContract) -> Generator[DdsTransport]:
+def runtime(contract: PolicyContract, **options: str) -> Generator[DdsTransport]:
     """This process's end, open until the block ends."""
-    transport = DdsTransport({})
+    transport = DdsTransport(options)
     transport.open(contract)
     try:
         yield transport

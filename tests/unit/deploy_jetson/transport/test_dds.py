@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from dds_ends import peer, runtime, told
 from patience import PATIENCE_S, until
 
+from physai.deploy_jetson.transport.dds import ends
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 from physai.deploy_jetson.transport.dds.domain import domain_id
 from physai.deploy_jetson.transport.dds.node import Node
@@ -21,13 +23,22 @@ pytest.importorskip("cyclonedds")
 ContractOf = Callable[[str], PolicyContract]
 
 
+def patient_binding(robot: str, folder: Path) -> str:
+    """A file with the robot's binding, whose operator may be silent for as long as one may be (60 s)."""
+    path = folder / "binding.yaml"
+    shipped = resources.files("physai.deploy_jetson.transport.bindings").joinpath(f"{robot}.yaml").read_text()
+    path.write_text(shipped.replace("timeout_s: 0.5", "timeout_s: 60"))
+    return str(path)
+
+
 @pytest.mark.usefixtures("domain")
 @pytest.mark.parametrize("task", ["go2-velocity", "ur10e-reach"])
 def test_there_and_back_between_two_processes(task: str, contract_of: ContractOf, tmp_path: Path) -> None:
     contract = contract_of(task)
+    binding = patient_binding(contract.robot.name, tmp_path)
     target = contract.action.terms[0].target_name
     commanded = np.arange(len(contract.action.terms[0].joints)) / 8.0
-    with runtime(contract) as transport, peer("robot", contract, tmp_path):
+    with runtime(contract, binding=binding) as transport, peer("robot", contract, tmp_path):
         assert transport.wait(PATIENCE_S)
         sample = transport.sample()
         until(lambda: transport.missing() == (), lambda: transport.wait(0.05))
@@ -51,13 +62,15 @@ def test_there_and_back_between_two_processes(task: str, contract_of: ContractOf
         assert transport.problems() == ()
 
 
-def test_a_missing_topic_is_told_by_name(domain: int, contract_of: ContractOf) -> None:
+def test_a_missing_topic_is_told_by_name(domain: int, contract_of: ContractOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "DISCOVERY_S", PATIENCE_S)
     with runtime(contract_of("go2-velocity")) as transport:
         assert not transport.wait(0.0)
         names, waited = zip(*transport.missing(), strict=True)
         assert names == ("joint_pos", "joint_vel", "imu_quat", "imu_ang_vel_b", "a subscriber of /joint_command")
         assert all(0.0 <= seconds < PATIENCE_S for seconds in waited)
         assert transport.problems() == ()
+        monkeypatch.setattr(ends, "DISCOVERY_S", 0.0)
         told(transport, "nobody subscribes")
         assert transport.problems() == (
             f"/joint_states: nobody publishes it in domain {domain}; published are nothing",
