@@ -157,6 +157,12 @@ class RateTest:
         return math.ceil(-math.log(self.alpha) / math.log((1.0 - self._low) / (1.0 - self.target)))
 
     @property
+    def least_rate(self) -> float:
+        """Rate above which playing on leads to PASS: where the expected growth of the likelihood ratio is zero."""
+        gain, loss = math.log(self._high / self.target), math.log((1.0 - self.target) / (1.0 - self._high))
+        return loss / (gain + loss)
+
+    @property
     def more_to_pass(self) -> int | None:
         """Further episodes that would let it pass at the rate seen so far; None if none would."""
         rate = self.successes / max(1, self.trials)

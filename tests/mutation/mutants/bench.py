@@ -16,7 +16,7 @@ from physai.sdk.verdict import GateResult, Outcome, Verdict
 from physai.sim.calibrate.twin import SensorNoise, Timing, Twin
 from physai.sim.gates.gate import Context
 from physai.sim.gates.judgement import judge
-from physai.sim.gates.runner import Line, find_all
+from physai.sim.gates.runner import Line, all_gates, find_all
 from physai.sim.gates.settings import GateSettings
 from physai.sim.gates.subject import Origin, Subject, open_subject
 from physai.sim.tasks.registry import load_task
@@ -123,8 +123,8 @@ def validate(trial: Trial, folder: Path) -> Verdict:
         tick_s=trial.ticks,
     )
     folder.mkdir(parents=True, exist_ok=True)
-    findings = find_all(context, folder, jobs=1, evidence=evidence, tell=_nobody)
-    return judge(context, findings, folder)
+    gates = all_gates(evidence)
+    return judge(context, gates, find_all(context, gates, folder, jobs=1, tell=_nobody), folder)
 
 
 def _nobody(lines: Sequence[Line]) -> None:

@@ -44,6 +44,13 @@ def test_it_says_how_many_more_would_do() -> None:
     assert after(15, 20).more_to_pass is None
 
 
+def test_it_says_which_rate_would_ever_do() -> None:
+    # ln 2 / (ln(9/8) + ln 2): just below it no number of episodes is enough, above it some is.
+    assert math.isclose(after(0, 0).least_rate, 0.8548, abs_tol=5e-5)
+    assert after(8547, 10_000).more_to_pass is None
+    assert after(8549, 10_000).more_to_pass is not None
+
+
 def test_wrong_answers_are_as_rare_as_promised() -> None:
     """At the target itself neither answer is right; looked at after every batch of 8, for 40 looks."""
     random = np.random.default_rng(3)

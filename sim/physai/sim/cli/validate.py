@@ -56,17 +56,17 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sdk.latency_evidence import load_evidence
     from physai.sim.gates.gate import Context
     from physai.sim.gates.judgement import judge
-    from physai.sim.gates.runner import find_all
+    from physai.sim.gates.runner import all_gates, find_all
 
     if not 0 <= arguments.seed <= MAX_SEED:
         raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
     subject, settings, twin_name = _open(arguments)
     evidence = None if arguments.latency is None else load_evidence(arguments.latency)
     report = _report_folder(arguments.report or _default_report(arguments.policy))
-    context = Context(subject, settings)
+    context, gates = Context(subject, settings), all_gates(evidence)
     with _progress(context) as tell:
-        findings = find_all(context, report, jobs=arguments.jobs, evidence=evidence, tell=tell)
-    verdict = judge(context, findings, report)
+        findings = find_all(context, gates, report, jobs=arguments.jobs, tell=tell)
+    verdict = judge(context, gates, findings, report)
     _write(verdict, findings, context, report, twin_name)
     if arguments.json:
         print(json.dumps(verdict.model_dump(mode="json")))

@@ -225,7 +225,8 @@ def more_episodes(test: RateTest) -> str:
     """What would settle an undecided test."""
     more = test.more_to_pass
     if more is None or more > 1_000_000:
-        return "the rate seen is not above the target; improve the policy before playing more episodes"
+        least = f"above {test.least_rate:.1%}"
+        return f"more episodes settle it only for a policy whose rate is {least}; improve the policy"
     return f"needs {more} more episodes at the rate seen so far; raise max_episodes to {test.trials + more}"
 
 

@@ -1,5 +1,6 @@
 """From findings to a verdict: the credibility of the twin, Holm's correction, counterexamples."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,11 +21,12 @@ WOULD_PASS = "It passes in this twin, but the twin is not credible."
 WOULD_FAIL = "It fails in this twin, but the twin is not credible."
 
 
-def judge(context: Context, findings: dict[str, Finding], report: Path) -> Verdict:
+def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Finding], report: Path) -> Verdict:
     """The verdict on a subject; records the counterexamples.
 
     Args:
         context: what was judged.
+        gates: the very ones that found it: what they say of their method is signed, too.
         findings: of every gate, by name.
         report: folder of the report; recordings go into a folder in it.
 
@@ -35,7 +37,7 @@ def judge(context: Context, findings: dict[str, Finding], report: Path) -> Verdi
     temper(findings)
     results: list[GateResult] = []
     number = 0
-    for gate in (kind() for kind in GATES):
+    for gate in gates.values():
         finding = findings[gate.name]
         counterexample = None
         if finding.outcome is not Outcome.PASS and finding.cases:

@@ -1,6 +1,6 @@
 """Runs all gates of a subject: side by side, resumable, and the same whatever the number of jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,23 +81,26 @@ class _Asking:
             self.line.finding, self.line.running, self.wanted = stop.value, False, []
 
 
-def find_all(
-    context: Context, report: Path, *, jobs: int, evidence: LatencyEvidence | None, tell: Tell
-) -> dict[str, Finding]:
+def all_gates(evidence: LatencyEvidence | None) -> dict[str, Gate]:
+    """A gate of each kind by name, in the order of GATES; `evidence` are ticks measured on the target, if there are."""
+    gates: dict[str, Gate] = {gate.name: gate() for gate in GATES}
+    gates["latency"] = LatencyGate(evidence)
+    return gates
+
+
+def find_all(context: Context, gates: Mapping[str, Gate], report: Path, *, jobs: int, tell: Tell) -> dict[str, Finding]:
     """The findings of all gates by name, in the order of GATES.
 
     Args:
         context: what is judged, and how.
+        gates: see `all_gates`.
         report: folder of the report; holds the state of a run that is not finished.
         jobs: batches played at once.
-        evidence: ticks measured on the target.
         tell: gets the progress.
 
     Raises:
         PhysaiError: a file cannot be written, a worker was killed, or the task cannot be played.
     """
-    gates: dict[str, Gate] = {gate.name: gate() for gate in GATES}
-    gates["latency"] = LatencyGate(evidence)
     lines = {name: Line(gate, gate.most_episodes(context)) for name, gate in gates.items()}
 
     def finish(name: str) -> Finding:

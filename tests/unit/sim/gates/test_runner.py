@@ -15,7 +15,7 @@ from physai.sim.gates import runner, workers
 from physai.sim.gates.batch import Batch, Played
 from physai.sim.gates.gate import Context, Finding
 from physai.sim.gates.judgement import WOULD_PASS, judge
-from physai.sim.gates.runner import GATES, Line, find_all
+from physai.sim.gates.runner import GATES, Line, all_gates, find_all
 from physai.sim.gates.settings import FAMILY
 from physai.sim.gates.store import FOLDER, Store
 from physai.sim.gates.subject import Subject
@@ -57,7 +57,8 @@ def ticks(subject: Subject) -> LatencyEvidence:
 
 def validated(context: Context, folder: Path, *, jobs: int = 1, evidence: LatencyEvidence | None = None) -> Verdict:
     folder.mkdir(exist_ok=True)
-    return judge(context, find_all(context, folder, jobs=jobs, evidence=evidence, tell=quiet), folder)
+    gates = all_gates(evidence)
+    return judge(context, gates, find_all(context, gates, folder, jobs=jobs, tell=quiet), folder)
 
 
 def outcomes(verdict: Verdict) -> dict[str, Outcome]:
@@ -70,6 +71,8 @@ def test_an_honest_policy_passes_every_gate_it_can(bench: Any, write_policy: Wri
     found = outcomes(verdict)
     assert list(found) == [gate.name for gate in GATES]
     assert {name for name, outcome in found.items() if outcome is not Outcome.PASS} == {"engine"}
+    latency = next(gate for gate in verdict.gates if gate.gate == "latency")
+    assert latency.method == "10000 ticks measured on bench with none."
     engine = next(gate for gate in verdict.gates if gate.gate == "engine")
     assert "pip install warp-lang mujoco-warp" in engine.next_step
     assert verdict.outcome is Outcome.INCONCLUSIVE
@@ -149,7 +152,7 @@ def test_holms_correction_decides_what_alone_would_be_undecided(
         findings[name].p_value = p_value
     findings["success"].outcome, findings["success"].next_step = outcome, "play more"
     findings["success"].cause = Cause.POLICY if outcome is Outcome.FAIL else None
-    success = next(gate for gate in judge(context, findings, tmp_path).gates if gate.gate == "success")
+    success = next(gate for gate in judge(context, all_gates(None), findings, tmp_path).gates if gate.gate == "success")
     assert success.outcome is corrected
     assert ("Holm" in success.message) == (corrected is not outcome)
 
@@ -213,7 +216,7 @@ def test_progress_is_told_gate_by_gate(bench: Any, write_policy: Writer, tmp_pat
         seen.append({line.gate.name: (line.episodes, line.finding is not None) for line in lines})
 
     context = bench.context(write_policy(), **SETTINGS)
-    find_all(context, tmp_path, jobs=1, evidence=None, tell=tell)
+    find_all(context, all_gates(None), tmp_path, jobs=1, tell=tell)
     assert list(seen[0]) == [gate.name for gate in GATES]
     done = [sum(found for _, found in state.values()) for state in seen]
     assert done == sorted(done)
