@@ -85,6 +85,7 @@ FLOATS = (
     "max_grad_norm",
     "initial_std",
     "stop_at_success",
+    "promising_success",
     "checkpoint_every_s",
 )
 

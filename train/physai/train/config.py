@@ -79,6 +79,9 @@ class TrainConfig:
     """Updates after which the run ends."""
     stop_at_success: float | None = None
     """Share of successes, confirmed by an evaluation without exploration, at which the run ends."""
+    promising_success: float = 0.5
+    """Share of stop_at_success that must show while exploring before an evaluation is worth its time: exploration makes
+    a policy fail more often. Near 1 for a policy that has to bear a robot other than the one it learnt on."""
     checkpoint_every_s: float = 30.0
     seed: int = 0
     num_threads: int = 0
@@ -97,7 +100,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name} must be zero or a positive number, got {value}")
-        for name in ("gae_lambda", "stop_at_success", "curriculum_success"):
+        for name in ("gae_lambda", "stop_at_success", "promising_success", "curriculum_success"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name} must lie in [0, 1], got {value}")

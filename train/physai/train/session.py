@@ -93,7 +93,7 @@ def _loop(
 ) -> Outcome:
     config = trainer.config
     saved_s = time.monotonic()
-    judge = judging.Judging(config.stop_at_success)
+    judge = judging.Judging(config.stop_at_success, config.promising_success)
     success: float | None = None
     reason = "all iterations done"
     if not (folder / CHECKPOINT_FILE).exists():
