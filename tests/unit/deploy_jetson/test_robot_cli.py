@@ -18,6 +18,7 @@ from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.cli import robot as cli
 from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
 from physai.deploy_jetson.slots.health import HealthWriter, health_path
+from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
 from physai.sdk.bundle import read_bundle
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import PhysaiError
@@ -31,8 +32,10 @@ def robot(*words: str) -> int:
 
 @pytest.fixture
 def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
-    """A robot that the command line finds; its clocks stand still."""
+    """A robot that the command line finds; its clocks stand still, and it is patient with a busy machine."""
     monkeypatch.setenv(ROOT_VARIABLE, str(site.agent.root))
+    limits = HealthLimits(window_s=1.0, alive_timeout_s=60.0)
+    site.agent.setup(RobotIdentity(robot=ROBOT), limits=limits)
     make = cli._agent  # pyright: ignore[reportPrivateUsage]
 
     def with_still_clocks(arguments: argparse.Namespace) -> Agent:

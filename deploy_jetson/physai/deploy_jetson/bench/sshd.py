@@ -11,9 +11,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.sdk.errors import DeviceError
+from physai.sdk.errors import DeviceError, PhysaiError
 
 START_TIMEOUT_S = 20.0
+PORTS = 5
+"""Most ports that are tried: a free one may be taken before the server comes to it."""
+
 _PRIVILEGE_SEPARATION_FOLDER = Path("/run/sshd")
 """The server wants it where root starts it."""
 
@@ -95,30 +98,42 @@ def ssh_server(folder: Path) -> Generator[SshServer]:
         folder: empty, for keys, configuration and home.
 
     Raises:
-        DeviceError: there is no server, or it does not start.
+        DeviceError: there is no server on this machine.
+        PhysaiError: it does not start.
     """
     program = find_sshd()
     if os.geteuid() == 0:
         _PRIVILEGE_SEPARATION_FOLDER.mkdir(exist_ok=True)
-    home = folder / "home"
-    port = _prepare(folder, home)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
-    try:
-        _await_banner(process, port, folder / "log")
-        yield SshServer(port, folder, home, process)
-    finally:
-        process.terminate()
-        process.wait()
+    home, log = folder / "home", folder / "log"
+    _prepare(folder, home)
+    for _ in range(PORTS):
+        port = _choose_port(folder, home)
+        with log.open("wb") as output:
+            process = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=output)
+        try:
+            if _listens(process, port, log):
+                yield SshServer(port, folder, home, process)
+                return
+        finally:
+            process.terminate()
+            process.wait()
+    raise PhysaiError(f"the ssh server does not start: {PORTS} free ports were taken before it came to them")
 
 
-def _prepare(folder: Path, home: Path) -> int:
-    """Makes keys, configuration and home, and returns the server's port."""
+def _prepare(folder: Path, home: Path) -> None:
+    """Makes keys, home and command."""
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     (folder / "bin").mkdir()
     for key in (folder / "host", home / ".ssh" / "id_ed25519"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     shutil.copy(home / ".ssh" / "id_ed25519.pub", folder / "authorized_keys")
+    command = folder / "bin" / "physai"
+    command.write_text(_COMMAND.format(python=sys.executable, search=[entry for entry in sys.path if entry]))
+    command.chmod(0o755)
+
+
+def _choose_port(folder: Path, home: Path) -> int:
+    """A port that is free now; configures the server and its users for it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -126,18 +141,24 @@ def _prepare(folder: Path, home: Path) -> int:
     (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {kind} {key}\n")
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     (folder / "sshd_config").write_text(_CONFIG.format(port=port, folder=folder, path=path))
-    command = folder / "bin" / "physai"
-    command.write_text(_COMMAND.format(python=sys.executable, search=[entry for entry in sys.path if entry]))
-    command.chmod(0o755)
     return port
 
 
-def _await_banner(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def _listens(process: "subprocess.Popen[bytes]", port: int, log: Path) -> bool:
+    """Waits until it does; False where its port was taken before.
+
+    Raises:
+        PhysaiError: it does not, for another reason.
+    """
     end = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < end and process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
-            if connection.recv(4) == b"SSH-":
-                return
+        # Who has taken the port may be an ssh server, too.
+        if "Server listening" in log.read_text(errors="replace"):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return True
         time.sleep(0.02)
-    lines = log.read_text(errors="replace").strip().splitlines() or ["no message"]
-    raise DeviceError(f"the ssh server does not start: {lines[-1]}")
+    said = log.read_text(errors="replace")
+    if "Address already in use" in said:
+        return False
+    raise PhysaiError(f"the ssh server does not start: {(said.strip().splitlines() or ['no message'])[-1]}")

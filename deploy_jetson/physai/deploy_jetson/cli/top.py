@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from physai.sdk.errors import PhysaiError
 
 EVERY_S = 0.5
 """Time between two looks, unless another is given [s]."""
+
+ANSWER_S = 1.0
+"""How long a look waits for the runtime's answer [s]."""
 
 _CLEAR = "\x1b[H\x1b[J"
 _BAR = 30
@@ -31,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(root: Path, arguments: argparse.Namespace) -> int:
     """Shows the status until it is interrupted or the runtime ends.
 
+    A runtime that does not answer in time has not ended: its machine may be busy, and the next look tells more.
+
     Raises:
         ControlError: there is no runtime to look at.
     """
@@ -40,21 +46,39 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):
         raise PhysaiError(f"--every must lie in 0.05 … 60 s, got {arguments.every}")
     path = health_path(root).with_name(CONTROL_FILE)
-    status = tell(path, "status")
     live = sys.stdout.isatty() and not arguments.json
-    view = _View()
+    view, seen = _View(), False
     try:
         while True:
-            _show(status, view, arguments, live=live)
-            if arguments.once:
-                return 0
+            try:
+                status = tell(path, "status", timeout_s=ANSWER_S)
+            except ControlError as error:
+                if arguments.once or not _listens(path):
+                    raise
+                print(f"{printable(str(error))}; looking again", file=sys.stderr, flush=True)
+            else:
+                seen = True
+                _show(status, view, arguments, live=live)
+                if arguments.once:
+                    return 0
             time.sleep(arguments.every)
-            status = tell(path, "status")
     except KeyboardInterrupt:
         return 0
     except ControlError as error:
+        if not seen:
+            raise
         print(f"the runtime has ended: {printable(str(error))}", file=sys.stderr)
         return 0
+
+
+def _listens(path: Path) -> bool:
+    """Whether a runtime has the socket open, though it may not answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 class _View:

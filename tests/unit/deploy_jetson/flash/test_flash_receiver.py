@@ -35,16 +35,19 @@ def root(folder: Path, workshop: Workshop) -> Path:
 
 
 def converse(root: Path, said: bytes, *, idle_s: float = 20.0, close: bool = True) -> Messages:
-    """What a robot answers to somebody who says all of this at once."""
+    """What a robot answers to somebody who says all of this at once, and then leaves or is silent."""
     reader, writer = os.pipe()
     sink = io.BytesIO()
-    speaker = speaking(os.dup(writer), said)
     if close:
-        os.close(writer)
-    Receiver(root, Source(reader, idle_s=idle_s), sink).serve()
-    os.close(reader)
-    speaker.join()
-    if not close:
+        speaker = speaking(writer, said)
+        Receiver(root, Source(reader, idle_s=idle_s), sink).serve()
+        os.close(reader)
+        speaker.join()
+    else:
+        # Before anybody waits for it: a thread may take longer to begin than the robot is patient.
+        assert os.write(writer, said) == len(said)
+        Receiver(root, Source(reader, idle_s=idle_s), sink).serve()
+        os.close(reader)
         os.close(writer)
     return [json.loads(line) for line in sink.getvalue().splitlines()]
 

@@ -2,16 +2,20 @@
 
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from physai.deploy_jetson.runtime.control import ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle, LifecycleError, advance
 from physai.deploy_jetson.runtime.orders import Mailbox, Order
 
 STATUS = {"guard": "RUN"}
+
+ask = partial(tell, timeout_s=PATIENCE_S)
 
 
 def status() -> dict[str, Any]:
@@ -33,28 +37,28 @@ def path(tmp_path: Path, mailbox: Mailbox) -> Iterator[Path]:
 
 
 def test_orders_wait_for_the_loop_in_their_order(path: Path, mailbox: Mailbox) -> None:
-    assert tell(path, "hold") == {"accepted": "hold"}
-    tell(path, "reset")
+    assert ask(path, "hold") == {"accepted": "hold"}
+    ask(path, "reset")
     assert list(mailbox.orders) == [Order.HOLD, Order.RESET]
 
 
 def test_a_stop_waits_behind_nothing(path: Path, mailbox: Mailbox) -> None:
-    tell(path, "hold")
-    tell(path, "stop")
+    ask(path, "hold")
+    ask(path, "stop")
     assert mailbox.stop
     assert list(mailbox.orders) == [Order.HOLD]
 
 
 def test_a_sign_of_life_and_the_status(path: Path, mailbox: Mailbox) -> None:
-    tell(path, "heartbeat")
+    ask(path, "heartbeat")
     assert mailbox.heartbeat_ns == 42
-    assert tell(path, "status") == STATUS
+    assert ask(path, "status") == STATUS
 
 
 @pytest.mark.parametrize("word", ["", "explode", "ST\xf6P", "x" * 200])
 def test_other_words_are_refused(path: Path, mailbox: Mailbox, word: str) -> None:
     with pytest.raises(ControlError, match="no request named"):
-        tell(path, word or " ")
+        ask(path, word or " ")
     assert not mailbox.orders
     assert not mailbox.stop
 
@@ -64,13 +68,13 @@ def test_who_does_not_wait_for_an_answer_blocks_nobody(path: Path, mailbox: Mail
         mute.connect(str(path))
         for _ in range(50):
             mute.send(b"heartbeat")
-    tell(path, "stop")
+    ask(path, "stop")
     assert mailbox.stop
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="start it with `physai robot run`"):
-        tell(tmp_path / "none", "status")
+        ask(tmp_path / "none", "status")
 
 
 def test_two_runtimes_do_not_share_a_socket(path: Path) -> None:

@@ -5,13 +5,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import PATIENCE_S
 
 from physai.deploy_jetson.runtime.ring import TICK_DTYPE, Ticks
+from physai.deploy_jetson.telemetry import flight_recorder
 
 PERIOD_NS = 10_000_000
 DEADLINE_NS = 5_000_000
 
 MakeTicks = Callable[..., Ticks]
+
+
+@pytest.fixture(autouse=True)
+def patient_with_the_last_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorder's process is a nice one: on a busy machine it waits for all others."""
+    monkeypatch.setattr(flight_recorder, "PATIENCE_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,14 +74,26 @@ def test_a_file_is_there_at_once_and_what_comes_after_is_added(tmp_path: Path) -
     assert (recorder.status.files, recorder.status.waiting) == (1, [])
 
 
-def test_the_next_cause_gets_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_next_cause_gets_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = started(tmp_path)
+    answers: list[Mapping[str, Any]] = []
+    take = recorder._take  # pyright: ignore[reportPrivateUsage]
+
+    def noted(answer: Mapping[str, Any]) -> list[str]:
+        answers.append(answer)
+        return take(answer)
+
+    def answered(count: int) -> bool:
+        recorder.read()
+        return len(answers) == count
+
+    monkeypatch.setattr(recorder, "_take", noted)
     push(recorder, 2)
     for number in range(2):
         recorder.request(f"cause {number}")
-        until(lambda number=number: recorder.read() and recorder.status.files == number + 1)
-        # Once more with what came after: nothing, and at once.
-        time.sleep(0.1)
+        # A file is written twice: at once, and with what came after, here nothing.
+        until(lambda number=number: answered(2 * (number + 1)))
+        assert recorder.status.files == number + 1
     recorder.close()
     assert [cause for cause, _ in recordings(tmp_path)] == ["cause 0", "cause 1"]
 

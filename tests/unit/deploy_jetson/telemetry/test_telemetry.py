@@ -1,25 +1,32 @@
 """A runtime and what it measures of itself."""
 
 import argparse
+import io
+import itertools
 import json
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcap.reader import make_reader
+from patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
-from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, ControlSocket, tell
+from physai.deploy_jetson.runtime.orders import Mailbox
 from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
 from physai.deploy_jetson.slots.health import health_path
+from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
 from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
@@ -28,24 +35,9 @@ from physai.sdk.canonical import sha256_hex
 from physai.sdk.errors import PhysaiError
 from physai.sdk.latency_evidence import load_evidence
 
-PATIENCE_S = 60.0
 SLOWER = 20.0
-
-
-class Eventful(LocalRobot):
-    """Something happens at the polls of given numbers."""
-
-    def __init__(self, script: dict[int, Callable[[], object]]) -> None:
-        super().__init__()
-        self._script, self._polls = script, 0
-
-    def poll(self) -> bool:
-        found = super().poll()
-        self._polls += 1
-        for number, happen in self._script.items():
-            if self._polls == number:
-                happen()
-        return found
+AGAIN_S = 2.0
+"""Time between two resets [s]: a sensor that stays stale is a HOLD again after three periods of 0.2 s."""
 
 
 class Meanwhile:
@@ -76,9 +68,10 @@ class Meanwhile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread.is_alive():
+        with suppress(ControlError):  # it may be about to end, and has no socket then
             tell(self.path, "shutdown", timeout_s=PATIENCE_S)
         self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive(), self.said
 
     def status(self) -> dict[str, Any]:
         try:
@@ -87,11 +80,7 @@ class Meanwhile:
             return {}
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        waiting = threading.Event()
-        for _ in range(round(PATIENCE_S / 0.02)):
-            if condition() or not self._thread.is_alive():
-                break
-            waiting.wait(0.02)
+        until(lambda: condition() or not self._thread.is_alive(), said=lambda: self.said)
         assert condition(), self.said
 
 
@@ -144,20 +133,33 @@ def test_without_a_recorder_it_says_so(root: Path) -> None:
 
 
 def test_when_the_guard_takes_over_there_is_a_recording(root: Path, folder: Path) -> None:
-    recordings = folder / "recordings"
-    robot = Eventful({})
-    robot._script[10] = lambda: setattr(robot, "_wall", lambda: 1)  # pyright: ignore[reportPrivateUsage]
+    recordings, stopped = folder / "recordings", threading.Event()
+    robot = LocalRobot(wall_ns=lambda: 1 if stopped.is_set() else time.time_ns())
     with Meanwhile(root, flight(recordings), robot) as run:
-        run.wait_for(lambda: run.status()["recorder"]["files"])
-    assert any(cause.startswith("HOLD: sensor stale") for cause in causes(recordings))
+        stopped.set()
+        reset_s = time.monotonic()
 
+        def insist() -> None:
+            """A HOLD that a busy machine was the cause of stays; only after a reset can the sensor be the cause."""
+            nonlocal reset_s
+            nap()
+            if time.monotonic() - reset_s > AGAIN_S:
+                tell(run.path, "reset", timeout_s=PATIENCE_S)
+                reset_s = time.monotonic()
 
-def crash() -> None:
-    raise SystemExit("out of luck")
+        until(lambda: any(cause.startswith("HOLD: sensor stale") for cause in causes(recordings)), insist)
 
 
 def test_a_runtime_that_crashes_leaves_a_recording(root: Path, folder: Path) -> None:
-    with Meanwhile(root, flight(folder / "recordings"), Eventful({12: crash})) as run:
+    doomed = threading.Event()
+
+    def now_ns() -> int:
+        if doomed.is_set():
+            raise SystemExit("out of luck")
+        return time.monotonic_ns()
+
+    with Meanwhile(root, flight(folder / "recordings"), LocalRobot(now_ns=now_ns)) as run:
+        doomed.set()
         run._thread.join(PATIENCE_S)  # pyright: ignore[reportPrivateUsage]
     assert isinstance(run._error, SystemExit)  # pyright: ignore[reportPrivateUsage]
     assert causes(folder / "recordings")[-1] == "SystemExit: out of luck"
@@ -173,7 +175,8 @@ def test_a_folder_that_cannot_be_written_to_stops_no_robot(root: Path, folder: P
     assert "Not a directory" in run.said[0]
 
 
-def test_prometheus_is_told_the_same(root: Path) -> None:
+def test_prometheus_is_told_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "TIMEOUT_S", PATIENCE_S)
     with Meanwhile(root, TelemetryOptions(metrics_port=0)) as run:
         run.wait_for(lambda: run.status()["stages_us"])
         with urllib.request.urlopen(run.status()["metrics"], timeout=PATIENCE_S) as answer:
@@ -250,7 +253,10 @@ def look(root: Path, *words: str) -> int:
     return top.run(root, parser.parse_args(words))
 
 
-def test_top_shows_a_running_policy(root: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_shows_a_running_policy(
+    root: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top, "ANSWER_S", PATIENCE_S)
     with Meanwhile(root, flight(folder / "recordings")) as run:
         run.wait_for(lambda: run.status()["stages_us"])
         assert look(root, "--once") == 0
@@ -265,14 +271,60 @@ def test_top_shows_a_running_policy(root: Path, folder: Path, capsys: pytest.Cap
     assert status["lifecycle"] == "active"
 
 
-def test_top_prints_lines_where_there_is_no_terminal(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+class Looking:
+    """`physai robot top` in this thread, and what it has printed so far for the one that ends the runtime."""
+
+    def __init__(self) -> None:
+        self.out, self.err = io.StringIO(), io.StringIO()
+
+    def until_it_ends(self, root: Path, end: Callable[[], object]) -> None:
+        """Looks; the runtime is ended once it was seen twice."""
+
+        def end_it() -> None:
+            until(lambda: self.out.getvalue().count("\n") >= 2)
+            end()
+
+        ending = threading.Thread(target=end_it)
+        ending.start()
+        with redirect_stdout(self.out), redirect_stderr(self.err):
+            assert look(root, "--every", "0.05") == 0
+        ending.join()
+
+
+def test_top_prints_lines_where_there_is_no_terminal(root: Path) -> None:
+    looking = Looking()
     with Meanwhile(root, TelemetryOptions()) as run:
-        threading.Timer(1.0, lambda: tell(run.path, "shutdown", timeout_s=PATIENCE_S)).start()
-        assert look(root, "--every", "0.05") == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("active, ")
-    assert " ticks, " in shown.out
-    assert "the runtime has ended" in shown.err
+        looking.until_it_ends(root, lambda: tell(run.path, "shutdown", timeout_s=PATIENCE_S))
+    shown = looking.out.getvalue()
+    assert shown.startswith("active, ")
+    assert " ticks, " in shown
+    assert "the runtime has ended" in looking.err.getvalue()
+
+
+def test_top_goes_on_where_a_runtime_is_only_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "ANSWER_S", 0.2)
+    looking, asked = Looking(), itertools.count()
+
+    def status() -> dict[str, Any]:
+        if next(asked) == 1:
+            until(lambda: "did not answer within 0.2 s; looking again" in looking.err.getvalue())
+        return {"lifecycle": "active"}
+
+    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), Mailbox(), status)
+    control.start()
+    looking.until_it_ends(tmp_path, control.close)
+    *late, ended = looking.err.getvalue().splitlines()
+    assert late
+    assert all(line.endswith("the runtime did not answer within 0.2 s; looking again") for line in late)
+    assert ended.startswith("the runtime has ended: ")
+
+
+def test_top_that_looks_once_does_not_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "ANSWER_S", 0.05)
+    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), Mailbox(), dict)
+    with pytest.raises(ControlError, match=r"the runtime did not answer within 0\.05 s"):
+        look(tmp_path, "--once")
+    control.close()
 
 
 def test_top_without_a_runtime(tmp_path: Path) -> None:

@@ -13,9 +13,6 @@ from physai.sdk.cli.text import table
 from physai.sdk.errors import PhysaiError
 from physai.train.cli.verb import verb_command
 
-DOMAIN = 113
-"""DDS domain of the demo; real robots are in 0 unless somebody has moved them."""
-
 ROBOT_TIME_S = 120.0
 """Longest life of the rehearsal robot, should this process be killed [s]."""
 
@@ -40,8 +37,11 @@ def drive(
     Raises:
         PhysaiError: one of the two failed.
     """
-    # What the demo sends stays on this computer: nothing on the network may move because of it.
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(DOMAIN), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    from physai.sim.transport import OWN_DOMAINS
+
+    # What the demo sends stays on this computer, and with this demo: nothing else may move because of it.
+    domain = OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     # Cyclone DDS has no wheels for every machine; UDP comes with physai.
     over = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
     options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
