@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from physai.sim.tasks.registry import load_task
 from physai.train.config import TrainConfig
@@ -87,9 +88,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_port()
 
 
 def runtime(root: Path, *words: str) -> tuple[str, ...]:
@@ -124,7 +123,7 @@ def test_a_robot_that_is_not_there_is_waited_for_by_name(root: Path, port: int, 
     log = tmp_path / "log"
     with started(log, *runtime(root, *over_udp(port))) as driving:
         wait_for(log, f"UDP: greeted 127.0.0.1:{port}, nothing has been heard from it")
-        assert "waiting for joint_pos (for " in log.read_text()
+        wait_for(log, "waiting for joint_pos (for ")
         driving.send_signal(signal.SIGINT)
         found = ended(driving)
     assert (found["end"], found["ticks"], driving.returncode) == ("shutdown", 0, 0)

@@ -6,11 +6,13 @@ those of `physai.sdk.wire`.
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,8 +43,13 @@ OWN_DOMAINS = range(102, 215)
 
 Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
 """
+OWN_PORTS = range(10_000, 32_000)
+"""UDP ports for twins in another process: below those that Linux gives to whoever asks for any, so that nobody gets
+one between the choice and the other process's start."""
 ALIVE_S = 0.2
 """Time between looks whether another process is still there [s]."""
+MAX_TRIES = 100
+"""Ports that are tried."""
 STOP_S = 5.0
 """Time another process gets to end [s]."""
 
@@ -326,10 +333,17 @@ def _apart(over: str) -> dict[str, str]:
     if over == "dds":
         return {"domain": str(OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]), "range": "LOCALHOST"}
     if over == "udp":
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            return {"bind": f"127.0.0.1:{probe.getsockname()[1]}"}
+        return {"bind": f"127.0.0.1:{_free_port()}"}
     return {}
+
+
+def _free_port() -> int:
+    """One of the own ports; any of them, as several twins may look for one at the same time."""
+    for port in random.SystemRandom().sample(OWN_PORTS, MAX_TRIES):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise TransportError(f"found no free UDP port in {OWN_PORTS.start} … {OWN_PORTS.stop - 1}")
 
 
 def _runtime_options(over: str, robot: Mapping[str, str]) -> dict[str, str]:

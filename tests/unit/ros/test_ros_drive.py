@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from patience import until
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop
@@ -119,6 +120,7 @@ def test_a_robot_that_is_not_heard_is_not_driven(drives: Drives) -> None:
     robot = Deaf()
     drive = drives.make(robot)
     drive.start(WAIT_S)
+    until(lambda: drive.runtime.waiting_for)
     with pytest.raises(DriveError, match=r"joint_pos \(for 7 s\).*nobody publishes it"):
         drive.activate(0.3)
     assert drive.runtime.state is Lifecycle.INACTIVE
@@ -127,12 +129,27 @@ def test_a_robot_that_is_not_heard_is_not_driven(drives: Drives) -> None:
 
 
 @pytest.mark.parametrize("order", [Order.STOP, Order.HOLD, Order.DAMP])
-def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order) -> None:
+def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for later: a robot that is heard after the emergency stop stays where it is until it is activated again."""
     robot = Shy()
     drive = drives.make(robot)
     drive.start(WAIT_S)
-    threading.Timer(0.2, drive.brake, [order]).start()
+    mailbox, asked = drive.runtime.mailbox, threading.Event()
+    put = mailbox.put
+
+    def note(one: Order) -> None:
+        put(one)
+        if one is Order.ACTIVATE:
+            asked.set()
+
+    def brake() -> None:
+        assert asked.wait(WAIT_S)
+        until(lambda: not mailbox.orders)
+        drive.brake(order)
+
+    # Before the order to activate there is nothing to take back.
+    monkeypatch.setattr(mailbox, "put", note)
+    threading.Thread(target=brake).start()
     with pytest.raises(DriveError, match=f"{order.value} was asked for meanwhile"):
         drive.activate(WAIT_S)
     robot.shy = False
@@ -146,11 +163,13 @@ def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order) -
 
 
 def test_a_stop_after_the_order_to_activate_stays(drives: Drives) -> None:
-    robot = LocalRobot()
+    robot = Shy()
     drive = drives.make(robot)
     drive.start(WAIT_S)
     for order in (Order.ACTIVATE, Order.STOP):
         drive.runtime.mailbox.put(order)
+    # Heard between the two orders it would be driven until the second.
+    robot.shy = False
     time.sleep(0.3)
     assert drive.runtime.state is Lifecycle.INACTIVE
     assert robot.sent == 0

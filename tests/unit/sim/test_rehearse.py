@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from ports import free_port
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire_ends import open_transport
@@ -24,12 +25,6 @@ NOTHING = {"joint_effort_target": np.zeros((1, 1))}
 @pytest.fixture(scope="module")
 def contract() -> PolicyContract:
     return load_task(TASK).contract
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -273,12 +273,25 @@ class TestRunFolder:
             save_config(tmp_path / "file", SOURCE, CONFIG, SOURCE.load().contract)
 
 
-RUN = "import sys; from physai.sdk.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
+RUN = """
+import sys, time
+from physai.sdk.cli.main import main
+from physai.train.runner import Trainer
+
+def held(self, train=Trainer.train_iteration):
+    if self.iteration == {last}:
+        time.sleep(600.0)
+    return train(self)
+
+Trainer.train_iteration = held
+sys.exit(main(["train", *sys.argv[1:]]))
+"""
 SETTINGS = ["num_envs=8", "horizon=4", "minibatches=2", "hidden=8,8", "num_threads=1", "stop_at_success=none"]
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", RUN, *arguments]
+def start(arguments: list[str], last: int | None = None) -> subprocess.Popen[bytes]:
+    """A run in a process of its own; after its last iteration, if one is given, it stands still."""
+    command = [sys.executable, "-c", RUN.format(last=last), *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
@@ -307,8 +320,10 @@ def test_kill_9_at_any_instant_costs_nothing(tmp_path: Path) -> None:
     finish(start(new_run(whole, iterations)))
     delays = random.Random(0)
     for attempt in range(3):
-        process = start(["--resume", str(killed)] if attempt else new_run(killed, iterations))
         reached = len(iterations_logged(killed))
+        # It must not end while this process, which is to kill it, stands still.
+        last = reached + 50
+        process = start(["--resume", str(killed)] if attempt else new_run(killed, iterations), last)
         while len(iterations_logged(killed)) < reached + 10 and process.poll() is None:
             time.sleep(0.01)
         time.sleep(delays.uniform(0.0, 0.3))

@@ -150,7 +150,7 @@ def test_of_a_row_with_many_numbers_fewer_seconds_are_kept(tmp_path: Path) -> No
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent)]  # as pytest finds them
+sys.path[:0] = sys.argv[1].split(":")
 from test_flight_recorder import push, started
 recorder = started(Path(sys.argv[2]))
 push(recorder, 7)
@@ -159,7 +159,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_runtime_that_is_killed_leaves_a_recording(tmp_path: Path) -> None:
-    process = subprocess.run([sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(tmp_path)], check=False)
+    search = ":".join([str(Path(__file__).parent), *sys.path])
+    process = subprocess.run([sys.executable, "-c", SCRIPT, search, str(tmp_path)], check=False)
     assert process.returncode == -signal.SIGKILL
     until(lambda: recordings(tmp_path))
     assert recordings(tmp_path) == [(GONE, 7)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from patience import PATIENCE_S, until
+from ports import free_port
 
 from physai.deploy_jetson.transport import udp
 from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
@@ -18,12 +19,6 @@ from physai.sdk.wire_ends import open_robot_link, open_transport
 
 Ends = tuple[Transport, RobotLink, PolicyContract, tuple[int, int]]
 """Runtime's end, robot's end, their contract, and the port of either."""
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

@@ -197,12 +197,14 @@ def test_interrupted_it_keeps_the_best_so_far(pendulum: Robot, record: Recorder,
     ]
     twin, marker = tmp_path / "twin.json", tmp_path / "fitting"
     script = (
-        "import signal, sys; from physai.sim.calibrate import fit; from physai.sdk.cli.main import main\n"
+        "import signal, sys, time; from physai.sim.calibrate import fit; from physai.sdk.cli.main import main\n"
         # A shell's background jobs, and a test run in one, are born ignoring SIGINT.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "call = fit._Monitor.__call__\n"
         "def told(self, evaluation):\n"
         f"    open({str(marker)!r}, 'w').close(); call(self, evaluation)\n"
+        # The fit must not be over before the signal has come; of its evaluations, 18, the fifth is in the midst.
+        "    while self.evaluations == 5: time.sleep(0.02)\n"
         "fit._Monitor.__call__ = told\n"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -215,7 +217,7 @@ def test_interrupted_it_keeps_the_best_so_far(pendulum: Robot, record: Recorder,
             time.sleep(0.02)
         assert process.poll() is None, process.communicate()
         os.kill(process.pid, signal.SIGINT)
-        out, err = process.communicate()
+        out, err = process.communicate(timeout=600.0)
     finally:
         process.kill()
     assert process.returncode in (0, 1), err
