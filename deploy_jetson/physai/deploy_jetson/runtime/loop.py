@@ -128,8 +128,15 @@ class Loop:
         Args:
             seconds: how long; None for until it is told.
         """
+        self._mailbox.driving = True
+        try:
+            self._begin()
+            return self._tick_on(seconds)
+        finally:
+            self._mailbox.driving = False
+
+    def _tick_on(self, seconds: float | None) -> End:
         tick, alarm, period, counts = self._tick, self._alarm, self.period_ns, self.counts
-        self._begin()
         number = self._number
         last = None if seconds is None else number + round(seconds * 1e9 / period)
         with undisturbed(), np.errstate(all="ignore"):

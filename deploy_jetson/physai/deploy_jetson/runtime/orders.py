@@ -17,7 +17,8 @@ class Order(StrEnum):
     DAMP = "damp"
     """Brake without stiffness, until `reset`."""
     STOP = "stop"
-    """Emergency stop, until `reset` or the next `activate`; believed when every joint was measured at rest."""
+    """Emergency stop, until `reset`, or `activate` once nothing is driven; believed when every joint was measured at
+    rest."""
     RESET = "reset"
     """Back to RUN: the policy moves the robot again."""
     SHUTDOWN = "shutdown"
@@ -35,6 +36,8 @@ class Mailbox:
     orders: deque[Order] = field(default_factory=lambda: deque[Order](maxlen=MAX_WAITING))
     stop: bool = False
     """An emergency stop is asked for: not queued behind anything."""
+    driving: bool = False
+    """Whether the loop sends commands: `activate` is no order then, and takes no stop back."""
     heartbeat_ns: int = 0
     """CLOCK_MONOTONIC of the operator's last sign of life [ns]; 0 before the first."""
 
@@ -43,7 +46,7 @@ class Mailbox:
         if order is Order.STOP:
             self.stop = True
             return
-        if order is Order.ACTIVATE:
+        if order is Order.ACTIVATE and not self.driving:
             # Here and not where it is obeyed: a stop that comes after it must stay.
             self.stop = False
         self.orders.append(order)

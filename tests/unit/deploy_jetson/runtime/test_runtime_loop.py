@@ -158,6 +158,20 @@ def test_a_reset_returns_to_run(tmp_path: Path) -> None:
         assert "RUN: reset by the operator" in rig.said
 
 
+def stop_and_activate(rig: Rig) -> None:
+    for word in (Order.STOP, Order.ACTIVATE):
+        rig.mailbox.put(word)
+
+
+@pytest.mark.parametrize(
+    "script", [{10: stop_and_activate}, {10: order(Order.STOP), 15: order(Order.ACTIVATE)}], ids=["at once", "later"]
+)
+def test_an_order_to_activate_takes_no_stop_back_while_it_drives(tmp_path: Path, script: Script) -> None:
+    with played(tmp_path, script) as (rig, _, ticks):
+        assert set(states(ticks)[12:]) == {GuardState.ESTOP}
+        assert rig.mailbox.stop
+
+
 def test_a_stop_is_believed_only_once_every_joint_has_rested(tmp_path: Path) -> None:
     believed: list[bool] = []
     script: Script = {10: order(Order.STOP)}
