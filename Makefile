@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Test processes; a file's tests stay in one, in the order in which the files come.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -26,13 +26,13 @@ demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 	$(BIN)/physai demo
 
 test: $(INSTALLED) ## Run every test, in JOBS=2 processes
-	$(PYTEST) --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 test-fast: $(INSTALLED) ## Run the tests that take less than ten seconds
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
-mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; eight minutes
-	$(PYTEST) -m mutation tests/mutation
+mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
+	$(PYTEST) --dist load -m mutation tests/mutation
 
 lint: $(INSTALLED) ## Check style and import rules
 	$(BIN)/ruff check .

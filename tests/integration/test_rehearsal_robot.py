@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
 
 from physai.sim.tasks.registry import load_task
+from physai.sim.transport import free_port
 from physai.train.config import TrainConfig
 from physai.train.export import export_policy
 from physai.train.runner import build_graph

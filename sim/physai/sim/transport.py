@@ -45,7 +45,10 @@ Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
 """
 OWN_PORTS = range(10_000, 32_000)
 """UDP ports for twins in another process: below those that Linux gives to whoever asks for any, so that nobody gets
-one between the choice and the other process's start."""
+one between the choice and the other process's start.
+
+Source: net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html, by default from 32768 on.
+"""
 ALIVE_S = 0.2
 """Time between looks whether another process is still there [s]."""
 MAX_TRIES = 100
@@ -331,19 +334,28 @@ class ProcessTransport:
 def _apart(over: str) -> dict[str, str]:
     """Options that keep a rehearsal apart from every real robot: what is sent to the twin must move nothing else."""
     if over == "dds":
-        return {"domain": str(OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]), "range": "LOCALHOST"}
+        return {"domain": str(own_domain()), "range": "LOCALHOST"}
     if over == "udp":
-        return {"bind": f"127.0.0.1:{_free_port()}"}
+        return {"bind": f"127.0.0.1:{free_port()}"}
     return {}
 
 
-def _free_port() -> int:
-    """One of the own ports; any of them, as several twins may look for one at the same time."""
+def own_domain() -> int:
+    """The DDS domain of a twin that belongs to this process; another process has the same one by chance only."""
+    return OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]
+
+
+def free_port() -> int:
+    """One of the own ports; any of them, as several twins may look for one at the same time.
+
+    Raises:
+        TransportError: none of those that were tried is free.
+    """
     for port in random.SystemRandom().sample(OWN_PORTS, MAX_TRIES):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise TransportError(f"found no free UDP port in {OWN_PORTS.start} … {OWN_PORTS.stop - 1}")
+    raise TransportError(f"none of {MAX_TRIES} UDP ports in {OWN_PORTS.start} … {OWN_PORTS.stop - 1} is free")
 
 
 def _runtime_options(over: str, robot: Mapping[str, str]) -> dict[str, str]:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from ports import free_port
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire_ends import open_transport
 from physai.sim.tasks.registry import load_task
+from physai.sim.transport import free_port
 
 WAIT_S = 180.0
 TASK = "cartpole-swingup"

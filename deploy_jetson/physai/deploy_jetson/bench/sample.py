@@ -28,7 +28,7 @@ from physai.sdk.verdict import GateResult, Outcome, Verdict, utc_text
 ROBOT = "pendulum"
 DEADLINE_S = 0.009
 
-SAMPLE: dict[str, Any] = {
+SAMPLE_DOCUMENT: dict[str, Any] = {
     "format_version": 1,
     "task": "swingup",
     "robot": {
@@ -60,7 +60,7 @@ SAMPLE: dict[str, Any] = {
     },
     "safety": {"joints": [{"joint": "pivot", "effort_limit": 2.5}]},
 }
-"""The document of a pendulum's contract, 100 Hz."""
+"""A pendulum's contract at 100 Hz, as its file has it."""
 
 Floats = npt.NDArray[np.float32]
 _FLOAT, _IR_VERSION, _OPSET = 1, 8, 13
@@ -77,8 +77,10 @@ def sample_contract(*, slower: float = 1.0) -> PolicyContract:
     Args:
         slower: factor on all its times.
     """
-    timing = {name: value if name == "decimation" else slower * value for name, value in SAMPLE["timing"].items()}
-    return parse_contract(json.dumps({**SAMPLE, "timing": timing}), source="sample")
+    timing = {
+        name: value if name == "decimation" else slower * value for name, value in SAMPLE_DOCUMENT["timing"].items()
+    }
+    return parse_contract(json.dumps({**SAMPLE_DOCUMENT, "timing": timing}), source="sample")
 
 
 def _varint(value: int) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from patience import PATIENCE_S, until
-from ports import free_port
 
 from physai.deploy_jetson.transport import udp
 from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
@@ -16,6 +15,7 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import UnknownNameError
 from physai.sdk.wire import RobotLink, Transport, TransportError
 from physai.sdk.wire_ends import open_robot_link, open_transport
+from physai.sim.transport import free_port
 
 Ends = tuple[Transport, RobotLink, PolicyContract, tuple[int, int]]
 """Runtime's end, robot's end, their contract, and the port of either."""

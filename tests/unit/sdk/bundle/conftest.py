@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.sample import SAMPLE
+from physai.deploy_jetson.bench.sample import SAMPLE_DOCUMENT
 from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.bundle import Facts, attach, pack, read_bundle
 from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
 
 def contract(**changes: Any) -> PolicyContract:
-    return parse_contract(json.dumps({**SAMPLE, **changes}), source="test")
+    return parse_contract(json.dumps({**SAMPLE_DOCUMENT, **changes}), source="test")
 
 
 def _varint(value: int) -> bytes:

@@ -135,7 +135,7 @@ def time_to_success(make: Callable[[Task, TrainConfig], Contender], task: Task, 
     The evaluation is tried when `physai train` would.
     """
     start = time.perf_counter()
-    judge = Judging(SUCCESS, TrainConfig.promising_success)
+    judge = Judging(SUCCESS, config.promising_success)
     learner = make(task, config)
     while time.perf_counter() - start < TIME_BUDGET_S:
         learner.learn(1)

@@ -37,11 +37,10 @@ def drive(
     Raises:
         PhysaiError: one of the two failed.
     """
-    from physai.sim.transport import OWN_DOMAINS
+    from physai.sim.transport import own_domain
 
-    # What the demo sends stays on this computer, and with this demo: nothing else may move because of it.
-    domain = OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]
-    environment = {**os.environ, "ROS_DOMAIN_ID": str(domain), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    # What the demo sends stays on this computer: nothing on the network may move because of it.
+    environment = {**os.environ, "ROS_DOMAIN_ID": str(own_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     # Cyclone DDS has no wheels for every machine; UDP comes with physai.
     over = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
     options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
