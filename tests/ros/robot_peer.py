@@ -5,6 +5,7 @@ an arm, what comes on /forward_position_controller/commands, and says where /tar
 """
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -19,6 +20,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Float64MultiArray
 
+PRIORITY = 70
 DEFAULTS: dict[str, Any] = {
     "name": "driver",
     "joints": ["pivot"],
@@ -93,6 +95,9 @@ class Driver(Node):
 
 
 def main() -> None:
+    # A driver that comes late is a robot that holds; where this user may not, it has to do without.
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
     rclpy.init()
     node = Driver({**DEFAULTS, **json.loads(sys.argv[1])})
     print("ready", flush=True)

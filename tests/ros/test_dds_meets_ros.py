@@ -1,26 +1,60 @@
 """`--transport dds`, which needs no ROS, against ROS's own nodes and tools."""
 
 import json
+import re
 import signal
 
 import pytest
-from ros_world import RosWorld, eventually
+from ros_world import PRIORITY, RosWorld, Started, eventually
 
 pytestmark = pytest.mark.ros
 
 
-def test_the_runtime_without_ros_drives_a_ros_driver(world: RosWorld) -> None:
-    log = world.folder / "commands"
-    driver = world.driver(log=str(log))
-    words = ("robot", "run", "--root", str(world.root), "--transport", "dds", "--no-lock")
+TRIES = 10
+THE_MACHINE = {"deadline missed", "periods skipped", "not sent", "sensor stale"}
+"""Reasons to hold that a busy machine gives: the loop, which may have no priority here, or the driver came too late."""
+
+
+def run(world: RosWorld) -> Started:
+    words = ("robot", "run", "--root", str(world.root), "--transport", "dds", "--no-lock", "--priority", str(PRIORITY))
     runtime = world.physai(*words)
     runtime.says("active at 100 Hz")
+    return runtime
+
+
+def held(runtime: Started) -> bool:
+    """Whether it had to hold without being asked to, which only the machine may have brought about."""
+    found = re.findall(r"(?:HOLD|DAMP|PROTECTIVE_STOP): ([a-z ,]+)", runtime.text())
+    reasons = {reason for line in found for reason in line.split(", ")} - {"hold requested"}
+    assert reasons <= THE_MACHINE, runtime.text()
+    return bool(reasons)
+
+
+def driven_in_order(world: RosWorld, number: int) -> bool:
+    """Drives and is told to end; False where the machine was too busy for it to drive on."""
+    log = world.folder / f"commands{number}"
+    driver, runtime = world.driver(log=str(log)), run(world)
     eventually(lambda: log.exists() and len(log.read_text().splitlines()) > 50, "commands")
     one = json.loads(log.read_text().splitlines()[20])
     assert one["name"] == ["pivot"]
     assert abs(one["effort"][0]) <= 2.5
-    nodes = world.ros2("node", "list").stdout.split()
-    assert "/physai_runtime" in nodes
+    code = runtime.end(signal.SIGTERM)
+    driver.end(signal.SIGINT)
+    for process in (driver, runtime):
+        assert "Traceback" not in process.text()
+    assert code == (1 if held(runtime) else 0), runtime.text()
+    return code == 0
+
+
+def test_the_runtime_without_ros_drives_a_ros_driver(world: RosWorld) -> None:
+    """Nothing else runs meanwhile, and a try in which the machine held the loop up does not count."""
+    assert any(driven_in_order(world, number) for number in range(TRIES)), "the machine is too busy"
+
+
+def test_the_runtime_without_ros_shows_in_ros(world: RosWorld) -> None:
+    """ROS's tools keep a small machine busy, so whether it drives on meanwhile is not asked here."""
+    driver, runtime = world.driver(), run(world)
+    eventually(lambda: "/physai_runtime" in world.ros2("node", "list").stdout.split(), "the runtime among the nodes")
     told = world.ros2("node", "info", "/physai_runtime").stdout
     assert "/joint_states: sensor_msgs/msg/JointState" in told
     assert "/joint_command: sensor_msgs/msg/JointState" in told
@@ -29,20 +63,21 @@ def test_the_runtime_without_ros_drives_a_ros_driver(world: RosWorld) -> None:
     verbose = world.ros2("topic", "info", "--verbose", "/joint_command").stdout
     assert "Topic type hash: RIHS01_a13ee3a330e346c9d87b5aa18d24e11690752bd33a0350f11c5882bc9179260e" in verbose
     assert "INVALID" not in verbose
-    assert runtime.end(signal.SIGTERM) == 0, runtime.text()
+    assert runtime.end(signal.SIGTERM) == (1 if held(runtime) else 0), runtime.text()
     for process in (driver, runtime):
         assert "type hash" not in process.text().lower()
         assert "Traceback" not in process.text()
 
 
 def test_a_ros_driver_that_is_killed_and_started_again(world: RosWorld) -> None:
-    driver = world.driver()
-    words = ("robot", "run", "--root", str(world.root), "--transport", "dds", "--no-lock")
-    runtime = world.physai(*words)
-    runtime.says("active at 100 Hz")
+    driver, runtime = world.driver(), run(world)
     driver.end(signal.SIGKILL)
     runtime.says("HOLD: ")
     world.driver()
-    reset = world.physai("robot", "tell", "reset", "--root", str(world.root))
-    assert reset.process.wait(60.0) == 0, reset.text()
-    runtime.says("RUN: reset by the operator")
+
+    def told(word: str) -> bool:
+        return world.physai("robot", "tell", word, "--root", str(world.root)).process.wait(60.0) == 0
+
+    # Refused until the joint was seen to rest, which it is once the new driver is heard.
+    eventually(lambda: told("reset") and told("start"), "reset and start")
+    runtime.says("RUN: started by the operator")

@@ -1,13 +1,15 @@
 """The launch files, built by colcon: the whole chain with the twin as the robot, and both ends of it dying."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from ros_world import NODE, RosWorld, Slots, Started, eventually, transition
+from ros_world import NODE, WAIT_S, RosWorld, Slots, Started, eventually, physai, transition
 
 pytestmark = pytest.mark.ros
 
@@ -25,6 +27,21 @@ def launched(world: RosWorld, slots: Slots, prefix: Path) -> Started:
     return rehearsed(world, slots, prefix, "cartpole-swingup", "cartpole")
 
 
+def ended_in_order(text: str) -> None:
+    """The policy ends while the robot is there."""
+    assert "Traceback" not in text
+    assert "Caught exception in launch" not in text
+    assert "process has died" not in text
+    assert text.index("not active any more: shutdown") < text.index("commands obeyed"), text
+
+
+def ended_at_rest(text: str) -> None:
+    """The policy brings the robot to rest first, and nothing reads like an accident."""
+    ended_in_order(text)
+    accident = "DAMP|PROTECTIVE|sensor stale|did not come to rest|nobody subscribes"
+    assert not re.search(accident, text.partition("user interrupted")[2]), text
+
+
 @pytest.mark.parametrize(("task", "robot"), [("cartpole-swingup", "cartpole"), ("ur10e-reach", "ur10e")])
 def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> None:
     launched = rehearsed(world, slots, prefix, task, robot)
@@ -34,10 +51,16 @@ def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str,
     assert "/physai_rehearsal" in nodes
     assert world.ros2("lifecycle", "get", "/physai_policy").stdout.startswith("active")
     launched.end(signal.SIGINT)
-    text = launched.text()
-    assert "Traceback" not in text
-    assert "Caught exception in launch" not in text
-    assert "commands obeyed" in text
+    ended_in_order(launched.text())
+
+
+def test_ctrl_c_in_a_terminal_ends_it_at_rest(world: RosWorld, slots: Slots, prefix: Path) -> None:
+    """A terminal tells every process at once, the robot as well as the policy."""
+    launched = rehearsed(world, slots, prefix, "ur10e-reach", "ur10e")
+    launched.says("commands come")
+    os.killpg(launched.process.pid, signal.SIGINT)
+    launched.process.wait(WAIT_S)
+    ended_at_rest(launched.text())
 
 
 def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path) -> None:
@@ -61,6 +84,39 @@ def test_only_the_first_configuration_drives_by_itself(launched: Started, world:
     assert transition(world, "activate"), launched.text()
 
 
+def test_a_refused_first_configuration_drives_nothing_later(world: RosWorld, slots: Slots, prefix: Path) -> None:
+    world.overlay(prefix)
+    root, made = world.folder / "slots", slots("cartpole-swingup", "cartpole")
+    words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
+    launched = world.launch("rehearse.launch.py", *words)
+    launched.says("the policy was refused; the reason is above")
+    launched.says("`physai robot watch` has ended")
+    shutil.copytree(made, root, symlinks=True)
+    assert transition(world, "configure"), launched.text()
+    time.sleep(3.0)
+    assert world.ros2("lifecycle", "get", NODE).stdout.startswith("inactive")
+    assert "active at " not in launched.text()
+    assert transition(world, "activate"), launched.text()
+    launched.says("active at ")
+
+
+def test_the_launch_ends_a_trial(world: RosWorld, slots: Slots, prefix: Path) -> None:
+    """Committed, or rolled back on a machine so busy that the policy could not show itself; both end it."""
+    made, root = slots("ur10e-reach", "ur10e"), world.folder / "slots"
+    patient = ("--window", "2", "--max-interventions", "1000000", "--max-missed", "1")
+    keys, bundle = made.parent / "keys", made.parent / "policy.physai"
+    physai("robot", "setup", "--root", str(root), "--robot", "ur10e", "--trust", str(keys / "trust.json"), *patient)
+    physai("robot", "install", str(bundle), "--root", str(root), "--activate", "--unsafe-no-verdict")
+    world.overlay(prefix)
+    params = world.parameters()
+    params.write_text(f"{params.read_text()}    root: {root}\n")
+    launched = world.launch("rehearse.launch.py", "task:=ur10e-reach", f"params_file:={params}")
+    launched.says("active at ")
+    eventually(lambda: re.search("version 1 (committed|rolled-back): ", launched.text()), "the end of the trial")
+    launched.end(signal.SIGINT)
+    assert "robot watch` has ended" not in launched.text()
+
+
 def test_a_policy_node_that_is_killed_takes_the_launch_down(launched: Started) -> None:
     victims = subprocess.run(["pgrep", "-f", "physai_ros/policy_node"], capture_output=True, text=True).stdout.split()
     mine = [int(pid) for pid in victims if _parent(int(pid)) == launched.process.pid]
@@ -77,7 +133,7 @@ def test_a_robot_that_is_killed_takes_the_launch_down(launched: Started) -> None
     assert mine
     for pid in mine:
         os.kill(pid, signal.SIGKILL)
-    launched.says("process[physai-1] was required: shutting down")
+    launched.says("process[robot-1] was required: shutting down")
     eventually(lambda: launched.process.poll() is not None, "the end of the launch")
 
 

@@ -28,6 +28,11 @@ def call(world: RosWorld, service: str) -> tuple[bool, str]:
     return found[1] == "True", found[2]
 
 
+def released(world: RosWorld, service: str) -> None:
+    """Reset, then let go on, as often as it takes the guard to find every joint at rest, and nothing to hold for."""
+    eventually(lambda: call(world, "reset")[0] and call(world, service)[0], service)
+
+
 def test_up_and_down_by_ros2_lifecycle(world: RosWorld) -> None:
     log = world.folder / "commands"
     world.driver(log=str(log))
@@ -121,12 +126,13 @@ def test_a_driver_that_dies_makes_it_hold_and_reset_goes_on(world: RosWorld) -> 
     up(world, node)
     eventually(lambda: len(commands(log)) > 50, "commands")
     driver.end(signal.SIGKILL)
+    # A machine that is too busy makes it hold before that; then it is the waiting for a reset that says why.
     node.says("HOLD: ")
-    assert "stale" in node.text()
+    assert not call(world, "reset")[0]
     world.driver()
-    done, message = call(world, "reset")
-    assert done, message
-    node.says("RUN: reset by the operator")
+    released(world, "start")
+    count = len(commands(log))
+    eventually(lambda: len(commands(log)) > count + 20, "commands after the start")
     assert listener.process.poll() is None
 
 
@@ -138,8 +144,7 @@ def test_two_publishers_are_not_mixed(world: RosWorld) -> None:
     node.says("HOLD: ")
     node.says("/joint_states: 2 publishers, expected 1")
     second.end(signal.SIGKILL)
-    assert call(world, "reset")[0]
-    node.says("RUN: reset by the operator")
+    released(world, "start")
 
 
 def test_an_impossible_transition_is_refused_and_the_robot_driven_on(world: RosWorld) -> None:
@@ -165,7 +170,7 @@ def test_an_emergency_stop_takes_an_activation_back(world: RosWorld) -> None:
     eventually(lambda: state(world) == "activating", "the node answers while it activates")
     done, message = call(world, "estop")
     assert not done
-    assert message.endswith("an activation under way is taken back")
+    assert "the activation under way is taken back" in message
     activating.process.wait(WAIT_S)
     node.says("not activated: stop was asked for meanwhile")
     world.driver(log=str(log))
@@ -227,11 +232,53 @@ def test_services_of_the_operator(world: RosWorld) -> None:
     up(world, node)
     assert call(world, "hold")[0]
     node.says("HOLD: ")
-    assert call(world, "resume")[0]
-    assert call(world, "estop") == (True, "stopped: every joint was measured at rest")
-    node.says("ESTOP: ")
-    assert call(world, "reset")[0]
+    released(world, "resume")
+    done, message = call(world, "estop")
+    assert (done, message) == (True, "stopped: every joint was measured at rest")
+    node.says("PROTECTIVE_STOP: ")
+    released(world, "start")
+    assert call(world, "damp")[0]
+    node.says("DAMP: ")
     assert call(world, "heartbeat") == (True, "heard")
+
+
+def test_no_service_answers_success_where_nothing_is_driven(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy()
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    for service in ("hold", "damp", "estop", "reset", "start", "resume", "heartbeat"):
+        assert call(world, service) == (False, "no policy is loaded; configure the node first")
+    assert transition(world, "configure"), node.text()
+    for service in ("hold", "damp", "reset", "start", "resume", "estop"):
+        done, message = call(world, service)
+        assert not done
+        assert "nothing is driven" in message or "nothing is sent" in message
+    # That stop counts, and is the first thing that can be reset.
+    assert not transition(world, "activate")
+    assert call(world, "reset") == (True, "reset: the stop is reset; nothing is driven, `activate` begins to drive")
+
+
+def test_no_release_answers_success_where_the_robot_has_gone(world: RosWorld) -> None:
+    world.driver(name="listener", publish=False)
+    driver, node = world.driver(), world.policy()
+    up(world, node)
+    driver.end(signal.SIGKILL)
+    node.says("HOLD: ")
+    for service in ("reset", "start"):
+        assert not call(world, service)[0]
+
+
+def test_an_activation_names_no_cause_of_an_earlier_one(world: RosWorld) -> None:
+    driver, node = world.driver(stamp="none"), world.policy(activation_timeout_s=1.5)
+    not_driven(world, node)
+    assert "its stamp is 0 s" in node.says("not activated: ")
+    # In order: one that is killed is there for the middleware for another ten seconds.
+    driver.end(signal.SIGINT)
+    world.driver(joints=["hinge"])
+    assert not transition(world, "activate")
+    last = node.says("not activated: ", 2).rpartition("not activated: ")[2].splitlines()[0]
+    assert "it names the joints hinge; expected pivot" in last
+    assert "its stamp is 0 s" not in last
 
 
 def test_another_version_takes_over_between_two_ticks(world: RosWorld) -> None:
@@ -314,3 +361,37 @@ def test_simulated_time_is_refused(world: RosWorld) -> None:
     eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
     assert not transition(world, "configure")
     node.says("use_sim_time is true")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"rate": "100"}, "expected a number with a decimal point from 0 to 10000"),
+        ({"rate": "-5.0"}, "expected a number with a decimal point from 0 to 10000"),
+        ({"priority": "high"}, "expected a whole number from 0 to 98"),
+        ({"unsafe_no_verdict": "3"}, "expected true or false"),
+        ({"use_sim_time": "3"}, "use_sim_time"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_one_line(world: RosWorld, parameters: dict[str, str], told: str) -> None:
+    node = world.policy(**parameters)
+    assert node.process.wait(WAIT_S) == 2, node.text()
+    (line,) = node.text().strip().splitlines()
+    assert line.startswith("physai_policy: ")
+    assert told in line
+
+
+def test_a_file_of_parameters_that_cannot_be_read_is_one_line(world: RosWorld) -> None:
+    path = world.folder / "policy.yaml"
+    path.write_text("/**: {ros__parameters: [1")
+    node = world.policy("--params-file", str(path))
+    assert node.process.wait(WAIT_S) == 2, node.text()
+    assert "Traceback" not in node.text()
+    assert str(path) in node.text()
+
+
+def test_what_may_not_run_is_told_in_words_of_the_node(world: RosWorld, slots: Slots) -> None:
+    node = world.policy(root=str(slots("cartpole-swingup", "cartpole")))
+    eventually(lambda: NODE in world.ros2("node", "list").stdout, "the node")
+    assert not transition(world, "configure")
+    assert "--unsafe-no-verdict" not in node.says("run it regardless with the parameter unsafe_no_verdict: true")

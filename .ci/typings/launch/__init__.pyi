@@ -2,6 +2,7 @@ from typing import Any
 
 class LaunchContext:
     is_shutdown: bool
+    locals: Any
 
 class LaunchDescriptionEntity: ...
 

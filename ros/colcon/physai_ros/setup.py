@@ -21,5 +21,7 @@ setup(
     maintainer_email="maintainers@physai.invalid",
     description="Runs the robot's active physai policy as a managed node",
     license="Apache-2.0",
-    entry_points={"console_scripts": [f"policy_node = {PACKAGE}.policy_node:main"]},
+    entry_points={
+        "console_scripts": [f"policy_node = {PACKAGE}.programs:policy_node", f"physai = {PACKAGE}.programs:physai"]
+    },
 )

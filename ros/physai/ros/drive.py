@@ -9,17 +9,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from physai.deploy_jetson.runtime.commands import Command
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, End
-from physai.deploy_jetson.runtime.orders import Order
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.sdk.errors import PhysaiError
+from physai.sdk.safety import GuardState
 from physai.sdk.wire import Transport
 
 CONFIGURE_S = 120.0
 """Longest time for loading: a TensorRT engine may have to be built first [s]."""
 RAMP_DOWN_S = RAMP_S + DAMP_S + 1.0
 """Longest time from the order to stop to the last command [s]."""
+
+ANSWER_S = 3.0
+"""Longest time in which a request is answered [s]."""
+NOT_DRIVEN = "the policy does not drive the robot now, nothing is sent"
 
 _LOOK_S = 0.002
 
@@ -47,7 +53,8 @@ class Drive:
         """Why it ended; None as long as it runs, or if it failed."""
         self.error: Exception | None = None
         """What it failed with."""
-        self._taken_back: Order | None = None
+        self._activating = False
+        self._taken_back: Command | None = None
         self._thread = threading.Thread(target=self._run, name="physai-loop", daemon=True)
 
     @property
@@ -75,9 +82,23 @@ class Drive:
         """
         self._require_running()
         self._taken_back = None
-        self.runtime.mailbox.put(Order.ACTIVATE)
-        if not self._reached(Lifecycle.ACTIVE, timeout_s, given_up=lambda: self._taken_back is not None):
-            self.runtime.mailbox.put(Order.DEACTIVATE)
+        self._activating = True
+        try:
+            self._activate(timeout_s)
+        finally:
+            self._activating = False
+
+    def _activate(self, timeout_s: float) -> None:
+        ticket = self.runtime.commands.put(Command.ACTIVATE)
+
+        def given_up() -> bool:
+            refused = ticket is not None and ticket.answered and not ticket.obeyed
+            return refused or self._taken_back is not None
+
+        if not self._reached(Lifecycle.ACTIVE, timeout_s, given_up=given_up):
+            self.runtime.commands.put(Command.DEACTIVATE)
+            if ticket is not None and ticket.answered and not ticket.obeyed:
+                raise DriveError(f"not activated: {ticket.text}")
             if self._taken_back is not None:
                 raise DriveError(f"not activated: {self._taken_back.value} was asked for meanwhile; activate it again")
             why = str(self._failure() or "") or f"waited {timeout_s:g} s for {self.runtime.waiting_for or 'the loop'}"
@@ -92,14 +113,46 @@ class Drive:
         """
         if not self.running or self.runtime.state is not Lifecycle.ACTIVE:
             return
-        self.runtime.mailbox.put(Order.DEACTIVATE)
+        self.runtime.commands.put(Command.DEACTIVATE)
         if not self._reached(Lifecycle.INACTIVE, timeout_s) and self.running:
             raise DriveError(f"still active {timeout_s:g} s after the order to stop")
 
-    def brake(self, order: Order) -> None:
-        """Leaves an order to hold, damp or stop: for the next tick, and against an activation under way."""
-        self.runtime.mailbox.put(order)
-        self._taken_back = order
+    def brake(self, command: Command) -> None:
+        """Requests hold, damp or stop: for the next tick, and against an activation under way.
+
+        Raises:
+            DriveError: nothing is driven that could brake; the request counts all the same.
+        """
+        told = NOT_DRIVEN + ("; the activation under way is taken back" if self._activating else "")
+        self.runtime.commands.put(command)
+        self._taken_back = command
+        if self.runtime.state is not Lifecycle.ACTIVE:
+            raise DriveError(told + ("; none begins until reset" if command is Command.STOP else ""))
+
+    def braked(self, command: Command, state: GuardState) -> str:
+        """As `brake`, and waits until the guard brakes; what it does then.
+
+        Raises:
+            DriveError: nothing is driven, or the guard was not seen to brake.
+        """
+        self.brake(command)
+        runtime, give_up = self.runtime, time.monotonic() + ANSWER_S
+        while not GuardState[runtime.guard_state] >= state:
+            if runtime.state is not Lifecycle.ACTIVE or time.monotonic() > give_up:
+                raise DriveError(f"{command}: NOT CONFIRMED, the guard is in {runtime.guard_state}")
+            time.sleep(_LOOK_S)
+        return f"{runtime.guard_state}, until reset"
+
+    def request(self, command: Command, timeout_s: float = ANSWER_S) -> str:
+        """Requests a reset or a start; the answer.
+
+        Raises:
+            DriveError: the loop has ended.
+            CommandError: refused, or not answered in time.
+        """
+        self._require_running()
+        ticket = self.runtime.commands.put(command)
+        return f"{command}: requested" if ticket is None else ticket.wait(timeout_s)
 
     def stop(self, timeout_s: float = RAMP_DOWN_S) -> None:
         """Ramps to a safe state, disconnects and ends the thread; may be called twice.
@@ -107,7 +160,7 @@ class Drive:
         Raises:
             DriveError: the thread does not end.
         """
-        self.runtime.mailbox.put(Order.SHUTDOWN)
+        self.runtime.commands.put(Command.SHUTDOWN)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         if self._thread.is_alive():

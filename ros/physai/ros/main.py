@@ -6,10 +6,12 @@ import traceback
 from collections.abc import Sequence
 
 import rclpy
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from physai.ros.node import PolicyNode
+from physai.ros.node import NODE_NAME, PolicyNode
+from physai.sdk.errors import PhysaiError
 
 THREADS = 8
 """One for a transition and one for each call of an operator, which may wait for seconds."""
@@ -17,20 +19,28 @@ MAX_ERRORS = 100
 """Unforeseen errors of callbacks, after which the process ends in order."""
 
 SPIN_S = 0.1
+REFUSED = 2
+"""Exit code for what was said wrongly: a parameter, a name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Until SIGINT or SIGTERM, which ramp the robot to a safe state first.
+    """Until SIGINT or SIGTERM, which ramp the robot to a safe state first; what was said wrongly is one line.
 
     Args:
         arguments: of the process, ROS's own included.
     """
-    # rclpy's own handlers would close the publishers before the last command has left.
-    rclpy.init(args=sys.argv if arguments is None else list(arguments), signal_handler_options=SignalHandlerOptions.NO)
     asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, frame: asked.append(received))
-    node = PolicyNode()
+    try:
+        # rclpy's own handlers would close the publishers before the last command has left.
+        rclpy.init(args=list(arguments or sys.argv), signal_handler_options=SignalHandlerOptions.NO)
+        node = PolicyNode()
+    except (PhysaiError, ParameterException, NameValidationException, RuntimeError) as error:
+        # Said in a parameter file or on the command line, before there is a node to log it.
+        print(f"{NODE_NAME}: {' '.join(str(error).split())}", file=sys.stderr)
+        rclpy.try_shutdown()
+        return REFUSED
     executor = MultiThreadedExecutor(THREADS)
     executor.add_node(node)
     failed: list[Exception] = []

@@ -5,9 +5,10 @@ everything else: transitions, parameters, the operator's services, diagnostics. 
 time, and nothing else waits for it.
 
 Topics are those of the robot's binding. Services (std_srvs/Trigger) under the node's name: `hold`, `damp`, `estop`,
-`reset` and `resume` (back to the policy), `heartbeat`, `load_slot` (switch to the version in the idle slot, as
-`physai robot activate`). `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published when it
-changes; `/diagnostics` comes once a second.
+`reset` (to standstill), `start` (back to the policy; also `resume`), `heartbeat`, `load_slot` (switch to the version in
+the idle slot, as `physai robot activate`). Each answers what became of it, and success only if that is what was asked
+for. `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published when it changes; `/diagnostics`
+comes once a second.
 """
 
 import json
@@ -15,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
 from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import ParameterException
 from rclpy.lifecycle import LifecycleNodeMixin, LifecycleState, TransitionCallbackReturn
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
@@ -30,16 +33,16 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.commands import Command
 from physai.deploy_jetson.runtime.loop import End
-from physai.deploy_jetson.runtime.orders import Order
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.ros.drive import RAMP_DOWN_S, Drive, DriveError
-from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, run_options
+from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, expected, run_options
 from physai.ros.parameters import transport_options as options_of_transport
 from physai.ros.telemetry import telemetry_arguments
 from physai.ros.transport import RosTransport
 from physai.sdk.errors import PhysaiError
+from physai.sdk.safety import GuardState
 
 NODE_NAME = "physai_policy"
 
@@ -52,13 +55,11 @@ STOP_CONFIRM_S = 3.0
 FINISH_S = RAMP_DOWN_S + 5.0
 """Longest time that the end of the process waits for a transition under way [s]."""
 
-ORDERS = {
-    "hold": (Order.HOLD, "stay where the robot is, until reset"),
-    "damp": (Order.DAMP, "brake without stiffness, until reset"),
-    "reset": (Order.RESET, "let the policy move the robot again"),
-    "resume": (Order.RESET, "let the policy move the robot again"),
-}
-"""Service to order and what it does."""
+BRAKES = {"hold": (Command.HOLD, GuardState.HOLD), "damp": (Command.DAMP, GuardState.DAMP)}
+"""Service to request, and the state that it leads to at least."""
+
+RELEASES = {"reset": Command.RESET, "start": Command.START, "resume": Command.START}
+"""Service to request, of those that lead back to motion."""
 
 ACTIVE, INACTIVE = "active", "inactive"
 SUCCESS, FAILURE, ERROR = (
@@ -90,13 +91,17 @@ class PolicyNode(LifecycleNodeMixin, Node):
         self._told_status = ""
         self._told_s = 0.0
         for name, parameter in PARAMETERS.items():
-            self.declare_parameter(name, parameter.default, _descriptor(parameter))
+            self._declare(name, parameter)
         self.add_on_set_parameters_callback(self._on_parameters)
-        for service, (order, _) in ORDERS.items():
-            self.create_service(Trigger, f"~/{service}", partial(self._on_order, order), callback_group=operator)
-        self.create_service(Trigger, "~/estop", self._on_estop, callback_group=operator)
-        self.create_service(Trigger, "~/heartbeat", self._on_heartbeat, callback_group=operator)
-        self.create_service(Trigger, "~/load_slot", self._on_load_slot, callback_group=operator)
+        services: dict[str, Callable[[], str]] = {
+            **{name: partial(self._braked, *given) for name, given in BRAKES.items()},
+            **{name: partial(self._released, command) for name, command in RELEASES.items()},
+            "estop": self._stopped,
+            "heartbeat": self._heard,
+            "load_slot": self._load_slot,
+        }
+        for name, action in services.items():
+            self.create_service(Trigger, f"~/{name}", partial(self._answer, action), callback_group=operator)
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self._status = self.create_publisher(String, "~/status", latched)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 1)
@@ -104,6 +109,12 @@ class PolicyNode(LifecycleNodeMixin, Node):
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         looking = MutuallyExclusiveCallbackGroup()
         self._look = self.create_timer(LOOK_S, self._on_look, callback_group=looking, clock=steady)
+
+    def _declare(self, name: str, parameter: Parameter) -> None:
+        try:
+            self.declare_parameter(name, parameter.default, _descriptor(parameter))
+        except ParameterException as error:
+            raise ParameterError(f"parameter {name}: {_line(error)}; expected {expected(name)}") from error
 
     def finish(self, spin: Callable[[], None]) -> None:
         """Ramps to HOLD and finalises, whatever transition is under way.
@@ -170,7 +181,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
         """Damps, then lets everything go."""
         del state
         if self._drive is not None:
-            self._drive.brake(Order.DAMP)
+            with suppress(DriveError):  # it may have ended already
+                self._drive.brake(Command.DAMP)
         return self._transition("error processing", self._unload, "")
 
     def _transition(self, name: str, action: Callable[[], None], to: str) -> TransitionCallbackReturn:
@@ -225,7 +237,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _say(self, text: str) -> None:
         # rclpy knows a message by the line that logs it, and a line by one severity.
-        if text.startswith(("warning:", "HOLD", "DAMP", "ESTOP")):
+        if text.startswith(("warning:", "HOLD", "DAMP", "PROTECTIVE_STOP")):
             self.get_logger().warning(text)
         else:
             self.get_logger().info(text)
@@ -248,31 +260,18 @@ class PolicyNode(LifecycleNodeMixin, Node):
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def _on_order(self, order: Order, request: Any, response: Any) -> Any:
-        del request
-        return self._answer(response, lambda: self._ordered(order))
+    def _braked(self, command: Command, state: GuardState) -> str:
+        return self._loaded().braked(command, state)
 
-    def _ordered(self, order: Order) -> str:
-        if order is Order.RESET:
-            self._driving("activate the node first").runtime.mailbox.put(order)
-        else:
-            self._braked(order)
-        return f"{order.value}: with the next tick"
-
-    def _braked(self, order: Order) -> Drive:
-        """Leaves an order that makes the robot safer, also with a loop that does not drive yet, or hardly any more."""
-        self._loaded().brake(order)
-        return self._driving("an activation under way is taken back")
-
-    def _on_estop(self, request: Any, response: Any) -> Any:
-        """Stops, and says so only once every joint was measured at rest."""
-        del request
-        return self._answer(response, self._stopped)
+    def _released(self, command: Command) -> str:
+        return f"{command}: {self._loaded().request(command)}"
 
     def _stopped(self) -> str:
-        runtime = self._braked(Order.STOP).runtime
+        """Stops, and says so only once every joint was measured at rest."""
+        drive = self._loaded()
+        drive.brake(Command.STOP)
         give_up = time.monotonic() + STOP_CONFIRM_S
-        while not runtime.status().get("stopped"):
+        while not drive.runtime.status().get("stopped"):
             if time.monotonic() > give_up:
                 raise DriveError(
                     f"NOT CONFIRMED: the joints were not seen to rest within {STOP_CONFIRM_S:g} s; take the power away"
@@ -280,31 +279,22 @@ class PolicyNode(LifecycleNodeMixin, Node):
             time.sleep(LOOK_S / 10)
         return "stopped: every joint was measured at rest"
 
-    def _on_heartbeat(self, request: Any, response: Any) -> Any:
-        del request
-        return self._answer(response, self._heard)
-
     def _heard(self) -> str:
-        self._loaded().runtime.mailbox.heartbeat_ns = time.monotonic_ns()
+        drive = self._loaded()
+        if not drive.running:
+            raise DriveError("the control loop has ended; configure the node again")
+        drive.runtime.commands.heartbeat_ns = time.monotonic_ns()
         return "heard"
-
-    def _on_load_slot(self, request: Any, response: Any) -> Any:
-        del request
-        return self._answer(response, self._load_slot)
 
     def _load_slot(self) -> str:
         """Switches to what is installed; the running loop takes it over between two ticks."""
         trial = Agent(root=Path(str(self._value("root")))).activate()
-        taken = "the loop takes it over" if self._drive is not None else "configure loads it"
+        takes_over = self._drive is not None and self._value("hot_swap")
+        taken = "the loop takes it over, or says why not" if takes_over else "configure loads it"
         return f"version {trial.version} is active in slot {trial.slot}, on trial; {taken}"
 
-    def _driving(self, else_told: str) -> Drive:
-        drive = self._loaded()
-        if drive.runtime.state is not Lifecycle.ACTIVE:
-            raise DriveError(f"the policy does not drive the robot now, nothing is sent; {else_told}")
-        return drive
-
-    def _answer(self, response: Any, action: Callable[[], str]) -> Any:
+    def _answer(self, action: Callable[[], str], request: Any, response: Any) -> Any:
+        del request
         try:
             response.message, response.success = action(), True
         except PhysaiError as error:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.realtime import MAX_PRIORITY, Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions
 from physai.sdk.errors import PhysaiError
 
 Value = str | int | float | bool
@@ -29,6 +29,12 @@ class Parameter:
     live: bool = False
     """Whether it may change while a policy is loaded."""
 
+
+NAMES = OptionNames(
+    unsafe_no_verdict="the parameter unsafe_no_verdict: true (in the launch's params_file)",
+    rate="the parameter rate (in the launch's params_file)",
+)
+"""How messages recommend what is a parameter here."""
 
 DEFAULT_ROOT = os.environ.get("PHYSAI_ROBOT_ROOT") or "/var/lib/physai"
 
@@ -52,6 +58,17 @@ PARAMETERS: Mapping[str, Parameter] = {
 """Parameters by name."""
 
 
+def expected(name: str) -> str:
+    """What may be said for a parameter, in words."""
+    parameter = PARAMETERS[name]
+    if isinstance(parameter.default, bool):
+        return "true or false"
+    if isinstance(parameter.default, str):
+        return "a text"
+    kind = "a number with a decimal point" if isinstance(parameter.default, float) else "a whole number"
+    return f"{kind} from {parameter.lower:g} to {parameter.upper:g}"
+
+
 def check(name: str, value: Value) -> None:
     """Whether a parameter may have a value.
 
@@ -60,9 +77,7 @@ def check(name: str, value: Value) -> None:
     """
     parameter = PARAMETERS[name]
     if type(value) is not type(parameter.default):
-        raise ParameterError(
-            f"{name}: {value!r} is a {type(value).__name__}, expected a {type(parameter.default).__name__}"
-        )
+        raise ParameterError(f"{name}: {value!r} is a {type(value).__name__}, expected {expected(name)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not (math.isfinite(value) and parameter.lower <= value <= parameter.upper):
             raise ParameterError(f"{name}: {value} lies outside {parameter.lower:g} to {parameter.upper:g}")
@@ -104,6 +119,7 @@ def run_options(values: Mapping[str, Value]) -> RunOptions:
         heartbeat_s=positive("heartbeat_s"),
         stand_by=True,
         hot_swap=bool(values["hot_swap"]),
+        names=NAMES,
     )
 
 

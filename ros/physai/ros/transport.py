@@ -1,17 +1,20 @@
 """Both ends of a robot's ROS 2 topics through rclpy: `--transport ros`, and what the policy node hands its runtime."""
 
+import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
-from physai.deploy_jetson.transport.binding import find_binding
-from physai.deploy_jetson.transport.dds.ends import DdsRobotLink, DdsTransport
-from physai.ros.wire import RosWire
+from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
+from physai.deploy_jetson.transport.dds.ends import COMPANION_OF, NODE, WATCHDOG_SUFFIX, DdsRobotLink, DdsTransport
+from physai.ros.wire import RosWire, relative
 from physai.sdk.errors import MissingExtraError
 from physai.sdk.simulation import Simulation
-from physai.sdk.wire import TransportError
+from physai.sdk.wire import Companion, TransportError
 
+DDS_MIDDLEWARE = ("rmw_cyclonedds_cpp", "rmw_fastrtps_cpp", "rmw_fastrtps_dynamic_cpp", "rmw_connextdds")
 TRANSPORT_NODE = "physai_transport"
 ROBOT_NODE = "physai_rehearsal"
 
@@ -38,10 +41,18 @@ class RosTransport(DdsTransport):
         self._given = node
         self._own: OwnNode | None = None
         self._wire: RosWire | None = None
+        self._resolved: int | None = None
+        """File of the binding that a companion reads."""
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
         return (*super().problems(), *(() if self._wire is None else self._wire.problems()))
+
+    def forget(self) -> None:
+        """See `Forgets`."""
+        super().forget()
+        if self._wire is not None:
+            self._wire.forget()
 
     def _join(self) -> RosWire:
         if self._given is not None:
@@ -49,8 +60,28 @@ class RosTransport(DdsTransport):
             frames = {one.topic: one.frame for one in binding.reads if one.frame is not None}
             self._wire = RosWire(self._given, self._domain, frames=frames)
             return self._wire
-        self._own = OwnNode(TRANSPORT_NODE, self._domain)
+        self._own = OwnNode(self._options.get(NODE, TRANSPORT_NODE), self._domain)
         return RosWire(self._own.node, self._domain)
+
+    def companion(self) -> Companion:
+        """See `HasCompanion`: on DDS without ROS where that speaks to the same robot, else on a node of its own.
+
+        Either uses the names that the topics have after remapping.
+        """
+        node = self._given if self._own is None else self._own.node
+        binding = resolved(find_binding(self._contract, self._options.get("binding")), node)
+        self._forget_binding()
+        self._resolved = descriptor = os.memfd_create("physai-binding")
+        os.write(descriptor, binding.model_dump_json().encode())
+        options = {name: self._options[name] for name in ("range",) if name in self._options}
+        options |= {"domain": str(self._domain), "binding": f"/dev/fd/{descriptor}"}
+        options |= {NODE: str(node.get_name()) + WATCHDOG_SUFFIX, COMPANION_OF: self._opened().owner}
+        return Companion("dds" if speaks_dds() else self.name, options, (descriptor,))
+
+    def _forget_binding(self) -> None:
+        descriptor, self._resolved = self._resolved, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
         """See `Diagnoses`; a node that was given tells it itself."""
@@ -60,9 +91,21 @@ class RosTransport(DdsTransport):
     def close(self) -> None:
         """See `Transport.close`; a node that was given stays."""
         super().close()
+        self._forget_binding()
         own, self._own = self._own, None
         if own is not None:
             own.close()
+
+
+def resolved(binding: Binding, node: Any) -> Binding:
+    """A binding under the full names that its topics have for a node."""
+
+    def full(topics: tuple[TopicBinding, ...]) -> tuple[TopicBinding, ...]:
+        return tuple(
+            one.model_copy(update={"topic": str(node.resolve_topic_name(relative(one.topic)))}) for one in topics
+        )
+
+    return binding.model_copy(update={"reads": full(binding.reads), "writes": full(binding.writes)})
 
 
 class RosRobotLink(DdsRobotLink):
@@ -137,6 +180,12 @@ class OwnNode:
             self._spinner.join()
         self.node.destroy_node()
         self._context.try_shutdown()
+
+
+def speaks_dds() -> bool:
+    """Whether Cyclone DDS is there and ROS 2's middleware is one that it understands."""
+    middleware = os.environ.get("RMW_IMPLEMENTATION") or "rmw_fastrtps_cpp"
+    return middleware in DDS_MIDDLEWARE and find_spec("cyclonedds") is not None
 
 
 def require_rclpy() -> None:

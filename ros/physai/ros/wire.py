@@ -17,7 +17,7 @@ from typing import Any
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
-from physai.ros.graph import Publishers, endpoint, mismatch
+from physai.ros.graph import Publishers, endpoints, mismatch, owner
 from physai.ros.info import Info
 from physai.sdk.wire import TransportError
 
@@ -95,6 +95,11 @@ class RosWire:
         """Why poses were refused last."""
         return tuple(one.problem for one in self._framed if one.problem)
 
+    def forget(self) -> None:
+        """Refusals until now count no more."""
+        for one in self._framed:
+            one.problem = ""
+
     def writer(self, topic: str, kind: str) -> "RosWriter":
         """A reliable publisher.
 
@@ -147,7 +152,17 @@ class RosWire:
 
     def _endpoints(self, method: str) -> tuple[Endpoint, ...]:
         names: list[tuple[str, list[str]]] = self._node.get_topic_names_and_types()
-        return tuple(endpoint(info, name) for name, _ in names for info in getattr(self._node, method)(name))
+        return tuple(one for name, _ in names for one in endpoints(getattr(self._node, method)(name), name))
+
+    @property
+    def owner(self) -> str:
+        """See `Endpoint.owner`: that of this node's own publishers; empty as long as there are none."""
+        name, namespace = self._node.get_name(), self._node.get_namespace()
+        for made in self._publishers:
+            for info in self._node.get_publishers_info_by_topic(made.topic_name):
+                if (info.node_name, info.node_namespace) == (name, namespace):
+                    return owner(info)
+        return ""
 
     def close(self) -> None:
         """Ends its subscriptions and publishers; the node stays."""

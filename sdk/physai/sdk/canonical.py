@@ -10,7 +10,7 @@ def canonical_json(model: BaseModel) -> bytes:
     """The model as canonical JSON, UTF-8, no trailing newline.
 
     Every field is written, those at their default too: a default that changes in a later version must change
-    the hash, because it changes what the robot does.
+    the hash, because it changes what the robot does. Only what a model's own serialiser leaves out is not there.
     """
     return rfc8785.dumps(model.model_dump(mode="json"))
 

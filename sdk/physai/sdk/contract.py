@@ -18,14 +18,20 @@ from physai.sdk.robot import (
     Frozen,
     Label,
     Name,
-    NonNegative,
     Positive,
     RobotSpec,
     require_unique,
 )
+from physai.sdk.safety_envelope import JointEnvelope as JointEnvelope
+from physai.sdk.safety_envelope import SafetyEnvelope as SafetyEnvelope
+from physai.sdk.safety_envelope import SensorRange as SensorRange
 
-FORMAT_VERSION = 1
-"""Changes when an older reader could misunderstand a newer contract."""
+FORMAT_VERSION = 2
+"""What new contracts have; changes when an older reader could misunderstand a newer contract. Format 1 is still read:
+it lacks the optional fields that `safety_envelope` marks, which a document leaves out where they are not set."""
+
+OLDEST_FORMAT_VERSION = 1
+"""Oldest format that is read."""
 
 
 class ObservationTerm(Frozen):
@@ -193,41 +199,10 @@ class TimingSpec(Frozen):
         return self
 
 
-class JointEnvelope(Frozen):
-    """What the guard lets one joint do; never wider than the robot's own limits."""
-
-    joint: Name
-    position_lower: Finite | None = None
-    position_upper: Finite | None = None
-    velocity_limit: Positive | None = None
-    """Greatest speed [rad/s or m/s]."""
-    effort_limit: NonNegative
-    """Greatest effort [N·m or N]."""
-
-    @model_validator(mode="after")
-    def _limits_are_ordered(self) -> Self:
-        lower, upper = self.position_lower, self.position_upper
-        if (lower is None) != (upper is None):
-            raise ValueError(f"joint {self.joint}: give both position limits or none, got {lower} and {upper}")
-        if lower is not None and upper is not None and not lower < upper:
-            raise ValueError(f"joint {self.joint}: position_lower {lower} is not below position_upper {upper}")
-        return self
-
-
-class SafetyEnvelope(Frozen):
-    """Limits the guard enforces after everything else, one entry per joint in the robot's order."""
-
-    joints: Annotated[tuple[JointEnvelope, ...], Field(min_length=1, max_length=MAX_JOINTS)]
-    max_reused_commands: Annotated[int, Field(ge=0, le=1000)] = 2
-    """Control periods the last command may be repeated for before the robot holds."""
-    parity_tolerance: Positive = 1e-3
-    """Greatest difference between a quantised and the float command [rad, m, N·m or N]."""
-
-
 class PolicyContract(Frozen):
     """The whole agreement between the computer that trains, the twin and the robot."""
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[1, 2] = FORMAT_VERSION
     task: Name
     robot: RobotSpec
     observation: ObservationSpec

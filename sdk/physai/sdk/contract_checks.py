@@ -12,7 +12,7 @@ from physai.sdk.errors import unknown_name
 from physai.sdk.robot import JOINT_SENSORS, JointSpec
 
 if TYPE_CHECKING:
-    from physai.sdk.contract import ActionTerm, JointEnvelope, ObservationTerm, PolicyContract
+    from physai.sdk.contract import ActionTerm, JointEnvelope, ObservationTerm, PolicyContract, SensorRange
 
 MAX_OBSERVATION_SIZE = 100_000
 """More numbers per control period than any policy this format is meant for reads (a 256 x 256 image is 65 536)."""
@@ -39,6 +39,7 @@ def contract_problems(contract: PolicyContract) -> Iterator[str]:
         yield f"observation: {contract.observation_size} elements, at most {MAX_OBSERVATION_SIZE} are allowed"
     for action in contract.action.terms:
         yield from (f"action.terms[{action.target_name}].{p}" for p in _action_problems(action, contract))
+    yield from _format_problems(contract)
     yield from _safety_problems(contract)
     yield from _timing_problems(contract)
 
@@ -110,7 +111,7 @@ def _joint_problems(term: ObservationTerm, contract: PolicyContract) -> Iterator
 def _action_problems(term: ActionTerm, contract: PolicyContract) -> Iterator[str]:
     joints = {joint.name: joint for joint in contract.robot.joints}
     absolute = not term.kind.endswith("_incremental")
-    if term.kind == "joint_pos_incremental":
+    if term.kind == "joint_pos_incremental" or (term.kind == "joint_pos" and _steps_are_limited(term, contract)):
         yield from _missing_sensor(term.kind, "joint_pos", contract)
     for name, lower, upper, offset in zip(term.joints, term.lower, term.upper, term.offset, strict=True):
         joint = joints.get(name)
@@ -128,10 +129,28 @@ def _action_problems(term: ActionTerm, contract: PolicyContract) -> Iterator[str
             yield f"offset[{name}]: {offset} lies outside [{lower}, {upper}]"
 
 
+def _steps_are_limited(term: ActionTerm, contract: PolicyContract) -> bool:
+    """Whether commands are counted from where the joints are measured at the start; see `position_limits`."""
+    return contract.format_version >= 2 and any(
+        envelope.joint in term.joints and (envelope.velocity_limit or envelope.acceleration_limit)
+        for envelope in contract.safety.joints
+    )
+
+
 def _command_range(term: ActionTerm, joint: JointSpec) -> tuple[float | None, float | None]:
     if term.kind.startswith("joint_pos"):
         return joint.position_lower, joint.position_upper
     return -joint.effort_limit, joint.effort_limit
+
+
+def _format_problems(contract: PolicyContract) -> Iterator[str]:
+    newer = list(contract.safety.fields_since_2()) if contract.format_version == 1 else []
+    if newer:
+        more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""
+        yield (
+            f"format_version: 1 has no {', '.join(f'safety.{path}' for path in newer[:3])}{more}, which came with "
+            "format 2; say format_version 2, or leave them out"
+        )
 
 
 def _safety_problems(contract: PolicyContract) -> Iterator[str]:
@@ -142,6 +161,11 @@ def _safety_problems(contract: PolicyContract) -> Iterator[str]:
         return
     for envelope, joint in zip(contract.safety.joints, contract.robot.joints, strict=True):
         yield from (f"safety.joints[{joint.name}].{p}" for p in _envelope_problems(envelope, joint))
+        yield from (f"safety.joints[{joint.name}].{p}" for p in _watch_problems(envelope, contract))
+    if contract.safety.frozen_samples is not None:
+        yield from (f"safety.{p}" for p in _unmeasured("frozen_samples", "joint_pos", contract))
+    for bounds in contract.safety.sensor_ranges or ():
+        yield from (f"safety.sensor_ranges[{bounds.name}].{p}" for p in _range_problems(bounds, contract))
 
 
 def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[str]:
@@ -154,6 +178,53 @@ def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[st
     lower, upper = envelope.position_lower, envelope.position_upper
     if lower is not None and upper is not None and not lower <= joint.default_pos <= upper:
         yield f"position_lower: the robot's default_pos {joint.default_pos} lies outside [{lower}, {upper}]"
+
+
+def _watch_problems(envelope: JointEnvelope, contract: PolicyContract) -> Iterator[str]:
+    """A limit that nothing could enforce is a promise that nobody keeps."""
+    positions = {j for t in contract.action.terms if t.target_name == "joint_pos_target" for j in t.joints}
+    for label in ("acceleration_limit", "following_error_limit"):
+        if getattr(envelope, label) is not None and envelope.joint not in positions:
+            yield (
+                f"{label}: {getattr(envelope, label)} limits a commanded position, but no action term commands the "
+                f"position of {envelope.joint}; leave it out"
+            )
+    if envelope.following_error_limit is not None:
+        yield from _unmeasured("following_error_limit", "joint_pos", contract)
+    if envelope.velocity_mismatch_limit is not None:
+        yield from _unmeasured("velocity_mismatch_limit", "joint_pos", contract)
+        if envelope.velocity_limit is None:
+            remedy = " or a velocity_limit of the joint"
+            yield from _unmeasured("velocity_mismatch_limit", "joint_vel", contract, remedy)
+
+
+def _unmeasured(label: str, sensor: str, contract: PolicyContract, otherwise: str = "") -> Iterator[str]:
+    names = [s.name for s in contract.robot.sensors]
+    if sensor not in names:
+        yield f"{label}: needs the sensor {sensor!r}{otherwise}, robot {contract.robot.name} has {', '.join(names)}"
+
+
+def _range_problems(bounds: SensorRange, contract: PolicyContract) -> Iterator[str]:
+    sizes = {sensor.name: sensor.size for sensor in contract.robot.sensors}
+    if bounds.name not in sizes:
+        yield f"name: {unknown_name('sensor', bounds.name, sizes)}"
+    elif len(bounds.lower) != sizes[bounds.name]:
+        yield f"lower: {len(bounds.lower)} values for the {sizes[bounds.name]} of sensor {bounds.name}"
+    elif bounds.name in ("joint_pos", "joint_vel"):
+        for envelope, low, high in zip(contract.safety.joints, bounds.lower, bounds.upper, strict=True):
+            yield from _narrow_range(bounds.name, envelope, low, high)
+
+
+def _narrow_range(sensor: str, envelope: JointEnvelope, low: float | None, high: float | None) -> Iterator[str]:
+    """What the guard allows a joint must be believed, or a robot inside its limits would count as blind."""
+    least, greatest = envelope.position_lower, envelope.position_upper
+    if sensor == "joint_vel":
+        greatest = envelope.velocity_limit
+        least = None if greatest is None else -greatest
+    if low is not None and least is not None and not low <= least:
+        yield f"lower[{envelope.joint}]: {low} is above {least}, which the envelope allows the joint"
+    if high is not None and greatest is not None and not high >= greatest:
+        yield f"upper[{envelope.joint}]: {high} is below {greatest}, which the envelope allows the joint"
 
 
 def _timing_problems(contract: PolicyContract) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Names every term in which two contracts differ, with both values.
 
-Joints, sensors, chains, observation terms, commands and action outputs are matched by name, never by position;
-an order that differs is a difference of its own, because every joint vector follows it.
+Joints, sensors, their ranges, chains, observation terms, commands and action outputs are matched by name, never by
+position; an order that differs is a difference of its own, because every joint vector follows it.
 """
 
 import json
@@ -88,6 +88,8 @@ def _tree(contract: PolicyContract) -> dict[str, Any]:
     tree["observation"]["terms"] = _named(tree["observation"]["terms"])
     tree["command"]["fields"] = _named(tree["command"]["fields"])
     safety["joints"] = _named(safety["joints"], key="joint")
+    if "sensor_ranges" in safety:
+        safety["sensor_ranges"] = _named(safety["sensor_ranges"])
     tree["action"]["terms"] = _Named(
         (term.target_name, _by_joint(entry))
         for term, entry in zip(contract.action.terms, tree["action"]["terms"], strict=True)

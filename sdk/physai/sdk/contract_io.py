@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import FORMAT_VERSION, PolicyContract
+from physai.sdk.contract import FORMAT_VERSION, OLDEST_FORMAT_VERSION, PolicyContract
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import ContractError
 from physai.sdk.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
@@ -27,6 +27,7 @@ ONNX_METADATA_KEY = "physai.contract"
 _KIND = DocumentKind(
     name="contract",
     format_version=FORMAT_VERSION,
+    oldest_version=OLDEST_FORMAT_VERSION,
     max_bytes=MAX_CONTRACT_BYTES,
     max_depth=MAX_DEPTH,
     error=ContractError,

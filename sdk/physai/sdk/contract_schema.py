@@ -11,8 +11,7 @@ from physai.sdk.contract import FORMAT_VERSION, PolicyContract
 
 def contract_schema() -> dict[str, Any]:
     """The schema, JSON Schema draft 2020-12, of what `save_contract` writes."""
-    # "serialization": fields with a default are required, because a written contract has them all.
-    schema = PolicyContract.model_json_schema(mode="serialization")
+    schema = PolicyContract.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:physai:contract:{FORMAT_VERSION}",

@@ -26,13 +26,15 @@ class DocumentKind(Generic[Failure]):
     name: str
     """As a user would say it: `verdict`."""
     format_version: int
-    """The one format this physai reads."""
+    """The newest format this physai reads."""
     max_bytes: int
     max_depth: int
     """Deepest nesting of brackets."""
     error: type[Failure]
     max_values: int = 1 << 24
     """Most values: one takes two bytes, and three hundred while it is parsed."""
+    oldest_version: int | None = None
+    """The oldest format this physai reads; None for `format_version`."""
 
     def parse(self, model: type[Record], data: bytes | str, *, source: str) -> Record:
         """The record in a JSON document.
@@ -113,10 +115,10 @@ class DocumentKind(Generic[Failure]):
                 f"{source}: {self.name} format {version} is newer than format {self.format_version}, which this "
                 f"physai reads; upgrade physai-sdk here, or write the {self.name} with the older version"
             )
-        if version != self.format_version:
-            raise self.error(
-                f"{source}: there is no {self.name} format {version}, this physai reads {self.format_version}"
-            )
+        oldest = self.format_version if self.oldest_version is None else self.oldest_version
+        if version < oldest:
+            readable = f"{oldest}" if oldest == self.format_version else f"{oldest} to {self.format_version}"
+            raise self.error(f"{source}: there is no {self.name} format {version}, this physai reads {readable}")
 
 
 def _depth(text: str) -> int:

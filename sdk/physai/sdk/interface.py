@@ -6,9 +6,30 @@ The twin, the exporter and the robot's runtime all ask here, so they cannot disa
 from dataclasses import dataclass
 
 from physai.sdk.contract import PolicyContract
+from physai.sdk.position_limits import position_limits
 
 JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error"})
 """Observation kinds that read the sensor field joint_pos whatever their source says."""
+
+PREVIOUS_ACTION = "previous_action"
+"""Name of the memory that holds the network's last output, bounded to [-1, 1]."""
+
+
+STARTED = "started"
+"""Name of the memory that is 0 before the first call and 1 after it."""
+
+HISTORY_PREFIX = "history_"
+"""Beginning of the names of memories that hold past samples of an observation term."""
+
+
+def last_memory(target: str) -> str:
+    """Name of the memory that holds the last command of an output."""
+    return f"last_{target}"
+
+
+def step_memory(target: str) -> str:
+    """Name of the memory that holds the last change of that command from one control period to the next."""
+    return f"step_{target}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,7 @@ def graph_interface(contract: PolicyContract) -> GraphInterface:
             needed.add(term.source)
     commands_positions = any(term.kind.startswith("joint_pos") for term in contract.action.terms)
     starts_at_measured = any(term.kind == "joint_pos_incremental" for term in contract.action.terms)
-    if starts_at_measured or (commands_positions and remembers_target(contract)):
+    if starts_at_measured or (commands_positions and remembers_target(contract)) or position_limits(contract):
         needed.add("joint_pos")
     return GraphInterface(
         sensors={s.name: s.size for s in contract.robot.sensors if s.name in needed},

@@ -6,7 +6,6 @@ the graph feeds each `next.NAME` back as `state.NAME`.
 """
 
 import json
-import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,26 +26,17 @@ FORMAT_VERSION = "1"
 FORMAT_KEY = "physai.format"
 FINGERPRINT_KEY = "physai.fingerprint"
 STATE_KEY = "physai.state"
-RANGES_KEY = "physai.ranges"
 PROVENANCE_PREFIX = "physai.provenance."
 
 STATE_PREFIX = "state."
 NEXT_PREFIX = "next."
 
 MAX_STATE_CHARS = 1 << 16
-MAX_RANGES_CHARS = 1 << 18
 MAX_STATES = 128
 """Most memories a graph has: one per observation term and a handful more."""
 
 MAX_STATE_SIZE = 1_000_000
 MAX_PROVENANCE = 128
-
-
-Bounds = tuple[float | None, ...]
-"""One bound of every number of a field; None for no bound."""
-
-Ranges = Mapping[str, tuple[Bounds, Bounds]]
-"""Least and greatest values that sensor fields showed, by field."""
 
 
 class PolicyError(PhysaiError):
@@ -62,8 +52,6 @@ class PolicyHeader:
     """Width of each memory of the graph, in the order of its inputs."""
     provenance: dict[str, str] = field(default_factory=dict[str, str])
     """Where the policy came from: run, commit, seed, versions."""
-    ranges: Ranges = field(default_factory=dict[str, tuple[Bounds, Bounds]])
-    """What the sensors showed where the policy was trained; fields without a range are not there."""
 
     def __post_init__(self) -> None:
         """Raises PolicyError where two inputs or outputs would have one name."""
@@ -100,7 +88,6 @@ class PolicyHeader:
             FINGERPRINT_KEY: self.contract.fingerprint,
             ONNX_METADATA_KEY: canonical_json(self.contract).decode(),
             STATE_KEY: json.dumps(self.state_sizes),
-            **({RANGES_KEY: json.dumps(self.ranges, separators=(",", ":"))} if self.ranges else {}),
             **{PROVENANCE_PREFIX + key: value for key, value in sorted(self.provenance.items())},
         }
 
@@ -141,8 +128,7 @@ def parse_header(metadata: Mapping[str, str], *, source: str) -> PolicyHeader:
     if len(provenance) > MAX_PROVENANCE:
         raise PolicyError(f"{source}: {len(provenance)} provenance entries, at most {MAX_PROVENANCE} are allowed")
     state = _parse_state(_entry(metadata, STATE_KEY, source), source)
-    ranges = _parse_ranges(metadata.get(RANGES_KEY, "{}"), graph_interface(contract).sensors, source)
-    return PolicyHeader(contract, state, provenance, ranges)
+    return PolicyHeader(contract, state, provenance)
 
 
 def _entry(metadata: Mapping[str, str], key: str, source: str) -> str:
@@ -172,32 +158,3 @@ def _parse_state(text: str, source: str) -> dict[str, int]:
                 f"from 1 to {MAX_STATE_SIZE}"
             )
     return sizes
-
-
-def _parse_ranges(text: str, sizes: Mapping[str, int], source: str) -> Ranges:
-    """Ranges from JSON such as `{"joint_pos": [[-1.5, null], [1.5, null]]}`: least values, then greatest ones."""
-    if not len(text) <= MAX_RANGES_CHARS:
-        raise PolicyError(f"{source}: {RANGES_KEY} has {len(text)} characters, at most {MAX_RANGES_CHARS} are allowed")
-    found: dict[str, tuple[Bounds, Bounds]] = {}
-    try:
-        document: dict[str, Any] = json.loads(text)
-        for name, (lower, upper) in document.items():
-            for low, high in zip(lower, upper, strict=True):
-                _check_range(low, high)
-            found[name] = (tuple(lower), tuple(upper))
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise PolicyError(f"{source}: {RANGES_KEY} is malformed: {error}") from None
-    for name, (lower, _) in found.items():
-        if sizes.get(name) != len(lower):
-            wanted = f"has {sizes[name]} numbers" if name in sizes else "the graph does not read"
-            raise PolicyError(f"{source}: {RANGES_KEY} gives {len(lower)} ranges of {name[:64]!r}, which {wanted}")
-    return found
-
-
-def _check_range(low: object, high: object) -> None:
-    """Raises ValueError unless both are numbers in order, or both are None."""
-    if low is None and high is None:
-        return
-    numbers = [float(one) for one in (low, high) if isinstance(one, int | float) and math.isfinite(one)]
-    if not (len(numbers) == 2 and numbers[0] <= numbers[1]):
-        raise ValueError(f"{reprlib.repr(low)} and {reprlib.repr(high)} are no range")

@@ -133,6 +133,39 @@ class Diagnoses(Protocol):
         ...
 
 
+SUBSCRIBER_OF = "a subscriber of "
+"""What `Transport.missing` says first where nobody takes the commands of a topic."""
+
+
+@dataclass(frozen=True)
+class Companion:
+    """How another process of this machine speaks to the robot in the place of a transport that is open."""
+
+    transport: str
+    """Name for `physai.sdk.wire_ends.open_transport`."""
+    options: Mapping[str, str]
+    descriptors: tuple[int, ...] = ()
+    """Files that the process inherits under the same numbers; they stay the transport's."""
+
+
+@runtime_checkable
+class HasCompanion(Protocol):
+    """A transport whose robot can be reached by a second process, the watchdog: as the same commander, not another."""
+
+    def companion(self) -> Companion:
+        """For a transport that is open; what both send must never mix."""
+        ...
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A transport whose `problems` remember what once was, and can be told to forget it."""
+
+    def forget(self) -> None:
+        """What was refused or looked wrong until now counts no more; what goes on is told again. Not for the tick."""
+        ...
+
+
 class RobotLink(Protocol):
     """The robot's end of the same wire: for a stand-in, a test bench, or a driver written in Python."""
 

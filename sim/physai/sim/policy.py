@@ -11,6 +11,7 @@ import onnxruntime
 from physai.sdk.contract import PolicyContract
 from physai.sdk.interface import graph_interface
 from physai.sdk.policy_file import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError, parse_header
+from physai.sdk.policy_memory import Bools, CommandMemory, Commands
 from physai.sim.engines.protocol import Array
 
 Floats = npt.NDArray[np.float32]
@@ -40,8 +41,10 @@ class OnnxPolicy:
         _check_tensors("inputs", self._session.get_inputs(), self.header.inputs, source)
         _check_tensors("outputs", self._session.get_outputs(), self.header.outputs, source)
         self._targets = list(graph_interface(self.contract).targets)
+        self._commands = CommandMemory(self.contract)
         self._num_worlds = 0
         self._state: dict[str, Floats] = {}
+        self._before: dict[str, Floats] = {}
 
     @classmethod
     def load(cls, path: Path | str, *, num_threads: int = 1) -> Self:
@@ -84,13 +87,40 @@ class OnnxPolicy:
             raise PolicyError(f"a policy needs at least one world, got {num_worlds}")
         self._num_worlds = num_worlds
         self._state = {name: np.zeros((num_worlds, size), np.float32) for name, size in self.header.state_sizes.items()}
+        self._before = self._state
 
-    def reset_worlds(self, mask: npt.NDArray[np.bool_]) -> None:
+    def reset_worlds(self, mask: Bools) -> None:
         """Forgets everything in the masked worlds, whose episode has ended; mask has shape (num_worlds,)."""
         self._state = {name: np.where(mask[:, None], np.float32(0.0), value) for name, value in self._state.items()}
 
+    def undo(self, mask: Bools) -> None:
+        """Returns the memory of the masked worlds to what it was before the last call: their policy was not asked.
+
+        Args:
+            mask: shape (num_worlds,): worlds whose sample was not believed, for instance.
+        """
+        before = self._before
+        self._state = {name: np.where(mask[:, None], before[name], value) for name, value in self._state.items()}
+
+    def remember(self, sent: Commands, steps: Commands, mask: Bools) -> None:
+        """Makes the memory of the masked worlds that of the commands they got; see `CommandMemory.overwrite`.
+
+        Call it after `undo`, where both apply.
+
+        Args:
+            sent: commands that went to the joints in the period of the last call.
+            steps: their changes from what was sent in the control period before.
+            mask: worlds in which these are not the policy's own, shape (num_worlds,).
+
+        Raises:
+            PolicyError: an output is missing, or an array has another shape.
+        """
+        if mask.any():
+            self._state = self.state
+            self._commands.overwrite(self._state, sent, steps, mask)
+
     def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> dict[str, Floats]:
-        """Joint commands of one control period, and the memory moves on.
+        """Joint commands of one control period, and the memory moves on where all that was computed is finite.
 
         Args:
             sensors: sensor fields by name in SI units, shape (num_worlds, size); further ones are ignored.
@@ -106,7 +136,12 @@ class OnnxPolicy:
             raise PolicyError("call reset(num_worlds) before the first command")
         memory = {STATE_PREFIX + name: value for name, value in self._state.items()}
         outputs = self.evaluate({**sensors, **commands, **memory})
+        self._before = self._state
         self._state = {name: outputs[NEXT_PREFIX + name] for name in self._state}
+        # As on the robot: of numbers that are not finite nothing is remembered.
+        finite = np.logical_and.reduce([np.isfinite(values).all(axis=1) for values in outputs.values()])
+        if not finite.all():
+            self.undo(~finite)
         return {name: outputs[name] for name in self._targets}
 
     def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Floats]:

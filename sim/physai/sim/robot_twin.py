@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from physai.sdk.contract import ObservationSpec, ObservationTerm, PolicyContract
 from physai.sdk.errors import PhysaiError, TaskError
-from physai.sdk.guard_limits import guard_limits
 from physai.sdk.robot import JOINT_SENSORS
+from physai.sdk.safety import guard_limits
 from physai.sdk.simulation import Entity
 from physai.sim.calibrate.measured_task import lag_range
 from physai.sim.calibrate.twin import Twin, nominal_twin

@@ -19,7 +19,7 @@ from typing import Any, get_args
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import diff, format_diff
 from physai.sdk.errors import PhysaiError, unknown_name
-from physai.sdk.wire import Array, Sample, Transport, TransportError, empty_sample, required_fields
+from physai.sdk.wire import Array, Forgets, Sample, Transport, TransportError, empty_sample, required_fields
 from physai.sdk.wire_ends import open_transport, robot_link_names
 from physai.sim.calibrate.twin import Twin, load_twin
 from physai.sim.fake_robot import Clock
@@ -316,6 +316,11 @@ class ProcessTransport:
         code = None if process is None else process.poll()
         ended = () if code is None else (f"sim: its other process has ended with exit code {code}",)
         return (*ended, *self._inner.problems())
+
+    def forget(self) -> None:
+        """See `Forgets`."""
+        if isinstance(self._inner, Forgets):
+            self._inner.forget()
 
     def close(self) -> None:
         """See `Transport.close`; ends the other process and keeps its tally."""

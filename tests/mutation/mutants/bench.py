@@ -28,8 +28,8 @@ POLICIES = TESTS / "data" / "policies"
 TASKS = {
     "pusher": str(TESTS / "unit" / "sim" / "gates" / "pusher_task.py"),
     "settle": str(Path(__file__).with_name("settle_task.py")),
-    "cartpole": "cartpole-swingup",
-    "reach": "ur10e-reach",
+    "cartpole": str(Path(__file__).with_name("cartpole_task.py")),
+    "reach": str(Path(__file__).with_name("reach_task.py")),
 }
 
 NOT_ASKED = "engine"

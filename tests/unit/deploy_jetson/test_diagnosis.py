@@ -19,7 +19,7 @@ ACTIVE = {"lifecycle": "active", "guard": "RUN", "why": "", "unsafe_no_verdict":
         (ACTIVE, Level.OK, "RUN"),
         (ACTIVE | {"guard": "HOLD", "why": "sensor stale"}, Level.WARN, "HOLD: sensor stale"),
         (ACTIVE | {"guard": "DAMP"}, Level.ERROR, "DAMP"),
-        (ACTIVE | {"guard": "ESTOP"}, Level.ERROR, "ESTOP"),
+        (ACTIVE | {"guard": "PROTECTIVE_STOP"}, Level.ERROR, "PROTECTIVE_STOP"),
         (ACTIVE | {"unsafe_no_verdict": True}, Level.WARN, "RUN: NO VALID VERDICT"),
         (ACTIVE | {"guard": "DAMP", "unsafe_no_verdict": True}, Level.ERROR, "DAMP: NO VALID VERDICT"),
         (ACTIVE | {"guard": "something new"}, Level.ERROR, "something new"),

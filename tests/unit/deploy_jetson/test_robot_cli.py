@@ -3,7 +3,9 @@
 import argparse
 import io
 import json
+import signal
 import sys
+import threading
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import until
 
 from physai.deploy_jetson.agent.agent import Agent
 from physai.deploy_jetson.bench.sample import ROBOT, quick_clock, sample_policy
@@ -209,6 +212,25 @@ def test_watch_commits_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixtu
     assert robot("watch", "--once") == 0
     assert capsys.readouterr().out == "version 2 committed: 100 ticks, 0 missed, no fault\n"
     assert rooted.agent.store.state().floor == 2
+
+
+def test_watch_tells_the_end_of_every_trial_until_it_is_interrupted(
+    rooted: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rooted.run(1)
+    rooted.agent.install(rooted.bundles[2])
+    assert robot("activate") == 0
+    make_healthy(rooted)
+    capsys.readouterr()
+
+    def interrupt() -> None:
+        until(lambda: rooted.agent.store.state().floor == 2)
+        time.sleep(1.0)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    assert robot("watch") == 0
+    assert capsys.readouterr().out == "version 2 committed: 100 ticks, 0 missed, no fault\n"
 
 
 def test_commit_of_what_is_healthy(rooted: Site, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,14 @@ def test_an_older_trust_file_brings_no_revoked_key_back(site: Site, now: datetim
     assert site.agent.config.trust() == later
 
 
+def test_the_doctor_says_what_the_contract_lacks(site: Site) -> None:
+    assert {check.name: check.ok for check in examine(site.agent)}["limits"]
+    site.run(1)
+    found = {check.name: check for check in examine(site.agent)}["limits"]
+    assert found.ok
+    assert "the contract (format 1) lacks" in found.found
+
+
 def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting(site: Site, now: datetime) -> None:
     site.run(1)
     assert read_status(site.agent).warnings == ()

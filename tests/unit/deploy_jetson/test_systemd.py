@@ -11,6 +11,9 @@ import pytest
 
 from physai.deploy_jetson.agent.config import RobotConfig
 from physai.deploy_jetson.bench.sample import ROBOT, Workshop
+from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S
+from physai.deploy_jetson.runtime.watchdog.client import END_S
+from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 
 FOLDER = Path(__file__).parents[3] / "deploy_jetson" / "systemd"
@@ -113,6 +116,18 @@ def test_nothing_runs_a_policy_before_recovery() -> None:
         assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["Requires"]
         assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["After"].split()
     assert unit(FOLDER / "physai-recover.service")["Service"]["Type"] == "oneshot"
+
+
+def test_what_hangs_is_killed_and_what_brakes_the_robot_is_not() -> None:
+    runtime = unit(FOLDER / "physai-runtime.service")["Service"]
+    for name in ("physai-agent.service", "physai-runtime.service"):
+        service = unit(FOLDER / name)["Service"]
+        assert (service["Type"], service["NotifyAccess"], service["Restart"]) == ("notify", "main", "always")
+        assert int(service["WatchdogSec"]) > 0
+    # systemd comes after the runtime's own watchdog, and lets it finish.
+    assert int(runtime["WatchdogSec"]) > LONGEST_S
+    assert int(runtime["TimeoutStopSec"]) > RAMP_S + DAMP_S + LONGEST_S + END_S
+    assert runtime["KillMode"] == "control-group"
 
 
 def test_no_service_runs_as_root() -> None:

@@ -12,13 +12,15 @@ from patience import until
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.bench.sample import Workshop
 from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.commands import Command, CommandError, Ticket
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.loop import End
-from physai.deploy_jetson.runtime.orders import Order
+from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions
 from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.transport.notices import Notices
 from physai.ros.drive import Drive, DriveError
+from physai.sdk.safety import GuardState
 from physai.sdk.wire import TransportError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -36,6 +38,34 @@ class Deaf(LocalRobot):
 
     def problems(self) -> tuple[str, ...]:
         return ("/joint_states: nobody publishes it",)
+
+
+class Grumbling(Deaf):
+    """A robot that is never heard, and remembers each of its complaints until it is told to forget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complaint = "first cause"
+        self._notices = Notices()
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        self._notices.add(self.complaint)
+        return super().missing()
+
+    def problems(self) -> tuple[str, ...]:
+        return tuple(text.partition(" (")[0] for text in self._notices.told())
+
+    def forget(self) -> None:
+        self._notices.forget()
+
+
+class Vanishing(LocalRobot):
+    """A robot that falls silent."""
+
+    gone = False
+
+    def poll(self) -> bool:
+        return not self.gone and super().poll()
 
 
 class Shy(LocalRobot):
@@ -128,27 +158,31 @@ def test_a_robot_that_is_not_heard_is_not_driven(drives: Drives) -> None:
     assert drive.running
 
 
-@pytest.mark.parametrize("order", [Order.STOP, Order.HOLD, Order.DAMP])
-def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [Command.STOP, Command.HOLD, Command.DAMP])
+def test_whoever_brakes_takes_an_activation_back(
+    drives: Drives, order: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also for later: a robot that is heard after the emergency stop stays where it is until it is activated again."""
     robot = Shy()
     drive = drives.make(robot)
     drive.start(WAIT_S)
-    mailbox, asked = drive.runtime.mailbox, threading.Event()
-    put = mailbox.put
+    queue, asked = drive.runtime.commands, threading.Event()
+    put = queue.put
 
-    def note(one: Order) -> None:
-        put(one)
-        if one is Order.ACTIVATE:
+    def note(one: Command) -> Ticket | None:
+        ticket = put(one)
+        if one is Command.ACTIVATE:
             asked.set()
+        return ticket
 
     def brake() -> None:
         assert asked.wait(WAIT_S)
-        until(lambda: not mailbox.orders)
-        drive.brake(order)
+        until(lambda: not queue.waiting)
+        with pytest.raises(DriveError, match="nothing is sent; the activation under way is taken back"):
+            drive.brake(order)
 
     # Before the order to activate there is nothing to take back.
-    monkeypatch.setattr(mailbox, "put", note)
+    monkeypatch.setattr(queue, "put", note)
     threading.Thread(target=brake).start()
     with pytest.raises(DriveError, match=f"{order.value} was asked for meanwhile"):
         drive.activate(WAIT_S)
@@ -156,23 +190,101 @@ def test_whoever_brakes_takes_an_activation_back(drives: Drives, order: Order, m
     time.sleep(0.3)
     assert drive.runtime.state is Lifecycle.INACTIVE
     assert robot.sent == 0
+    if order is Command.STOP:
+        with pytest.raises(DriveError, match="a stop was requested; reset it first"):
+            drive.activate(WAIT_S)
+        with pytest.raises(CommandError, match="nothing is driven; `activate` begins to drive"):
+            drive.request(Command.START)
+        assert "the stop is reset" in drive.request(Command.RESET)
     drive.activate(WAIT_S)
     assert drive.runtime.state is Lifecycle.ACTIVE
     drive.deactivate(WAIT_S)
-    assert drive.runtime.guard_state != "ESTOP"
+    assert drive.runtime.guard_state != "PROTECTIVE_STOP"
+
+
+def test_without_a_robot_nothing_is_reset_or_started(drives: Drives) -> None:
+    """Finding 7: services of an inactive node answered success to `reset` with no robot there."""
+    drive = drives.make(Deaf())
+    drive.start(WAIT_S)
+    for command in (Command.RESET, Command.START):
+        with pytest.raises(CommandError, match="nothing is driven"):
+            drive.request(command)
 
 
 def test_a_stop_after_the_order_to_activate_stays(drives: Drives) -> None:
     robot = Shy()
     drive = drives.make(robot)
     drive.start(WAIT_S)
-    for order in (Order.ACTIVATE, Order.STOP):
-        drive.runtime.mailbox.put(order)
+    for order in (Command.ACTIVATE, Command.STOP):
+        drive.runtime.commands.put(order)
     # Heard between the two orders it would be driven until the second.
     robot.shy = False
     time.sleep(0.3)
     assert drive.runtime.state is Lifecycle.INACTIVE
     assert robot.sent == 0
+
+
+@pytest.mark.parametrize("state", [GuardState.HOLD, GuardState.DAMP])
+def test_where_nothing_is_driven_no_request_succeeds(drives: Drives, state: GuardState) -> None:
+    command = Command.HOLD if state is GuardState.HOLD else Command.DAMP
+    drive = drives.make(LocalRobot())
+    drive.start(WAIT_S)
+    with pytest.raises(DriveError, match=r"does not drive the robot now, nothing is sent$"):
+        drive.braked(command, state)
+    with pytest.raises(CommandError, match="start: refused: nothing is driven"):
+        drive.request(Command.START)
+    with pytest.raises(CommandError, match="reset: there is no stop to reset"):
+        drive.request(Command.RESET)
+    with pytest.raises(DriveError, match="nothing is sent; none begins until reset"):
+        drive.brake(Command.STOP)
+    drive.stop(WAIT_S)
+    with pytest.raises(DriveError, match=r"does not drive the robot now, nothing is sent$"):
+        drive.braked(command, state)
+    with pytest.raises(DriveError, match="the policy has ended"):
+        drive.request(Command.RESET)
+
+
+def obeyed(drive: Drive, command: Command) -> bool:
+    try:
+        drive.request(command)
+    except CommandError:
+        return False
+    return True
+
+
+def test_what_is_asked_for_is_answered_by_what_came_of_it(drives: Drives) -> None:
+    robot = Vanishing()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    drive.activate(WAIT_S)
+    assert drive.braked(Command.HOLD, GuardState.HOLD) == "HOLD, until reset"
+    assert drive.braked(Command.DAMP, GuardState.DAMP) == "DAMP, until reset"
+    until(lambda: obeyed(drive, Command.RESET))
+    until(lambda: obeyed(drive, Command.START))
+    robot.gone = True
+    until(lambda: GuardState[drive.runtime.guard_state] >= GuardState.HOLD)
+    for command in (Command.RESET, Command.START):
+        with pytest.raises(CommandError, match=f"{command}: refused: "):
+            drive.request(command)
+
+
+def test_an_activation_that_fails_names_no_cause_of_an_earlier_one(drives: Drives) -> None:
+    robot = Grumbling()
+    drive = drives.make(robot)
+    drive.start(WAIT_S)
+    with pytest.raises(DriveError, match="first cause"):
+        drive.activate(0.3)
+    robot.complaint = "second cause"
+    with pytest.raises(DriveError, match="second cause") as failed:
+        drive.activate(0.3)
+    assert "first cause" not in str(failed.value)
+    until(lambda: "second cause" in drives.told)
+    # What still is wrong is told again.
+    robot.complaint = "first cause"
+    drives.told.clear()
+    with pytest.raises(DriveError, match="first cause"):
+        drive.activate(4.0)
+    assert "first cause" in drives.told
 
 
 def test_no_policy_no_configuration(drives: Drives, tmp_path: Path) -> None:
@@ -201,7 +313,7 @@ def test_what_nobody_foresaw_is_no_traceback(drives: Drives) -> None:
 def test_ended_from_outside_it_says_so(drives: Drives) -> None:
     drive = drives.make(LocalRobot())
     drive.start(WAIT_S)
-    drive.runtime.mailbox.put(Order.SHUTDOWN)
+    drive.runtime.commands.put(Command.SHUTDOWN)
     drive.stop(WAIT_S)
     with pytest.raises(DriveError, match="the policy has ended: shutdown"):
         drive.activate(WAIT_S)

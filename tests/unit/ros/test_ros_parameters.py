@@ -44,12 +44,13 @@ def test_what_is_given_counts() -> None:
     ("name", "value", "told"),
     [
         ("priority", 99, "99 lies outside 0 to 98"),
-        ("priority", True, "expected a int"),
-        ("cpu", 1.0, "expected a int"),
+        ("priority", True, "expected a whole number from 0 to 98"),
+        ("cpu", 1.0, "expected a whole number from -1 to 1023"),
+        ("rate", 100, "100 is a int, expected a number with a decimal point from 0 to 10000"),
         ("rate", math.nan, "nan lies outside"),
         ("heartbeat_s", -1.0, "-1.0 lies outside 0 to 3600"),
         ("root", "a\x1b[2Jb", "not a path"),
-        ("unsafe_no_verdict", "yes", "expected a bool"),
+        ("unsafe_no_verdict", "yes", "expected true or false"),
     ],
 )
 def test_bad_values_are_refused(name: str, value: Value, told: str) -> None:

@@ -163,6 +163,18 @@ FULL: dict[str, Any] = {
 }
 
 
+NEWEST: dict[str, Any] = copy.deepcopy(FULL)
+NEWEST["format_version"] = 2
+for _limits, _label in zip(NEWEST["safety"]["joints"], ("shoulder", "elbow"), strict=False):
+    assert _limits["joint"] == _label
+    _limits.update(acceleration_limit=12.0, following_error_limit=0.2, velocity_mismatch_limit=0.05)
+NEWEST["safety"]["frozen_samples"] = 5
+NEWEST["safety"]["sensor_ranges"] = [
+    {"name": "joint_pos", "lower": [-2.5, -2.5, -0.1, None], "upper": [2.5, 2.5, 0.6, None]},
+    {"name": "imu_quat", "lower": [-1.01] * 4, "upper": [1.01] * 4},
+]
+
+
 @pytest.fixture
 def small_document() -> dict[str, Any]:
     """A pendulum's contract as a user would write it, defaults left out."""
@@ -183,6 +195,17 @@ def full_document() -> dict[str, Any]:
 @pytest.fixture
 def full_contract() -> PolicyContract:
     return parse_contract(json.dumps(FULL), source="full")
+
+
+@pytest.fixture
+def newest_document() -> dict[str, Any]:
+    """`full_document` with every field of format 2."""
+    return json.loads(canonical_json(parse_contract(json.dumps(NEWEST), source="newest")))
+
+
+@pytest.fixture
+def newest_contract() -> PolicyContract:
+    return parse_contract(json.dumps(NEWEST), source="newest")
 
 
 _names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.\-/]{0,63}", fullmatch=True)
@@ -219,6 +242,26 @@ def _terms(draw: st.DrawFn, name: str, joints: list[str]) -> dict[str, Any]:
         "clip": draw(st.none() | _positive),
         "history": draw(st.integers(1, 64)),
     }
+
+
+@st.composite
+def _watched(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
+    """The document in format 2, some of its fields set, some null, some left out."""
+    joints = document["robot"]["joints"]
+    for envelope in document["safety"]["joints"]:
+        labels = ("acceleration_limit", "following_error_limit", "velocity_mismatch_limit")
+        envelope.update({label: draw(st.none() | _positive) for label in labels if draw(st.booleans())})
+    bounds = st.none() | st.floats(0.0, 1e3)
+    lower = [None if (by := draw(bounds)) is None else joint["position_lower"] - by for joint in joints]
+    upper = [None if (by := draw(bounds)) is None else joint["position_upper"] + by for joint in joints]
+    ranges = [
+        {"name": "joint_pos", "lower": lower, "upper": upper},
+        {"name": "imu_quat", "lower": [None, -1.1, -1.1, -1.1], "upper": [1.1, 1.1, None, 1.1]},
+    ]
+    chosen = draw(st.lists(st.sampled_from(ranges), min_size=1, unique_by=lambda bounds: str(bounds["name"])))
+    document["safety"]["sensor_ranges"] = draw(st.sampled_from([None, chosen]))
+    document["safety"]["frozen_samples"] = draw(st.none() | st.integers(2, 10_000))
+    return {**document, "format_version": 2}
 
 
 @st.composite
@@ -266,6 +309,7 @@ def _contracts(draw: st.DrawFn) -> PolicyContract:
             "max_reused_commands": draw(st.integers(0, 200)),
         },
     }
+    document = draw(_watched(document)) if draw(st.booleans()) else document
     return parse_contract(json.dumps(document), source="drawn")
 
 

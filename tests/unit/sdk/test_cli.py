@@ -272,8 +272,26 @@ class TestContract:
             "1 shoulder joint_pos 0.25 0.25 [-1, 1]",
             "2 slide joint_effort_incremental 2 - [-30, 30]",
             "control period 0.02 s (50 Hz) = 4 physics steps of 0.005 s",
-            "passive - - 0",
+            "passive - - 0 - - -",
             "last command repeated at most 3 periods",
+            "format 1",
+            "lacks (6)",
+        ):
+            assert expected in lines
+
+    def test_show_what_format_2_has(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, newest_contract: PolicyContract
+    ) -> None:
+        save_contract(newest_contract, tmp_path / "contract.json")
+        assert main(["contract", "show", str(tmp_path)]) == 0
+        lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+        for expected in (
+            "format 2",
+            "shoulder [-1.5, 1.5] 2 40 12 0.2 0.05",
+            "frozen after 5 samples that do not change",
+            "joint_pos plausible from [-2.5, -2.5, -0.1, -] to [2.5, 2.5, 0.6, -]",
+            "lacks (3)",
+            "Joint passive: no velocity_limit, so no measured speed counts as too fast.",
         ):
             assert expected in lines
 
@@ -283,6 +301,7 @@ class TestContract:
         assert record["fingerprint"] == full_contract.fingerprint
         assert record["observation_size"] == 40
         assert record["observation_slices"]["gyro"] == [3, 12]
+        assert len(record["lacks"]) == 6
         assert parse_contract(json.dumps(record["contract"]), source="shown") == full_contract
 
     def test_diff_of_one(self, capsys: pytest.CaptureFixture[str], file: Path, full_contract: PolicyContract) -> None:
@@ -304,7 +323,7 @@ class TestContract:
 
     def test_schema(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["contract", "schema"]) == 0
-        assert json.loads(capsys.readouterr().out)["$id"] == "urn:physai:contract:1"
+        assert json.loads(capsys.readouterr().out)["$id"] == "urn:physai:contract:2"
 
     def test_a_missing_file_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["contract", "show", "/no/such/file.json"]) == 2

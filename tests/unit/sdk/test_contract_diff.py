@@ -98,7 +98,10 @@ class TestLaws:
         swapped = {(d.path, opposite.get(d.kind, d.kind), repr(d.right), repr(d.left)) for d in diff(b, a)}
         assert {(d.path, d.kind, repr(d.left), repr(d.right)) for d in diff(a, b)} == swapped
 
-    def test_every_changed_field_is_named(self, full_document: dict[str, Any], full_contract: PolicyContract) -> None:
+    def test_every_changed_field_is_named(
+        self, newest_document: dict[str, Any], newest_contract: PolicyContract
+    ) -> None:
+        full_document, full_contract = newest_document, newest_contract
         paths = leaves(full_document)
         assert len(paths) > 200
         for path in paths:
@@ -157,6 +160,29 @@ class TestByName:
             Difference(path="observation.terms[gyro]", kind="removed", left=gyro, right=None),
             Difference(path="observation.terms[rate]", kind="added", left=None, right=renamed),
         )
+
+    def test_ranges_are_matched_by_name(self, newest_document: dict[str, Any], newest_contract: PolicyContract) -> None:
+        ranges = newest_document["safety"]["sensor_ranges"]
+        ranges.reverse()
+        ranges[0]["upper"] = [1.01, 1.01, 1.01, 2.0]
+        assert diff(newest_contract, contract_of(newest_document)) == (
+            Difference(
+                path="safety.sensor_ranges",
+                kind="order",
+                left=["joint_pos", "imu_quat"],
+                right=["imu_quat", "joint_pos"],
+            ),
+            Difference(
+                path="safety.sensor_ranges[imu_quat].upper", kind="changed", left=[1.01] * 4, right=ranges[0]["upper"]
+            ),
+        )
+
+    def test_a_field_that_only_one_sets(self, full_document: dict[str, Any], newest_contract: PolicyContract) -> None:
+        full_document["format_version"] = 2
+        found = diff(contract_of(full_document), newest_contract)
+        assert {d.kind for d in found} == {"added"}
+        assert "safety.joints[shoulder].acceleration_limit" in [d.path for d in found]
+        assert "safety.frozen_samples" in [d.path for d in found]
 
     def test_a_segment_more(self, full_document: dict[str, Any], full_contract: PolicyContract) -> None:
         segments = full_document["robot"]["chains"][0]["segments"]

@@ -27,8 +27,10 @@ def test_the_stored_schema_is_up_to_date() -> None:
     assert STORED.read_text(encoding="utf-8") == schema_text(), "run `make schema`"
 
 
-def test_real_contracts_validate(validator: Any, small_contract: PolicyContract, full_contract: PolicyContract) -> None:
-    for contract in (small_contract, full_contract):
+def test_real_contracts_validate(
+    validator: Any, small_contract: PolicyContract, full_contract: PolicyContract, newest_contract: PolicyContract
+) -> None:
+    for contract in (small_contract, full_contract, newest_contract):
         validator.validate(json.loads(canonical_json(contract)))
 
 

@@ -37,7 +37,7 @@ def tensor(name: str, size: int | str, *, worlds: int | str = "n", kind: int = T
 
 def model(task: Task, *, force: float = 0.0, nodes: list[Any] | None = None, **options: Any) -> bytes:
     """A policy that pushes with `force` for each period since its start: force · (1 + count)."""
-    header = PolicyHeader(task.contract, STATE, {"author": "hand"})
+    header = PolicyHeader(task.contract, options.get("state", STATE), {"author": "hand"})
     graph = helper.make_graph(
         nodes
         or [
@@ -81,6 +81,40 @@ def test_memory_is_fed_back_and_forgotten_world_by_world(task: Task) -> None:
     assert policy(sensors(3), {})["joint_effort_target"].tolist() == [[1.5], [0.5], [1.5]]
     policy.reset(1)
     assert policy(sensors(1), {})["joint_effort_target"].tolist() == [[0.5]]
+
+
+def test_a_call_can_be_taken_back_world_by_world(task: Task) -> None:
+    policy = OnnxPolicy(model(task, force=0.5), source="test")
+    policy.reset(3)
+    policy(sensors(3), {})
+    policy(sensors(3), {})
+    policy.undo(np.array([True, False, True]))
+    assert policy.state["count"].tolist() == [[1.0], [2.0], [1.0]]
+    assert policy(sensors(3), {})["joint_effort_target"].tolist() == [[1.0], [1.5], [1.0]]
+    policy.reset(2)
+    policy(sensors(2), {})
+    policy.undo(np.array([True, False]))
+    assert policy.state["started"].tolist() == [[0.0], [0.0]]
+    assert policy.state["count"].tolist() == [[0.0], [1.0]], "the first call, too"
+
+
+def test_what_was_sent_instead_is_remembered_world_by_world(task: Task) -> None:
+    """A policy that adds 1 N to its last command; the second world's guard sends -3 N."""
+    nodes = [
+        helper.make_node("Add", ["state.last_joint_effort_target", "one"], ["next.last_joint_effort_target"]),
+        helper.make_node("Add", ["next.last_joint_effort_target", "zero"], ["joint_effort_target"]),
+    ]
+    data = model(task, nodes=nodes, state={"last_joint_effort_target": 1})
+    policy = OnnxPolicy(data, source="test")
+    policy.reset(2)
+    targets = policy(sensors(2), {})
+    sent = {"joint_effort_target": np.array([[1.0], [-3.0]])}
+    policy.remember(sent, sent, np.array([False, True]))
+    assert targets["joint_effort_target"].tolist() == [[1.0], [1.0]], "returned commands must not change later"
+    assert policy(sensors(2), {})["joint_effort_target"].tolist() == [[2.0], [-2.0]]
+    policy.undo(np.array([True, True]))
+    policy.remember({"joint_effort_target": np.array([[0.0], [5.0]])}, sent, np.array([False, True]))
+    assert policy.state["last_joint_effort_target"].tolist() == [[1.0], [5.0]], "not asked, and something else was sent"
 
 
 def test_evaluate_takes_and_gives_the_state(task: Task) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire_ends import open_transport
+from physai.sim.cli.ending import SILENT_S, Ending
 from physai.sim.tasks.registry import load_task
 from physai.sim.transport import free_port
 
@@ -94,8 +95,81 @@ def test_a_port_in_use_is_told() -> None:
         (("--transport", "dds", "--set", "domain=233"), "DDS domain '233' (option domain or ROS_DOMAIN_ID): expected"),
         (("--transport", "udp", "--set", "bind"), "--set takes KEY=VALUE, got 'bind'"),
         (("--duration-s", "nan"), "--duration-s must be above 0 and at most 86400 s, got nan"),
+        (("--linger-s", "nan"), "--linger-s must lie in 0 … 60 s, got nan"),
         (("--transport", "sim"), "no transport with a robot's end named 'sim'"),
     ],
 )
 def test_what_is_refused(arguments: tuple[str, ...], problem: str) -> None:
     assert problem in refused(*arguments)
+
+
+def drive_on(contract: PolicyContract, port: int, process: subprocess.Popen[str]) -> float:
+    """Drives after the robot was told to end; the longest pause between two commands, on a busy machine [s]."""
+    transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
+    transport.open(contract)
+    sent: list[float] = []
+    try:
+        for number in range(60):
+            if not transport.wait(1.0):
+                break
+            transport.send(NOTHING, time.time_ns())
+            sent.append(time.monotonic())
+            if number == 9:
+                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM)
+    finally:
+        transport.close()
+    return max(np.diff([*sent, time.monotonic()]).tolist())
+
+
+def test_a_robot_that_lingers_ends_after_the_one_who_drives_it(contract: PolicyContract) -> None:
+    """As in an interrupted launch: the policy brings the robot to rest, then sends no more, then the robot ends."""
+    port = free_port()
+    with rehearsed("--transport", "udp", "--set", f"bind=127.0.0.1:{port}", "--json", "--linger-s", "60") as process:
+        drive(contract, port, 5)
+        longest_s = drive_on(contract, port, process)
+        if longest_s < SILENT_S:
+            assert process.poll() is None, "it left while it was driven"
+        output, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert json.loads(output)["commands"] > 5
+
+
+class Clock:
+    """A clock that a test sets [s]."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_the_end_of_one_that_lingers() -> None:
+    clock = Clock()
+    ending = Ending(8.0, None, now_s=clock, catch=False)
+    assert not ending.due(0)
+    ending.signalled()
+    assert not ending.due(1)
+    clock.now_s += 7.9
+    ending.signalled()
+    assert ending.due(2), "asked a second time"
+
+
+@pytest.mark.parametrize(
+    ("after_s", "commands", "due"), [(0.4, 1, False), (0.6, 1, True), (7.9, 2, False), (8.0, 2, True)]
+)
+def test_it_goes_on_while_commands_come_but_not_for_ever(after_s: float, commands: int, due: bool) -> None:
+    clock = Clock()
+    ending = Ending(8.0, None, now_s=clock, catch=False)
+    assert not ending.due(1)
+    ending.signalled()
+    clock.now_s += after_s
+    assert ending.due(commands) is due
+
+
+def test_one_that_does_not_linger_ends_at_once() -> None:
+    ending = Ending(0.0, None, catch=False)
+    assert not ending.due(1)
+    ending.signalled()
+    assert ending.due(2)

@@ -30,7 +30,6 @@ from physai.train.onnx_graph import build_onnx
 from physai.train.parity import TOLERANCE, Visits, check_sequence, check_states, visit
 from physai.train.policy import GraphPolicy
 from physai.train.runner import build_graph
-from physai.train.sensor_extent import SensorExtent
 
 STATES = 200
 PROVENANCE = {"git_commit": "0" * 40, "seed": "7"}
@@ -105,37 +104,6 @@ def test_what_was_exported_is_read_back(exported: Exported) -> None:
     assert header.contract == exported.graph.contract
     assert header.state_sizes == exported.graph.state_sizes
     assert header.provenance == PROVENANCE
-
-
-def test_what_the_sensors_showed_is_in_the_file(exported: Exported) -> None:
-    header = exported.policy.header
-    visits = visit(exported.graph, exported.task, states=STATES)
-    assert header.ranges == visits.ranges
-    assert set(header.ranges) == {"joint_pos", "joint_vel"}
-    turning = [joint.kind == "continuous" for joint in header.contract.robot.joints]
-    assert [bound is None for bound in header.ranges["joint_pos"][0]] == turning
-    for name, (lower, upper) in header.ranges.items():
-        seen = visits.inputs[name]
-        for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
-            if low is not None and high is not None:
-                # Six digits are written.
-                slack = 1e-5 * max(abs(low), abs(high))
-                assert low - slack <= seen[:, index].min() <= seen[:, index].max() <= high + slack
-
-
-def test_extent_of_sensors() -> None:
-    contract = ur10e_reach().contract
-    extent = SensorExtent(contract)
-    joints = len(contract.robot.joints)
-    pos, vel = np.zeros((2, joints)), np.zeros((2, joints))
-    pos[0, 0], vel[1, 1] = -0.123456789, 2.0
-    for _ in range(2):
-        extent.add({"joint_pos": pos, "joint_vel": vel})
-    rest = (None,) * (joints - 2)
-    assert extent.ranges() == {
-        "joint_pos": ((-0.123457, None, *rest), (0.0, None, *rest)),
-        "joint_vel": ((None, 0.0, *rest), (None, 2.0, *rest)),
-    }
 
 
 def test_the_report_says_what_was_found(exported: Exported) -> None:

@@ -30,6 +30,7 @@ from physai.sim.gates.subject import QUANTISED_FILE
 from physai.sim.policy import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
+from physai.sim.tasks.task import Task
 from physai.train.cli import quantize as cli
 from physai.train.export import npz
 from physai.train.quantize import Original, QuantiseReport, quantise_policy, read_original
@@ -40,6 +41,18 @@ from physai.train.quantize_rehearsal import Pairs, Rehearsal
 from physai.train.quantize_states import QuantiseError, VisitedStates, record_states
 
 POLICY = Path(__file__).parents[2] / "data" / "policies" / "cartpole-00" / POLICY_FILE
+TASK_FILE = """\
+from dataclasses import replace
+
+from physai.sdk.contract_io import load_contract
+from physai.sim.tasks.cartpole import cartpole_swingup
+
+
+def make_task():
+    return replace(cartpole_swingup(), contract=load_contract({policy!r}))
+"""
+"""A user's task file: the task under the contract that the policy was trained under."""
+
 STATES, EPISODES = 1500, 6
 FEW = ("--states", "1000", "--episodes", "3")
 SKIPPED = ("--skip-tensorrt", "--skip-rehearsal")
@@ -50,8 +63,13 @@ def original() -> Original:
     return read_original(POLICY)
 
 
+def task_of(original: Original) -> Task:
+    """The task under the contract that the policy was trained under, which is of format 1."""
+    return replace(cartpole_swingup(), contract=OnnxPolicy(original.data, source="policy.onnx").contract)
+
+
 def record(original: Original, **changed: Any) -> VisitedStates:
-    task = cartpole_swingup()
+    task = task_of(original)
     options: dict[str, Any] = {"states": STATES, "episodes": EPISODES, **changed}
     return record_states(original.data, task, nominal_twin(task.robot), source="policy.onnx", **options)
 
@@ -105,7 +123,7 @@ def test_too_few_or_too_many_episodes_are_refused(original: Original, count: int
 
 
 def test_episodes_too_short_to_tell_anything_are_refused(original: Original) -> None:
-    task = replace(cartpole_swingup(), episode_length_s=2.0)
+    task = replace(task_of(original), episode_length_s=2.0)
     options: dict[str, Any] = {"states": STATES, "episodes": 3}
     # 100 control periods in each of three episodes.
     with pytest.raises(QuantiseError, match="ended after 300 states, at least 1000 are needed"):
@@ -318,7 +336,7 @@ BRIEF = GateSettings(batch=16, non_inferiority=NonInferioritySettings(margin=0.3
 
 @pytest.fixture(scope="module")
 def rehearsal(original: Original) -> Rehearsal:
-    task = cartpole_swingup()
+    task = task_of(original)
     return Rehearsal(original.data, task, nominal_twin(task.robot), settings=BRIEF)
 
 
@@ -349,7 +367,9 @@ def run(*words: str) -> int:
 def test_the_command_writes_beside_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (POLICY_FILE, GOLDEN_FILE):
         (tmp_path / name).write_bytes((POLICY.parent / name).read_bytes())
-    assert run(str(tmp_path), "--variant", "fp16", "fp8", *FEW, *SKIPPED, "--json") == 1
+    task = tmp_path / "same_contract.py"
+    task.write_text(TASK_FILE.format(policy=str(POLICY)))
+    assert run(str(tmp_path), "--task", str(task), "--variant", "fp16", "fp8", *FEW, *SKIPPED, "--json") == 1
     printed = capsys.readouterr()
     assert printed.err == ""
     fp16, fp8 = json.loads(printed.out)["variants"]

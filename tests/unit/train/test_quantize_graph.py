@@ -249,15 +249,15 @@ def test_a_variant_keeps_contract_memory_and_origin(case: Float, variant: Varian
     assert case.make(variant) == data, "equal input gives equal bytes"
 
 
-def test_a_variant_says_what_the_float_graph_says_of_its_training(mlp: Float) -> None:
+def test_a_variant_says_what_the_float_graph_says_of_itself(mlp: Float) -> None:
     model = onnx.load_from_string(mlp.data)
     entries = {entry.key: entry.value for entry in model.metadata_props}
-    ranges = {"physai.ranges": '{"joint_pos":[[-1.0],[1.0]]}'}
-    helper.set_model_props(model, {**entries, **ranges, "physai.provenance.old": "x", "other": "x"})
+    own = {"physai.later": "as newer exports may have"}
+    helper.set_model_props(model, {**entries, **own, "physai.provenance.old": "x", "other": "x"})
     quantiser = Quantiser(model.SerializeToString(), mlp.states, source="policy.onnx")
     for variant in VARIANTS:
         made = onnx.load_from_string(quantiser.make(variant, quantiser.layers, mlp.header))
-        assert {entry.key: entry.value for entry in made.metadata_props} == {**mlp.header.metadata(), **ranges}
+        assert {entry.key: entry.value for entry in made.metadata_props} == {**mlp.header.metadata(), **own}
 
 
 def test_the_quantiser_leaves_the_float_graph_alone(mlp: Float) -> None:

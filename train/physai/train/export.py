@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def export_policy(
             progress(share)
 
     visits = visit(graph, task, states=states, progress=lambda share: tell(0.5 * share))
-    model = build_onnx(graph, replace(header, ranges=visits.ranges))
+    model = build_onnx(graph, header)
     data = model.SerializeToString(deterministic=True)
     tell(0.9)
     policy = OnnxPolicy(data, source=POLICY_FILE)

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from physai.sdk.contract import ActionTerm, ObservationTerm, PolicyContract
-from physai.sdk.interface import remembers_target
+from physai.sdk.interface import PREVIOUS_ACTION, last_memory, remembers_target, step_memory
+from physai.sdk.position_limits import POSITION_TARGET, position_limits
 from physai.sdk.robot import JOINT_SENSORS
 from physai.train.kinematics import ForwardKinematics, pick, pose_error
 from physai.train.perceptron import TanhPerceptron
+from physai.train.position_limits import PositionLimiter
 
 State = dict[str, Tensor]
 """Explicit memory of the graph, first axis the world; `started` is 0 before the first call."""
@@ -147,15 +149,15 @@ class ObservationTerms(nn.Module):
             return pose_error(commands[source], position, quat)
         if term.kind == "last_target":
             return torch.cat([self._last_target(name, columns, sensors, state) for name, columns in self._targets], 1)
-        return state["previous_action"]
+        return state[PREVIOUS_ACTION]
 
     @staticmethod
     def _last_target(
         name: str, columns: list[int], sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> Tensor:
         """Last command of one action term; positions less the measured position, 0 before the first command."""
-        last = state[f"last_{name}"]
-        if name == "joint_pos_target":
+        last = state[last_memory(name)]
+        if name == POSITION_TARGET:
             last = torch.where(state["started"] > 0.5, last - pick(sensors["joint_pos"], columns), 0.0 * last)
         return last
 
@@ -174,17 +176,29 @@ class ActionTerms(nn.Module):
         super().__init__()
         self._terms = contract.action.terms
         self._columns = {t.target_name: list(contract.robot.joint_index(t.joints)) for t in self._terms}
+        limits = position_limits(contract)
+        self._limiter = PositionLimiter(limits) if limits else None
         observed = remembers_target(contract)
-        self._remembered = [t for t in self._terms if observed or t.kind.endswith("incremental")]
+        self._remembered = [
+            t for t in self._terms if observed or t.kind.endswith("incremental") or self._limited(t) is not None
+        ]
         for term in self._terms:
             for label in ("scale", "offset", "lower", "upper"):
                 self.register_buffer(
                     f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False
                 )
 
+    def _limited(self, term: ActionTerm) -> PositionLimiter | None:
+        return self._limiter if term.target_name == POSITION_TARGET else None
+
     def memory_sizes(self) -> dict[str, int]:
-        """State inputs that hold the last command of incremental or observed terms, and their widths."""
-        return {f"last_{t.target_name}": len(t.joints) for t in self._remembered}
+        """State inputs that hold the last command of terms that need it, and the step to it; and their widths."""
+        sizes = {last_memory(t.target_name): len(t.joints) for t in self._remembered}
+        for term in self._terms:
+            limiter = self._limited(term)
+            if limiter is not None and limiter.accelerates:
+                sizes[step_memory(term.target_name)] = len(term.joints)
+        return sizes
 
     def forward(
         self, action: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
@@ -194,21 +208,54 @@ class ActionTerms(nn.Module):
         memory: State = {}
         start = 0
         for term in self._terms:
+            name = term.target_name
             part = action[:, start : start + len(term.joints)].clamp(-1.0, 1.0)
             start += len(term.joints)
-            scale, offset, lower, upper = self._constants(term)
-            if term.kind.endswith("incremental"):
-                last = state[f"last_{term.target_name}"]
-                if term.kind == "joint_pos_incremental":
-                    measured = pick(sensors["joint_pos"], self._columns[term.target_name])
-                    last = torch.where(state["started"] > 0.5, last, measured)
-                target = (last + scale * part).clamp(lower, upper)
+            limiter = self._limited(term)
+            if limiter is not None:
+                target, last = self._within_limits(term, limiter, part, sensors, state)
+                if limiter.accelerates:
+                    memory[step_memory(name)] = target - last
             else:
-                target = (offset + scale * part).clamp(lower, upper)
+                target = self._bounded(term, part, sensors, state)
             if term in self._remembered:
-                memory[f"last_{term.target_name}"] = target
-            targets[term.target_name] = target
+                memory[last_memory(name)] = target
+            targets[name] = target
         return targets, memory
+
+    def _bounded(
+        self, term: ActionTerm, part: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Commands inside the term's own bounds."""
+        scale, offset, lower, upper = self._constants(term)
+        if not term.kind.endswith("incremental"):
+            return (offset + scale * part).clamp(lower, upper)
+        last = state[last_memory(term.target_name)]
+        if term.target_name == POSITION_TARGET:
+            last = torch.where(state["started"] > 0.5, last, self._measured(sensors))
+        return (last + scale * part).clamp(lower, upper)
+
+    def _within_limits(
+        self,
+        term: ActionTerm,
+        limiter: PositionLimiter,
+        part: Tensor,
+        sensors: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Positions inside speed and acceleration limits too, and those sent last, or measured before the first."""
+        scale, offset, _, _ = self._constants(term)
+        started = state["started"] > 0.5
+        last = torch.where(started, state[last_memory(POSITION_TARGET)], limiter.reference(self._measured(sensors)))
+        step = scale * part if term.kind.endswith("incremental") else offset + scale * part - last
+        before = torch.zeros_like(last)
+        if limiter.accelerates:
+            before = torch.where(started, state[step_memory(POSITION_TARGET)], before)
+        return limiter(step, last, before), last
+
+    def _measured(self, sensors: Mapping[str, Tensor]) -> Tensor:
+        """Measured positions of the position-commanded joints, in their term's order."""
+        return pick(sensors["joint_pos"], self._columns[POSITION_TARGET])
 
     def _constants(self, term: ActionTerm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         scale, offset, lower, upper = (
@@ -228,14 +275,14 @@ class PolicyGraph(nn.Module):
         self.normaliser = Normaliser(self.observation.size)
         self.actor = actor
         self.action = ActionTerms(contract)
-        self._remembers_action = any(t.kind == "previous_action" for t in contract.observation.terms)
+        self._remembers_action = any(t.kind == PREVIOUS_ACTION for t in contract.observation.terms)
 
     @property
     def state_sizes(self) -> dict[str, int]:
         """Names and widths of the state inputs and outputs, in graph order."""
         sizes = {"started": 1, **self.observation.history_sizes(), **self.action.memory_sizes()}
         if self._remembers_action:
-            sizes["previous_action"] = self.contract.action.size
+            sizes[PREVIOUS_ACTION] = self.contract.action.size
         hidden = int(getattr(self.actor, "state_size", 0))
         if hidden:
             sizes["hidden"] = hidden
@@ -258,7 +305,7 @@ class PolicyGraph(nn.Module):
         targets, memory = self.action(action, sensors, state)
         memory["started"] = torch.ones_like(state["started"])
         if self._remembers_action:
-            memory["previous_action"] = action.clamp(-1.0, 1.0)
+            memory[PREVIOUS_ACTION] = action.clamp(-1.0, 1.0)
         return targets, memory
 
     def forward(

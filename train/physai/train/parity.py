@@ -9,14 +9,13 @@ import torch
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import ExportError
-from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX, PolicyHeader, Ranges
+from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.sim.environment import Bools, Environment
 from physai.sim.policy import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.train.graph import PolicyGraph
 from physai.train.onnx_graph import FlatGraph, frozen
-from physai.train.sensor_extent import SensorExtent
 
 TOLERANCE = 1e-5
 """Greatest relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network adds up."""
@@ -60,8 +59,6 @@ class Visits:
     """Answers of the same periods."""
     first_done: tuple[Bools, ...]
     """Worlds whose episode ended after each of these periods."""
-    ranges: Ranges
-    """What the sensors showed in all periods."""
 
 
 def evaluator(graph: PolicyGraph, dtype: torch.dtype = torch.float32) -> Evaluate:
@@ -94,12 +91,10 @@ def visit(graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[fl
     now, memory = env.reset(), _no_memory(header, worlds)
     seen: list[tuple[Arrays, Arrays]] = []
     first: list[tuple[Arrays, Arrays, Bools]] = []
-    extent = SensorExtent(graph.contract)
     for step in range(steps):
         fields = {name: np.array(value) for name, value in {**now.sensors, **now.commands}.items()}
         outputs = dict(evaluate({**fields, **memory}))
         _require_finite(outputs, step)
-        extent.add(fields)
         now = env.step(outputs)
         if step in noted:
             seen.append(({**fields, **memory}, outputs))
@@ -115,7 +110,6 @@ def visit(graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[fl
         first_inputs=tuple(fields for fields, _, _ in first),
         first_outputs=tuple(outputs for _, outputs, _ in first),
         first_done=tuple(done for _, _, done in first),
-        ranges=extent.ranges(),
     )
 
 

@@ -216,7 +216,7 @@ def _drop_unused(model: onnx.ModelProto) -> None:
 
 
 def _said(model: onnx.ModelProto) -> dict[str, str]:
-    """What the float graph says of itself, such as what it saw in training; its provenance is the header's."""
+    """What the float graph says of itself; its provenance is the header's."""
     own = {entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(KEY_PREFIX)}
     return {key: value for key, value in own.items() if not key.startswith(PROVENANCE_PREFIX)}
 

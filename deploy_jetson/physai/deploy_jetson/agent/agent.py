@@ -3,6 +3,8 @@
 Nothing here touches the active slot. Whatever fails, the policy that was active stays active.
 """
 
+from __future__ import annotations
+
 import errno
 import getpass
 import subprocess
@@ -12,11 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from physai.deploy_jetson.agent.config import RobotConfig
 from physai.deploy_jetson.agent.incoming import clear_incoming
-from physai.deploy_jetson.agent.selftest import ENGINE_FILE, Progress, Tested, no_progress, run_self_test
-from physai.deploy_jetson.inference.backend import BackendChoice
+from physai.deploy_jetson.agent.selftest_apart import self_test_apart
+from physai.deploy_jetson.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
 from physai.deploy_jetson.inference.latency import TICKS
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
@@ -37,10 +40,14 @@ from physai.deploy_jetson.slots.records import (
 from physai.deploy_jetson.slots.store import Recovery, SlotStore
 from physai.deploy_jetson.slots.tree import known_time, printable_reason
 from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_gaps import lacks_text
 from physai.sdk.errors import PhysaiError
 from physai.sdk.trust import Verified, verify
 from physai.sdk.trust_store import TrustStore
 from physai.sdk.verdict import utc_text
+
+if TYPE_CHECKING:
+    from physai.deploy_jetson.inference.backend import BackendChoice
 
 DEFAULT_ROOT = Path("/var/lib/physai")
 
@@ -53,8 +60,11 @@ def utc_now() -> datetime:
 
 
 def restart_unit(unit: str) -> str:
-    """Restarts a systemd unit if it runs; returns what went wrong, empty if nothing did."""
-    command = ["systemctl", "try-restart", "--", unit]
+    """Restarts a systemd unit if it runs; returns what went wrong, empty if nothing did.
+
+    Does not wait for the unit to be ready: the health window does, and knows what to do if it never is.
+    """
+    command = ["systemctl", "--no-block", "try-restart", "--", unit]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_RESTART_TIMEOUT_S, check=False)
     except (OSError, subprocess.SubprocessError) as error:
@@ -89,6 +99,8 @@ class Agent:
     """Ticks of the latency self-test."""
     tick_clock_ns: Callable[[], int] = time.perf_counter_ns
     """What measures them [ns]."""
+    apart: bool = True
+    """Whether the self-test runs in a process of its own, which may hang or crash."""
     wait_s: float = 0.0
     """How long to wait for another process that changes the slots [s]."""
     warn: Callable[[str], None] = field(default=lambda message: None)
@@ -147,6 +159,8 @@ class Agent:
             progress("verify", 0.0)
             verified = self._verify(store, data, floor=state.floor, unsafe=unsafe_no_verdict)
             self._require_joints(verified.bundle.contract, self.config.identity())
+            if lacking := lacks_text(verified.bundle.contract):
+                self.warn(lacking)
             progress("verify", 1.0)
             found = self._find(store, verified)
             if found is not None and (found.active or not again):
@@ -304,14 +318,7 @@ class Agent:
         store.clear(slot)
         files = {BUNDLE_FILE: store.put(slot, BUNDLE_FILE, data)}
         progress("write", 1.0)
-        tested = run_self_test(
-            verified.bundle.members,
-            verified.policy,
-            backend=self.backend,
-            ticks=self.ticks,
-            clock_ns=self.tick_clock_ns,
-            progress=progress,
-        )
+        tested = self._test(verified, progress)
         if tested.plan is not None:
             files[ENGINE_FILE] = store.put(slot, ENGINE_FILE, tested.plan)
         progress("seal", 0.0)
@@ -319,6 +326,24 @@ class Agent:
         store.seal(slot, marker)
         progress("seal", 1.0)
         return marker
+
+    def _test(self, verified: Verified, progress: Progress) -> Tested:
+        members, policy, clock_ns = verified.bundle.members, verified.policy, self.tick_clock_ns
+        if not self.apart:
+            from physai.deploy_jetson.agent.selftest import run_self_test
+
+            return run_self_test(
+                members, policy, backend=self.backend, ticks=self.ticks, clock_ns=clock_ns, progress=progress
+            )
+        return self_test_apart(
+            members,
+            policy,
+            deadline_s=verified.bundle.contract.timing.deadline_s,
+            backend=self.backend,
+            ticks=self.ticks,
+            clock_ns=clock_ns,
+            progress=progress,
+        )
 
     def _marker(self, store: SlotStore, verified: Verified, tested: Tested, files: dict[str, SlotFile]) -> Marker:
         manifest = verified.bundle.manifest

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
+import numpy as np
+
+from physai.deploy_jetson.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
 from physai.deploy_jetson.inference.backend import BackendChoice, Built, build
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.inference.latency import TICKS, Latency, measure, require_deadline
@@ -12,24 +13,6 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.slots.records import Runtime, SelfTest
 from physai.sdk.golden import read_golden
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-
-Stage = Literal["verify", "write", "reference", "engine", "golden", "latency", "seal"]
-Progress = Callable[[Stage, float], None]
-"""Called with what is being done and the share of it that is done, in [0, 1]."""
-
-
-@dataclass(frozen=True)
-class Tested:
-    """What was built and shown."""
-
-    runtime: Runtime
-    plan: bytes | None
-    """The built engine; None where the member itself is loaded."""
-    self_test: SelfTest
-
-
-def no_progress(stage: Stage, share: float) -> None:
-    """Tells nobody."""
 
 
 def run_self_test(
@@ -64,13 +47,17 @@ def run_self_test(
     golden = read_golden(members[GOLDEN_FILE], reference.header)
     progress("reference", 0.0)
     worst = replay(reference, golden, exact=member == POLICY_FILE, progress=lambda share: progress("reference", share))
+    # As the runtime's first call: nothing measured yet, nothing remembered.
+    reference.run({name: np.zeros((1, size), np.float32) for name, size in reference.header.inputs.items()})
     progress("engine", 0.0)
     built: Built = build(data, reference, source=member, choice=backend)
     progress("engine", 1.0)
     if built.engine is not reference:
         worst = replay(built.engine, golden, exact=False, progress=lambda share: progress("golden", share))
     progress("latency", 0.0)
-    latency: Latency = measure(built.engine, golden, ticks=ticks, clock_ns=clock_ns)
+    latency: Latency = measure(
+        built.engine, golden, ticks=ticks, clock_ns=clock_ns, progress=lambda share: progress("latency", share)
+    )
     deadline_s = reference.header.contract.timing.deadline_s
     require_deadline(latency, deadline_s)
     progress("latency", 1.0)
@@ -93,7 +80,3 @@ def run_self_test(
             deadline_s=deadline_s,
         ),
     )
-
-
-ENGINE_FILE = "engine.plan"
-"""Name of a built engine in a slot."""

@@ -15,6 +15,7 @@ from physai.deploy_jetson.slots.health import Finding, health_path
 from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES
 from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
+from physai.sdk.contract_gaps import lacks_text
 from physai.sdk.errors import PhysaiError
 from physai.sdk.trust import parse_utc
 
@@ -127,7 +128,15 @@ def examine(agent: Agent) -> list[Check]:
     if not agent.root.is_dir():
         return [_tree(agent)]
     checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _space(agent)]
-    return [*checks, _admission(agent), _clock(agent), _counters(agent), _backend(agent), _leftovers(agent)]
+    return [
+        *checks,
+        _admission(agent),
+        _limits(agent),
+        _clock(agent),
+        _counters(agent),
+        _backend(agent),
+        _leftovers(agent),
+    ]
 
 
 def _tree(agent: Agent) -> Check:
@@ -200,6 +209,15 @@ def _admission(agent: Agent) -> Check:
     reason = _refusal(agent)
     remedy = "; flash a bundle that is signed anew"
     return Check("signatures", not reason, f"{reason}{remedy}" if reason else "of the active policy hold")
+
+
+def _limits(agent: Agent) -> Check:
+    """What the active contract leaves unprotected keeps no policy from running, so it is said, not held against it."""
+    try:
+        contract = open_active(agent.root, fs=agent.fs).bundle.contract
+    except PhysaiError:
+        return Check("limits", True, "no active policy that may run, so none to look at")
+    return Check("limits", True, lacks_text(contract) or "the contract lacks no protection")
 
 
 def _space(agent: Agent) -> Check:

@@ -74,11 +74,21 @@ class Watcher:
                 return Watched(end, trial.version, finding.reason)
             self._sleep(POLL_S)
 
-    def watch_forever(self) -> None:
-        """Watches every trial there will be; for the agent's service. Ends with the process."""
+    def watch_forever(self, ended: Callable[[Watched], None] = lambda watched: None) -> None:
+        """Watches every trial there will be; for the agent's service. Ends with the process.
+
+        Args:
+            ended: gets the end of every trial.
+
+        Raises:
+            SlotError: the slots are damaged.
+        """
         while True:
-            if self.watch_trial().end == "none":
+            watched = self.watch_trial()
+            if watched.end == "none":
                 self._sleep(POLL_S)
+            else:
+                ended(watched)
 
     def look(self) -> Finding | None:
         """What one look at the counters says of the trial that is on; None if none is."""

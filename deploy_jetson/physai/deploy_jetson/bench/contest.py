@@ -17,9 +17,9 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.alarm import Alarm
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.deploy_jetson.runtime.candidate import Candidate
+from physai.deploy_jetson.runtime.commands import CommandQueue
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.orders import Mailbox
 from physai.deploy_jetson.runtime.swap import Loaded
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.telemetry.flight_ring import FlightRing
@@ -135,7 +135,7 @@ class Contest:
         policy.warm_up()
         self.ring = FlightRing(header.contract, self.robot.sample(), most_ticks)
         self.ring.close()
-        self.tick = Tick(header.contract, self.robot, policy, self.ring, ranges={})
+        self.tick = Tick(header.contract, self.robot, policy, self.ring)
         self.health = RuntimeHealth(health, bundle_sha256="0" * 64, now_ns=time.monotonic_ns())
         candidate = Candidate(
             version=1,
@@ -149,7 +149,7 @@ class Contest:
             unsafe_no_verdict=True,
         )
         loaded = Loaded(candidate, policy, self.health)
-        self.loop = Loop(self.tick, loaded, Mailbox(), period_ns=self.period_ns, say=_quiet)
+        self.loop = Loop(self.tick, loaded, CommandQueue(), period_ns=self.period_ns, say=_quiet)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1

@@ -327,6 +327,7 @@ class CrashBench:
             backend="onnxruntime",
             ticks=_TICKS,
             tick_clock_ns=quick_clock,
+            apart=False,
         )
 
     def _clock(self) -> datetime:

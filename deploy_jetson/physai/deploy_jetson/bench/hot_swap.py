@@ -18,8 +18,9 @@ from physai.deploy_jetson.bench.runtime import ram_disk
 from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.slots.health import health_path
 from physai.sdk.bench import Options, Result, Say, WorkloadError
 
@@ -114,7 +115,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
 def activate(folder: Path, swaps: int) -> None:
     """Installs and activates one version after the other, each once the one before has taken over; ends the runtime."""
     root = folder / "robot"
-    agent = Agent(root=root, backend="onnxruntime", ticks=5, tick_clock_ns=quick_clock)
+    agent = Agent(root=root, backend="onnxruntime", ticks=5, tick_clock_ns=quick_clock, apart=False)
     control = health_path(root).with_name(CONTROL_FILE)
     _wait_for_version(control, 1)
     for version in range(2, swaps + 2):

@@ -1,42 +1,30 @@
-"""Everything that can go wrong around a control loop, at random, in virtual time, and what then left the process.
+"""A control loop around which everything goes wrong, in virtual time.
 
-The loop, the tick, the guard and the policy are the real ones. The robot, the clock and the engine around the policy
-misbehave. `physai.deploy_jetson.bench.world` judges every command.
+The loop, the tick, the guard and the policy are the real ones. The robot, the clock, the engine around the policy and
+the operator misbehave. `physai.deploy_jetson.bench.judge` judges every command and every answer.
 """
 
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.world import FAULT_SHARE, SECOND, Fault, Findings, World
+from physai.deploy_jetson.bench.world import SECOND, Fault, World
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.deploy_jetson.runtime.candidate import Candidate
+from physai.deploy_jetson.runtime.commands import CommandQueue
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.orders import Mailbox
 from physai.deploy_jetson.runtime.ring import TickRing
-from physai.deploy_jetson.runtime.swap import Loaded
+from physai.deploy_jetson.runtime.swap import Loaded, Swapper
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
-from physai.sdk.bench import Options, Result, Say, WorkloadError
-from physai.sdk.policy_file import POLICY_FILE, PolicyHeader, Ranges
+from physai.sdk.policy_file import PolicyHeader
 from physai.sdk.wire import Array, TransportError, required_fields
-
-POLICIES = 3
-
-WIND = 0.02
-"""Standard deviation of what pushes each joint in a period [rad or m], so that there is always something to command."""
-
-
-LEAST_SHARE = 0.25
-"""Share of the commands that must differ from the one before, and of the faults that must meet a policy in RUN."""
 
 
 class FaultyRobot(LocalRobot):
@@ -58,8 +46,7 @@ class FaultyRobot(LocalRobot):
             raise numbers.choice((TransportError("the network is down"), RuntimeError("driver"), OSError(5, "I/O")))
         if fault is Fault.SILENT:
             return False
-        self.position += np.array([numbers.gauss(0.0, self._wind) for _ in self.position])
-        super().poll()
+        self.measure()
         sample = self.sample()
         spoilt: dict[Fault | None, float] = {
             Fault.SENSOR_NAN: math.nan,
@@ -69,18 +56,35 @@ class FaultyRobot(LocalRobot):
         if fault in spoilt:
             values = sample.fields[numbers.choice(required_fields(world.contract))]
             values[numbers.randrange(len(values))] = spoilt[fault]
+        if fault is Fault.SENSOR_JUMPS:
+            values = sample.fields["joint_pos"]
+            values[numbers.randrange(len(values))] += numbers.choice((-1.0, 1.0)) * numbers.uniform(0.02, 2.0)
         timing = world.contract.timing
         if fault is Fault.STAMP_OLD:
             sample.stamp_ns -= round((timing.max_observation_age_s + numbers.uniform(1e-4, 10.0)) * SECOND)
         elif fault is Fault.STAMP_AHEAD:
             sample.stamp_ns += round((timing.control_dt + numbers.uniform(1e-3, 10.0)) * SECOND)
+        world.judge.hears(sample.fields)
         return True
+
+    def measure(self) -> None:
+        """Writes a sample."""
+        self.position += np.array([self._world.random.gauss(0.0, self._wind) for _ in self.position])
+        self.stamp()
+
+    def stamp(self) -> None:
+        """Writes positions and velocities as a new sample."""
+        super().poll()
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `LocalRobot`."""
         if self._world.fault is Fault.SEND_RAISES:
             raise self._world.random.choice((TransportError("no buffer space"), OSError(105, "no buffer space")))
-        self._world.judge(targets)
+        self._world.sends(targets)
+        self.drive(targets, stamp_ns)
+
+    def drive(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
+        """Moves the joints."""
         super().send(targets, stamp_ns)
 
 
@@ -105,6 +109,7 @@ class FaultyEngine:
         world = self._world
         if world.fault is Fault.INFERENCE_RAISES:
             raise world.random.choice((EngineError("out of memory"), ValueError("shape"), MemoryError()))
+        world.asks_policy(inputs)
         outputs = self._engine.run(inputs)
         if world.fault is Fault.SLOW:
             world.stand_still(4.0 * world.contract.timing.control_dt)
@@ -112,64 +117,8 @@ class FaultyEngine:
             wrong = math.nan if world.fault is Fault.OUTPUT_NAN else world.random.choice((1e6, -1e6, 3e38))
             for name in world.random.sample(list(outputs), 1):
                 outputs[name] = np.full_like(outputs[name], wrong)
+        world.hears_policy(outputs)
         return outputs
-
-
-def run(options: Options, say: Say) -> Sequence[Result]:
-    """Some 10,400 faults in 26,000 periods, over three seeds of weights and faults.
-
-    Raises:
-        WorkloadError: there were too few faults to say anything.
-    """
-    periods, least = (300, 60) if options.quick else (26_000, 10_000)
-    total = Findings()
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(POLICIES):
-            data = sample_policy(seed=seed)[POLICY_FILE]
-            found = inject(data, periods=periods // POLICIES, seed=seed, health=Path(folder) / "health")
-            total.injected += found.injected
-            total.unsafe += found.unsafe
-            total.sent += found.sent
-            total.changed += found.changed
-            total.met_running += found.met_running
-            total.longest_silence = max(total.longest_silence, found.longest_silence)
-            say(f"seed {seed}: {sum(found.injected.values())} faults, {found.resets} resets by the operator")
-    for text in total.unsafe[:5]:
-        say(f"unsafe: {text}")
-    injected = sum(total.injected.values())
-    if not injected >= least:
-        raise WorkloadError(f"{injected} faults, at least {least} are expected")
-    if not (total.changed >= LEAST_SHARE * total.sent and total.met_running >= LEAST_SHARE * injected):
-        raise WorkloadError(
-            f"{total.changed} of {total.sent} commands were another than the one before, and {total.met_running} of "
-            f"{injected} faults met a policy in RUN: that is no trial"
-        )
-    return [
-        Result(name="faults", unit="1", runs=(float(injected),)),
-        Result(name="unsafe_commands", unit="1", runs=(float(len(total.unsafe)),)),
-        Result(name="commands", unit="1", runs=(float(total.sent),)),
-        Result(name="commands_changed", unit="1", runs=(float(total.changed),)),
-        Result(name="faults_in_run", unit="1", runs=(float(total.met_running),)),
-        Result(name="periods_to_safe", unit="1", runs=(float(total.longest_silence),)),
-    ]
-
-
-def inject(policy: bytes, *, periods: int, seed: int, health: Path) -> Findings:
-    """Drives a robot that does not exist with a policy that does, for so many periods.
-
-    Args:
-        policy: the ONNX file.
-        periods: how many; two in five begin with a fault.
-        seed: of the faults.
-        health: where to keep the counters.
-
-    Raises:
-        EngineError, PolicyError: the policy does not load.
-    """
-    rig = make_rig(policy, periods=periods, seed=seed, health=health, share=FAULT_SHARE, wind=WIND)
-    rig.loop.run()
-    rig.counters.close()
-    return rig.world.findings
 
 
 @dataclass
@@ -180,10 +129,29 @@ class Rig:
     robot: FaultyRobot
     tick: Tick
     loop: Loop
-    mailbox: Mailbox
+    commands: CommandQueue
     counters: RuntimeHealth
     said: list[str]
     """What an operator was told."""
+    swaps: "Swaps | None" = None
+
+
+class Swaps(Swapper):
+    """Two policies that take turns, without a scout or a thread."""
+
+    def __init__(self, spare: Loaded) -> None:
+        """Nothing is offered yet."""
+        self.ready, self.other = None, None
+        self._spare = spare
+
+    def offer(self) -> None:
+        """The policy that does not run is activated."""
+        self.ready = self._spare
+
+    def change(self, old: Loaded) -> Loaded:
+        """See `Swapper`."""
+        new, self.ready, self._spare = self._spare, None, old
+        return new
 
 
 def make_rig(
@@ -195,45 +163,57 @@ def make_rig(
     share: float = 0.0,
     wind: float = 0.0,
     heartbeat_s: float | None = None,
-    ranges: Ranges | None = None,
     world: type[World] = World,
+    robot: type[FaultyRobot] = FaultyRobot,
+    spare: bytes | None = None,
 ) -> Rig:
-    """Puts a loop together; see `inject` and `World`.
+    """Puts a loop together; see `World`.
 
     Raises:
         EngineError, PolicyError: the policy does not load.
     """
     engine = OnnxEngine(policy, source="policy.onnx")
-    contract, mailbox = engine.header.contract, Mailbox()
-    made = world(contract, mailbox, seed=seed, periods=periods, share=share)
-    robot = FaultyRobot(made, wind=wind)
-    robot.open(contract)
-    made.fields = robot.sample().fields
+    contract, commands = engine.header.contract, CommandQueue()
+    made = world(contract, commands, seed=seed, periods=periods, share=share)
+    driven = robot(made, wind=wind)
+    driven.open(contract)
     bound = BoundPolicy.engine(FaultyEngine(engine, made))
     clocks = Clocks(made.now, made.wall)
-    tick = Tick(contract, robot, bound, TickRing(4096), ranges=ranges or {}, clocks=clocks)
-    made.guard_state = lambda: tick.guard.state
-    candidate = Candidate(
+    tick = Tick(contract, driven, bound, TickRing(4096), clocks=clocks)
+    made.look = lambda: (tick.state, tick.read_back)
+    made.activated()
+    counters = RuntimeHealth(health, bundle_sha256=_BUNDLE, now_ns=made.now())
+    said: list[str] = []
+    swaps = None
+    if spare is not None:
+        other = OnnxEngine(spare, source="spare.onnx")
+        swaps = Swaps(Loaded(_candidate(other, spare), BoundPolicy.engine(FaultyEngine(other, made)), counters))
+    loop = Loop(
+        tick,
+        Loaded(_candidate(engine, policy), bound, counters),
+        commands,
+        period_ns=round(contract.timing.control_dt * SECOND),
+        say=said.append,
+        swapper=swaps,
+        heartbeat_s=heartbeat_s,
+        alarm=made,
+        clocks=clocks,
+    )
+    return Rig(made, driven, tick, loop, commands, counters, said, swaps)
+
+
+_BUNDLE = "0" * 64
+
+
+def _candidate(engine: OnnxEngine, policy: bytes) -> Candidate:
+    return Candidate(
         version=1,
         slot="a",
-        bundle_sha256="0" * 64,
-        fingerprint=contract.fingerprint,
+        bundle_sha256=_BUNDLE,
+        fingerprint=engine.header.contract.fingerprint,
         member="policy.onnx",
         policy=policy,
         plan=None,
         state_sizes=engine.header.state_sizes,
         unsafe_no_verdict=True,
     )
-    counters = RuntimeHealth(health, bundle_sha256=candidate.bundle_sha256, now_ns=made.now())
-    said: list[str] = []
-    loop = Loop(
-        tick,
-        Loaded(candidate, bound, counters),
-        mailbox,
-        period_ns=round(contract.timing.control_dt * SECOND),
-        say=said.append,
-        heartbeat_s=heartbeat_s,
-        alarm=made,
-        clocks=clocks,
-    )
-    return Rig(made, robot, tick, loop, mailbox, counters, said)

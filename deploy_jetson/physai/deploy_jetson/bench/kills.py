@@ -102,7 +102,12 @@ class KillBench:
 
     def _agent(self) -> Agent:
         return Agent(
-            root=self._root, restart=lambda unit: "", backend="onnxruntime", ticks=_TICKS, tick_clock_ns=quick_clock
+            root=self._root,
+            restart=lambda unit: "",
+            backend="onnxruntime",
+            ticks=_TICKS,
+            tick_clock_ns=quick_clock,
+            apart=False,
         )
 
     def _renew(self) -> None:

@@ -24,8 +24,9 @@ from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.inference.evidence import device_text
 from physai.deploy_jetson.runtime.alarm import Alarm
+from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.summary import summary_text
 from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions
 from physai.deploy_jetson.telemetry.histogram import Histogram

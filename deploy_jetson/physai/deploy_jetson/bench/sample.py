@@ -1,7 +1,6 @@
 """Small signed and validated bundles that run, for benchmarks and tests on machines without a learner.
 
-The policy is a pendulum's: effort = W3 · tanh(W2 · tanh(W1 · angle)). Its ONNX file is written field by field; the
-fields' numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+The policy is a pendulum's: effort = W3 · tanh(W2 · tanh(W1 · angle)).
 """
 
 import io
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from physai.deploy_jetson.bench.onnx_writer import GraphWriter
 from physai.sdk.attestation import PolicyFile, VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.bundle import Facts, attach, pack, read_bundle
 from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
@@ -63,7 +63,6 @@ SAMPLE_DOCUMENT: dict[str, Any] = {
 """A pendulum's contract at 100 Hz, as its file has it."""
 
 Floats = npt.NDArray[np.float32]
-_FLOAT, _IR_VERSION, _OPSET = 1, 8, 13
 
 
 def quick_clock() -> int:
@@ -83,52 +82,14 @@ def sample_contract(*, slower: float = 1.0) -> PolicyContract:
     return parse_contract(json.dumps({**SAMPLE_DOCUMENT, "timing": timing}), source="sample")
 
 
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
-
-
-def _bytes(field: int, data: bytes | str) -> bytes:
-    raw = data.encode() if isinstance(data, str) else data
-    return _varint(field << 3 | 2) + _varint(len(raw)) + raw
-
-
-def _node(operator: str, inputs: list[str], output: str) -> bytes:
-    """A NodeProto: input 1, output 2, op_type 4."""
-    return b"".join(_bytes(1, name) for name in inputs) + _bytes(2, output) + _bytes(4, operator)
-
-
-def _weights(name: str, values: Floats) -> bytes:
-    """A TensorProto: dims 1, data_type 2, name 8, raw_data 9."""
-    dims = b"".join(_number(1, size) for size in values.shape)
-    return dims + _number(2, _FLOAT) + _bytes(8, name) + _bytes(9, values.tobytes())
-
-
-def _tensor(name: str, width: int) -> bytes:
-    """A ValueInfoProto of float32 [n, width]: name 1, type 2 (tensor_type 1: elem_type 1, shape 2 (dim 1))."""
-    shape = _bytes(1, _bytes(2, "n")) + _bytes(1, _number(1, width))
-    return _bytes(1, name) + _bytes(2, _bytes(1, _number(1, _FLOAT) + _bytes(2, shape)))
-
-
 def _model(header: PolicyHeader, weights: list[Floats]) -> bytes:
-    """A ModelProto: ir_version 1, graph 7, opset_import 8 (version 2), metadata_props 14 (key 1, value 2)."""
-    steps: list[bytes] = []
+    graph = GraphWriter()
     source = "joint_pos"
-    for index in range(len(weights)):
+    for index, matrix in enumerate(weights):
         last = index == len(weights) - 1
-        target = "joint_effort_target" if last else f"sum{index}"
-        steps.append(_node("MatMul", [source, f"w{index}"], target))
-        source = f"layer{index}"
-        if not last:
-            steps.append(_node("Tanh", [target], source))
-    graph = b"".join(_bytes(1, step) for step in steps) + _bytes(2, "policy")
-    graph += b"".join(_bytes(5, _weights(f"w{index}", values)) for index, values in enumerate(weights))
-    graph += _bytes(11, _tensor("joint_pos", 1)) + _bytes(12, _tensor("joint_effort_target", 1))
-    metadata = (_bytes(14, _bytes(1, key) + _bytes(2, value)) for key, value in header.metadata().items())
-    return _number(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, _number(2, _OPSET)) + b"".join(metadata)
+        total = graph.node("MatMul", source, graph.constant(matrix), output="joint_effort_target" if last else "")
+        source = total if last else graph.node("Tanh", total)
+    return graph.model(header)
 
 
 def _golden(header: PolicyHeader, weights: list[Floats], rows: int) -> bytes:

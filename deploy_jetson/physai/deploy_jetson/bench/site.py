@@ -40,6 +40,7 @@ class Site:
             backend="onnxruntime",
             ticks=5,
             tick_clock_ns=quick_clock,
+            apart=False,
         )
         agent.setup(RobotIdentity(robot=ROBOT), workshop.trust, HealthLimits(window_s=1.0))
         return cls(workshop, bundles, agent)

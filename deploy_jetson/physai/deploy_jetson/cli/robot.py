@@ -6,6 +6,9 @@ import argparse
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from physai.sdk.plugins import contributions
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.agent.agent import Agent
-    from physai.deploy_jetson.agent.watch import Watcher
+    from physai.deploy_jetson.agent.watch import Watched, Watcher
     from physai.deploy_jetson.inference.backend import BackendChoice
 
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
@@ -268,26 +271,44 @@ def _recover(agent: Agent, arguments: argparse.Namespace) -> int:
 
 
 def _watch(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.runtime.service_manager import ServiceManager
+
+    manager = ServiceManager()
     agent.recover()
-    watcher = _watcher(agent)
+    manager.ready()
+    watcher = _watcher(agent, manager.sleep)
     if arguments.once:
         return _report_end(watcher, arguments)
-    watcher.watch_forever()
+
+    def ended(watched: Watched) -> None:
+        line = json.dumps(_end_record(watched)) if arguments.json else _end_text(watched)
+        print(line, flush=True)
+
+    # By Ctrl-C, or at the end of a launch: it may be interrupted wherever it is.
+    with suppress(KeyboardInterrupt):
+        watcher.watch_forever(ended)
     return 0
 
 
-def _watcher(agent: Agent) -> Watcher:
+def _watcher(agent: Agent, sleep: Callable[[float], None] = time.sleep) -> Watcher:
     from physai.deploy_jetson.agent.watch import Watcher
 
-    return Watcher(agent)
+    return Watcher(agent, sleep=sleep)
 
 
 def _report_end(watcher: Watcher, arguments: argparse.Namespace) -> int:
     watched = watcher.watch_trial()
-    version = "" if watched.version is None else f"version {watched.version} "
-    record = {"end": watched.end, "version": watched.version, "reason": watched.reason}
-    _print(arguments, record, f"{version}{watched.end}: {watched.reason}")
+    _print(arguments, _end_record(watched), _end_text(watched))
     return 1 if watched.end == "rolled-back" else 0
+
+
+def _end_record(watched: Watched) -> dict[str, Any]:
+    return {"end": watched.end, "version": watched.version, "reason": watched.reason}
+
+
+def _end_text(watched: Watched) -> str:
+    version = "" if watched.version is None else f"version {watched.version} "
+    return f"{version}{watched.end}: {watched.reason}"
 
 
 def _missing(agent: Agent, arguments: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.runtime.orders import Mailbox
-    from physai.deploy_jetson.runtime.runtime import RunOptions
+    from physai.deploy_jetson.runtime.commands import CommandQueue
+    from physai.deploy_jetson.runtime.options import RunOptions
 
 MAX_PRIORITY = 98
 """Greatest SCHED_FIFO priority; 99 is for the kernel's own watchdogs."""
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heartbeat", type=float, metavar="S", help="hold if the operator is silent for longer")
     parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot tell activate`")
     parser.add_argument("--no-swap", action="store_true", help="do not take over policies activated meanwhile")
+    parser.add_argument("--no-watchdog", action="store_true", help="no second process to stop the robot if this hangs")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="run a policy without a valid verdict")
     run_telemetry.add_arguments(parser)
 
@@ -66,7 +67,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     transport = open_transport(arguments.transport, key_values(arguments.set, "--set"))
     telemetry = run_telemetry.open_telemetry(root, arguments)
     runtime = Runtime(options, transport, telemetry=telemetry, say=_say)
-    _catch_signals(runtime.mailbox)
+    _catch_signals(runtime.commands)
     end = runtime.run()
     summary = runtime.summary()
     if arguments.json:
@@ -89,8 +90,8 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 
 def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
+    from physai.deploy_jetson.runtime.options import RunOptions
     from physai.deploy_jetson.runtime.realtime import Realtime
-    from physai.deploy_jetson.runtime.runtime import RunOptions
 
     for name in ("rate", "seconds", "heartbeat"):
         value = getattr(arguments, name)
@@ -107,21 +108,22 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
         seconds=arguments.seconds,
         stand_by=arguments.stand_by,
         hot_swap=not (arguments.no_swap or arguments.latency is not None),
+        watchdog=not arguments.no_watchdog,
     )
 
 
-def _catch_signals(mailbox: Mailbox) -> None:
-    """The first SIGTERM or Ctrl-C ramps the robot to a safe state; the second one is an emergency stop."""
-    from physai.deploy_jetson.runtime.orders import Order
+def _catch_signals(commands: CommandQueue) -> None:
+    """The first SIGTERM or Ctrl-C ramps the robot to a safe state; the second one is a protective stop."""
+    from physai.deploy_jetson.runtime.commands import Command
 
     asked: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         del frame
         if asked:
-            mailbox.put(Order.STOP)
+            commands.put(Command.STOP)
         asked.append(number)
-        mailbox.put(Order.SHUTDOWN)
+        commands.put(Command.SHUTDOWN)
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

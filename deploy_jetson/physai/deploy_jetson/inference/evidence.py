@@ -84,6 +84,7 @@ class _Tick:
         self._guard = Guard(header.contract)
         joints = len(header.contract.robot.joints)
         self._rest = np.zeros((1, joints))
+        self._still = {sensor.name: np.zeros((1, sensor.size)) for sensor in header.contract.robot.sensors}
 
     def __call__(self, number: int, now_s: float) -> float:
         row = number % self._golden.rows
@@ -97,6 +98,7 @@ class _Tick:
             joint_pos=fields.get("joint_pos", self._rest),
             joint_vel=fields.get("joint_vel", self._rest),
             targets={name: outputs[name] for name in self._targets},
+            sensors={**self._still, **fields},
         )
         return (time.perf_counter_ns() - start) * 1e-9
 

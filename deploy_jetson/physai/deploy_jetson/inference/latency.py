@@ -12,6 +12,8 @@ from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
 
 WARM_UP_TICKS = 20
 TICKS = 500
+TOLD_TICKS = 50
+"""Ticks between two reports of progress, which disturb the one that follows."""
 
 
 class LatencyError(EngineError):
@@ -34,8 +36,16 @@ def measure(
     *,
     ticks: int = TICKS,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
+    progress: Callable[[float], None] | None = None,
 ) -> Latency:
     """Runs the policy with its memory fed back, as the runtime does, over the golden states.
+
+    Args:
+        engine: what computes it.
+        golden: gives the states.
+        ticks: ticks to measure.
+        clock_ns: what measures them [ns].
+        progress: gets the share of the work that is done, now and then.
 
     Raises:
         EngineError: the engine fails.
@@ -50,6 +60,8 @@ def measure(
         outputs = engine.run({**{name: golden.inputs[name][row : row + 1] for name in sensors}, **memory})
         memory = {STATE_PREFIX + name: outputs[NEXT_PREFIX + name] for name in header.state_sizes}
         durations.append(clock_ns() - start)
+        if progress is not None and tick % TOLD_TICKS == 0:
+            progress(tick / (WARM_UP_TICKS + ticks))
     seconds = np.asarray(durations[WARM_UP_TICKS:]) * 1e-9
     p50, p99 = (float(np.quantile(seconds, share)) for share in (0.5, 0.99))
     return Latency(ticks, p50, p99, float(seconds.max()))

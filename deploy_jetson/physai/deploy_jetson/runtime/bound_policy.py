@@ -7,8 +7,9 @@ import numpy as np
 import onnxruntime
 
 from physai.deploy_jetson.inference.engine import Engine, EngineError, Floats
-from physai.sdk.interface import graph_interface
+from physai.sdk.interface import HISTORY_PREFIX, STARTED, graph_interface, last_memory, step_memory
 from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
+from physai.sdk.policy_memory import CommandMemory, Commands
 
 HIDDEN_STATE = "hidden"
 """Memory that is the network's own: it means nothing to another network."""
@@ -54,6 +55,14 @@ class Computes(Protocol):
         """See `BoundPolicy`."""
         ...
 
+    def begin(self, commands: Commands, steps: Commands) -> bool:
+        """See `BoundPolicy`."""
+        ...
+
+    def sent(self, commands: Commands, steps: Commands) -> None:
+        """See `BoundPolicy`."""
+        ...
+
 
 class BoundPolicy:
     """One policy, its inputs, its targets and its memory; one thread."""
@@ -67,7 +76,11 @@ class BoundPolicy:
         self.targets = Rows(interface.targets)
         """Joint commands of the last step."""
         self.memories = (Rows(header.state_sizes), Rows(header.state_sizes))
+        self._commands = CommandMemory(header.contract)
         self._forgets = not header.state_sizes
+        commanded = [name for target in interface.targets for name in (last_memory(target), step_memory(target))]
+        histories = [name for name in header.state_sizes if name.startswith(HISTORY_PREFIX)]
+        self._lasting = {STARTED, *commanded, *histories}
         self._current = 0
         self._compute = bind(self)
 
@@ -89,6 +102,11 @@ class BoundPolicy:
     def engine(cls, engine: Engine) -> "BoundPolicy":
         """A policy in any other engine, which gets copies."""
         return cls(engine.header, lambda policy: _bind_engine(policy, engine))
+
+    @property
+    def memory(self) -> Mapping[str, Floats]:
+        """What it remembers, by name, shape (1, size) each; live."""
+        return self.memories[self._current].named
 
     def step(self) -> bool:
         """Computes the targets, and moves the memory on if all that came out is finite; whether it is.
@@ -115,6 +133,37 @@ class BoundPolicy:
     def reset(self) -> None:
         """Forgets: every memory is zero, as at the start of an episode."""
         self.memories[self._current].block[:] = 0.0
+
+    def begin(self, commands: Commands, steps: Commands) -> bool:
+        """Begins anew on the sample in `inputs`: the next step is the first one of an episode, from these commands on.
+
+        A call from nothing fills the histories. Of what else it remembers nothing is kept, so the next step computes
+        what a first call computes in the twin, but for the commands: it goes on from those that the robot has.
+
+        Returns:
+            Whether all that the call computed is finite; the memory is all zero if it is not.
+
+        Raises:
+            EngineError: the computation fails.
+        """
+        self.reset()
+        if not self.step():
+            return False
+        memory = self.memories[self._current].named
+        self._commands.overwrite(memory, commands, steps)
+        for name, values in memory.items():
+            if name not in self._lasting:
+                values[:] = 0.0
+        return True
+
+    def sent(self, commands: Commands, steps: Commands) -> None:
+        """Corrects the memory where the robot got something else than the graph's own commands.
+
+        Args:
+            commands: sent last, by output name, shape (1, joints of the term).
+            steps: their changes from the ones before, likewise.
+        """
+        self._commands.overwrite(self.memories[self._current].named, commands, steps)
 
     def take_over(self, other: "BoundPolicy") -> None:
         """Goes on from another policy's memory of the same contract.

@@ -3,7 +3,8 @@
 import json
 import socket
 import struct
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from physai.deploy_jetson.agent.active import Active
@@ -38,8 +39,10 @@ class Candidate:
     state_sizes: dict[str, int]
     unsafe_no_verdict: bool
     """Whether it was let in without a valid verdict."""
-    ranges: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the sensors showed in training, where the policy says so; see `physai.deploy_jetson.runtime.senses`."""
+
+    def facts(self) -> dict[str, Any]:
+        """All but the policy and the engine, for JSON."""
+        return {name: value for name, value in vars(self).items() if name not in ("policy", "plan")}
 
     def load(self, contract: PolicyContract) -> BoundPolicy:
         """Loads it, and computes until it is warm.
@@ -66,8 +69,12 @@ class Candidate:
         return policy
 
 
-def examine(active: Active) -> Candidate:
+def examine(active: Active, progress: Callable[[float], None] | None = None) -> Candidate:
     """Starts the active policy in its engine, asks it its golden states, and describes it.
+
+    Args:
+        active: the policy.
+        progress: gets the share of the golden states that it has answered.
 
     Raises:
         EngineError, PolicyError: it does not start here, or answers otherwise than in training.
@@ -76,7 +83,7 @@ def examine(active: Active) -> Candidate:
     engine = active.start()
     member = marker.runtime.member
     golden = read_golden(bundle.members[GOLDEN_FILE], engine.header)
-    replay(engine, golden, exact=member == POLICY_FILE and active.plan is None)
+    replay(engine, golden, exact=member == POLICY_FILE and active.plan is None, progress=progress)
     return Candidate(
         version=marker.version,
         slot=active.slot,
@@ -87,7 +94,6 @@ def examine(active: Active) -> Candidate:
         plan=active.plan,
         state_sizes=engine.header.state_sizes,
         unsafe_no_verdict=marker.unsafe_no_verdict,
-        ranges={name: [list(lower), list(upper)] for name, (lower, upper) in engine.header.ranges.items()},
     )
 
 
@@ -97,8 +103,7 @@ def send(connection: socket.socket, candidate: Candidate | None, reason: str = "
     policy = plan = b""
     if candidate is not None:
         policy, plan = candidate.policy, candidate.plan or b""
-        blobs = ("policy", "plan")
-        facts["candidate"] = {name: value for name, value in vars(candidate).items() if name not in blobs}
+        facts["candidate"] = candidate.facts()
     text = json.dumps(facts).encode()
     connection.sendall(_LENGTHS.pack(len(text), len(policy), len(plan)))
     for part in (text, policy, plan):

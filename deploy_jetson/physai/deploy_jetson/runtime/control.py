@@ -1,8 +1,9 @@
-"""A small socket beside the counters, through which an operator asks for HOLD, DAMP, a stop, a reset, or the status.
+"""A small socket through which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
 
-One datagram is one request: a word of `Order`, `heartbeat`, `status` or `record`. Each is answered by one JSON object,
-to whoever has an address to answer to. Datagrams, because a caller that does not read, or dies half-way, cannot keep an
-emergency stop waiting. The socket's file belongs to the user who runs the policy, and no other may write to it.
+One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
+if its sender has an address. Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop; for
+the same reason a request that has to wait for its answer does not hold up the ones behind it. The socket's file belongs
+to the user who runs the policy, and no other may write to it.
 """
 
 import json
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.runtime.orders import Mailbox, Order
+from physai.deploy_jetson.runtime.commands import Command, CommandError, CommandQueue, Ticket
 from physai.sdk.errors import PhysaiError, unknown_name
 
 CONTROL_FILE = "control"
@@ -23,7 +24,11 @@ MAX_REQUEST_BYTES = 256
 MAX_ANSWER_BYTES = 1 << 16
 HEARTBEAT, STATUS, RECORD = "heartbeat", "status", "record"
 
+ANSWER_S = 2.0
+"""Longest time in which a reset or a start is answered [s]: the longest control period is 1 s."""
+
 _POLL_S = 0.2
+_POLL_ANSWER_S = 0.002
 
 
 class ControlError(PhysaiError):
@@ -36,7 +41,7 @@ class ControlSocket:
     def __init__(
         self,
         path: Path,
-        mailbox: Mailbox,
+        commands: CommandQueue,
         status: Callable[[], dict[str, Any]],
         *,
         record: Callable[[], str] = lambda: "there is no flight recorder",
@@ -47,7 +52,7 @@ class ControlSocket:
 
         Args:
             path: where, in a folder that exists.
-            mailbox: gets the requests.
+            commands: gets the requests.
             status: what to answer.
             record: has the last seconds written down; says where.
             clock_ns: CLOCK_MONOTONIC [ns].
@@ -56,7 +61,7 @@ class ControlSocket:
         Raises:
             ControlError: it cannot be made, or another runtime listens there.
         """
-        self._path, self._mailbox, self._status, self._record = path, mailbox, status, record
+        self._path, self._commands, self._status, self._record = path, commands, status, record
         self._clock_ns, self._prepare = clock_ns, prepare
         self._socket = _bound(path)
         self._ended = threading.Event()
@@ -76,32 +81,53 @@ class ControlSocket:
 
     def _serve(self) -> None:
         self._prepare()
-        self._socket.settimeout(_POLL_S)
+        waiting: list[tuple[Ticket, Any, int]] = []
         while not self._ended.is_set():
+            self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
             try:
                 data, sender = self._socket.recvfrom(MAX_REQUEST_BYTES)
             except TimeoutError:
-                continue
+                pass
             except OSError:
                 return
-            answer = self._answer(data.decode("ascii", "replace").strip())
-            if sender:
-                with suppress(OSError):  # whoever asked is gone, or does not read
-                    self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
+            else:
+                answer = self._answer(data.decode("ascii", "replace").strip())
+                if isinstance(answer, Ticket):
+                    waiting.append((answer, sender, self._clock_ns()))
+                else:
+                    self._send(answer, sender)
+            waiting = [one for one in waiting if not self._told(*one)]
 
-    def _answer(self, word: str) -> dict[str, Any]:
+    def _told(self, ticket: Ticket, sender: Any, asked_ns: int) -> bool:
+        """Sends the answer to a ticket, if there is one or its time is over."""
+        if ticket.answered:
+            answer = {"accepted": ticket.command.value, "answer": ticket.text}
+            self._send(answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}, sender)
+        elif self._clock_ns() - asked_ns > ANSWER_S * 1e9:
+            self._send({"error": f"{ticket.command}: the control loop did not answer within {ANSWER_S:g} s"}, sender)
+        else:
+            return False
+        return True
+
+    def _send(self, answer: dict[str, Any], sender: Any) -> None:
+        if sender:
+            with suppress(OSError):  # the caller is gone, or does not read
+                self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
+
+    def _answer(self, word: str) -> dict[str, Any] | Ticket:
         if word == HEARTBEAT:
-            self._mailbox.heartbeat_ns = self._clock_ns()
+            self._commands.heartbeat_ns = self._clock_ns()
             return {}
         if word == STATUS:
             return self._status()
         if word == RECORD:
             return {"record": self._record()}
+        if word not in tuple(Command):
+            return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
         try:
-            self._mailbox.put(Order(word))
-        except ValueError:
-            return {"error": str(unknown_name("request", word, (*Order, HEARTBEAT, STATUS, RECORD)))}
-        return {"accepted": word}
+            return self._commands.put(Command(word)) or {"accepted": word}
+        except CommandError as error:
+            return {"error": str(error)}
 
 
 def _bound(path: Path) -> socket.socket:
@@ -129,7 +155,7 @@ def _bound(path: Path) -> socket.socket:
     return made
 
 
-def tell(path: Path, word: str, *, timeout_s: float = 1.0) -> dict[str, Any]:
+def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[str, Any]:
     """Sends one request to the runtime, and returns its answer.
 
     Raises:

@@ -7,12 +7,13 @@ from enum import StrEnum
 import numpy as np
 
 from physai.deploy_jetson.runtime.alarm import Alarm
-from physai.deploy_jetson.runtime.orders import Mailbox, Order
+from physai.deploy_jetson.runtime.commands import Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.realtime import undisturbed
-from physai.deploy_jetson.runtime.reasons import Trouble, describe
+from physai.deploy_jetson.runtime.reasons import Trouble, blames_policy, describe
 from physai.deploy_jetson.runtime.swap import Loaded, Swapper
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
-from physai.sdk.safety import STILL_S, GuardState, Reason
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, Answer, GuardState, Reason, Request
 
 RAMP_S = 2.0
 """Time in which HOLD is to bring every joint to rest before the loop ends; if it does not, DAMP follows [s]."""
@@ -29,6 +30,9 @@ RATE_SHARE = 0.1
 CLOCK_STEP_NS = 20_000_000
 """Change of CLOCK_REALTIME against CLOCK_MONOTONIC that somebody has made, and no slow correction [ns]."""
 
+START_S = 2.0
+"""Longest time that the start of an activation waits for the robot to be at rest and ready [s]."""
+
 _HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
     int(flag)
     for flag in (
@@ -39,9 +43,9 @@ _HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
     )
 )
 
-
+_WATCHDOG, _GUARD_FAILED = int(Trouble.WATCHDOG), int(Trouble.GUARD_FAILED)
 _MISPLACED = int(Reason.JOINT_POSITION)
-_UNUSUAL = int(Trouble.FIELD_NOT_FINITE | Trouble.OUT_OF_RANGE)
+_UNUSUAL = int(Trouble.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
 
 
 class End(StrEnum):
@@ -53,6 +57,8 @@ class End(StrEnum):
     """Its time was over."""
     OTHER_CONTRACT = "other contract"
     """A policy was activated that this process cannot take over."""
+    LEASE_LOST = "lease lost"
+    """Another runtime commands the robot now."""
 
 
 @dataclass
@@ -78,7 +84,7 @@ class Loop:
         self,
         tick: Tick,
         loaded: Loaded,
-        mailbox: Mailbox,
+        commands: CommandQueue,
         *,
         period_ns: int,
         say: Callable[[str], None],
@@ -86,57 +92,66 @@ class Loop:
         heartbeat_s: float | None = None,
         alarm: Alarm | None = None,
         clocks: Clocks | None = None,
+        watchdog: Watchdog | None = None,
+        progress: Callable[[int], None] = lambda now_ns: None,
     ) -> None:
         """Ties the parts together.
 
         Args:
             tick: does one.
             loaded: the policy in it.
-            mailbox: what operators ask for.
+            commands: what operators request.
             period_ns: of the contract [ns].
             say: gets what an operator should know; must not wait.
             swapper: has newly activated policies; None to run this one only.
-            heartbeat_s: longest silence of the operator before HOLD [s]; None where nobody has to watch.
+            heartbeat_s: longest silence of the operator before HOLD [s]; None where no operator has to watch.
             alarm: what waits.
             clocks: what time it is.
+            watchdog: speaks to the robot where the loop falls silent; None for none.
+            progress: called after each tick, and now and then while nothing is driven.
         """
+        self._progress = progress
+        self._watchdog = watchdog
         self.counts = Counts()
         self.loaded = loaded
         self.why = ""
         """Why the state last rose, in words."""
         self.taken_over = False
-        """Whether it rose without being asked to, and nobody has reset it."""
-        self._tick, self._mailbox, self._swapper, self._say = tick, mailbox, swapper, say
+        """Whether it rose without being asked to, and was not reset."""
+        self._tick, self._commands, self._swapper, self._say = tick, commands, swapper, say
         self.period_ns = period_ns
         self._heartbeat_ns = None if heartbeat_s is None else round(heartbeat_s * 1e9)
         self._clocks = clocks or Clocks()
         self._alarm = alarm or Alarm(clock_ns=self._clocks.now_ns, rehearse=self._rehearse, period_ns=period_ns)
         self._number = 0
         self._offset_ns = 0
-        self._state = 0
-        self._asked = False
-        self._trouble = 0
-        self._still = 0
-        self._still_needed = max(1, round(STILL_S * 1e9 / period_ns))
+        self._state = int(GuardState.STANDSTILL)
+        self._levels = commands.levels
+        self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
+        self._ticket: Ticket | None = None
+        self._starting = False
+        self._start_by_ns = 0
         self._end: End | None = None
         self._leave_by_ns = 0
         self._ended = False
 
-    def run(self, seconds: float | None = None) -> End:
+    def run(self, seconds: float | None = None, *, levels: Levels | None = None) -> End:
         """Ticks until something ends it; the robot is then as safe as it can be, and nothing more is sent.
 
         Args:
             seconds: how long; None for until it is told.
+            levels: `CommandQueue.levels` when the activation was requested, so that no later stop is missed; None for
+                now.
         """
-        self._mailbox.driving = True
+        self._levels = self._commands.levels if levels is None else levels
+        self._begin()
         try:
-            self._begin()
             return self._tick_on(seconds)
         finally:
-            self._mailbox.driving = False
+            self._commands.refuse_all("refused: the policy has ended")
 
     def _tick_on(self, seconds: float | None) -> End:
-        tick, alarm, period, counts = self._tick, self._alarm, self.period_ns, self.counts
+        tick, alarm, period, counts, commands = self._tick, self._alarm, self.period_ns, self.counts, self._commands
         number = self._number
         last = None if seconds is None else number + round(seconds * 1e9 / period)
         with undisturbed(), np.errstate(all="ignore"):
@@ -148,22 +163,127 @@ class Loop:
                     due += skipped * period
                     number += skipped
                     self._skip(skipped)
-                tick.run(number, due, self._trouble, stop=self._mailbox.stop)
+                if self._watchdog is not None:
+                    self._regain(self._watchdog)
+                request = self._request()
+                tick.run(number, due, self._trouble, request)
                 self._trouble = 0
+                commands.read_back = tick.read_back
                 counts.ticks += 1
                 counts.missed += tick.missed
                 counts.repeated += not tick.fresh
                 counts.interventions += tick.intervened
-                self.loaded.health.tick(
-                    tick.ended_ns, missed=tick.missed, intervened=tick.intervened and not self._asked
-                )
+                self._count()
+                self._progress(tick.ended_ns)
                 if last is not None and number >= last:
                     self._leave(End.FINISHED)
-                self._attend()
+                self._attend(request)
                 due += period
                 number += 1
         self._number = number
+        if self._watchdog is not None:
+            # Not after an exception: then the watchdog brings the robot to rest.
+            self._watchdog.end()
         return self._end or End.SHUTDOWN
+
+    def _regain(self, watchdog: Watchdog) -> None:
+        """Goes on from the watchdog's last command, if it has spoken, and holds."""
+        found = watchdog.taken_over()
+        if found is not None:
+            self._tick.guard.resume_from(*found)
+            self._press(GuardState.HOLD, _WATCHDOG)
+
+    def _count(self) -> None:
+        """Tells the trial; only what the policy drives counts for or against it."""
+        tick, health = self._tick, self.loaded.health
+        if tick.state == GuardState.RUN:
+            health.tick(tick.ended_ns, missed=tick.missed, intervened=tick.intervened)
+        else:
+            health.beat(tick.ended_ns)
+
+    def _request(self) -> Request:
+        """What is asked of the supervisor in this period."""
+        commands = self._commands
+        if (
+            commands.levels == self._levels
+            and not (self._least or self._skipped or self._starting or self._end)
+            and not (commands.waiting or commands.shutdown)
+        ):
+            return NO_REQUEST
+        before, self._levels = self._levels, commands.levels
+        stop, hold, damp, deactivate = (new != old for new, old in zip(self._levels, before, strict=True))
+        if commands.shutdown or deactivate:
+            self._leave(End.SHUTDOWN if commands.shutdown else End.DEACTIVATED)
+        if damp:
+            self._press(GuardState.DAMP, _DAMP_REQUESTED)
+        if hold:
+            self._press(GuardState.HOLD, _HOLD_REQUESTED)
+        reset, start = self._next_ticket()
+        least, reasons, skipped = self._least, self._reasons, self._skipped
+        self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
+        return Request(stop=stop, least=least, reset=reset, start=start, skipped=skipped, reasons=reasons)
+
+    def _next_ticket(self) -> tuple[int, int]:
+        """The numbers that the next waiting reset or start carries; see `Request`."""
+        commands = self._commands
+        self._ticket = ticket = commands.take()
+        if ticket is None:
+            return NOTHING, self._tick.read_back if self._starting else NOTHING
+        refusal = self._refusal(ticket)
+        if refusal:
+            self._ticket = None
+            ticket.answer(refusal, obeyed=ticket.command is Command.ACTIVATE)
+            return NOTHING, NOTHING
+        if ticket.command is Command.RESET:
+            return ticket.read_back, NOTHING
+        return NOTHING, ticket.read_back
+
+    def _refusal(self, ticket: Ticket) -> str:
+        """Why a request may not even be handed to the supervisor; empty where it may."""
+        if ticket.command is Command.ACTIVATE:
+            return "active already; `reset` and `start` bring a stopped policy back"
+        if ticket.levels != self._levels:
+            return ANSWERS[Answer.SUPERSEDED]
+        if self._end is not None:
+            return f"refused: the policy is about to end ({self._end.value})"
+        if ticket.command is Command.START and self._silent():
+            return "refused: the operator's heartbeat is missing"
+        return ""
+
+    def _answer(self, request: Request) -> None:
+        """Tells what became of a reset or a start."""
+        tick, ticket = self._tick, self._ticket
+        self._ticket = None
+        down, up = tick.reset_answer == Answer.OBEYED, tick.start_answer == Answer.OBEYED
+        if down:
+            self._state, self.why, self.taken_over = int(GuardState.STANDSTILL), "", False
+            if ticket is not None:
+                self._commands.acknowledged = ticket.levels[0]
+            self._say("STANDSTILL: reset by the operator; `start` lets the policy move the robot")
+        if up:
+            self._state, self._starting = int(GuardState.RUN), False
+            self._say("RUN: started" if ticket is None else "RUN: started by the operator")
+        elif self._starting:
+            # In a period with a ticket the activation's own start was not tried.
+            self._keep_starting(tick.start_answer if ticket is None else Answer.NONE)
+        if ticket is not None:
+            answer = tick.reset_answer if ticket.command is Command.RESET else tick.start_answer
+            obeyed = answer in (Answer.OBEYED, Answer.ALREADY)
+            ticket.answer(ANSWERS[Answer(answer)] if answer else "refused: the guard failed", obeyed=obeyed)
+
+    def _keep_starting(self, answer: int) -> None:
+        """The start of an activation waits for the robot to rest, but not for ever, and never after a stop."""
+        waits = answer in (Answer.NONE, Answer.NOT_AT_REST, Answer.NOT_READY)
+        if self._tick.state == GuardState.STANDSTILL and waits and self._tick.ended_ns < self._start_by_ns:
+            return
+        self._starting = False
+        if self._end is None and self._tick.state == GuardState.STANDSTILL:
+            self._say(f"warning: not started: {ANSWERS[Answer(answer)]}; `start` tries again")
+
+    @property
+    def seen(self) -> Levels:
+        """`CommandQueue.levels` as the last tick saw them."""
+        return self._levels
 
     def stand_by(self) -> bool:
         """To be called now and then while nothing is driven; False once another process has to drive.
@@ -171,6 +291,7 @@ class Loop:
         Takes over what was activated meanwhile.
         """
         self.loaded.health.beat(self._clocks.now_ns())
+        self._progress(self._clocks.now_ns())
         if self._swapper is not None:
             self._swap(self._swapper)
         return self._end is not End.OTHER_CONTRACT
@@ -181,37 +302,49 @@ class Loop:
 
     def _begin(self) -> None:
         self._offset_ns = self._clock_offset_ns()
-        self._tick.reset()
-        self._state, self._asked, self._trouble, self._still = 0, False, 0, 0
+        self._tick.activate()
+        self._state, self._trouble = int(GuardState.STANDSTILL), 0
+        self._least, self._reasons, self._skipped = int(GuardState.RUN), 0, 0
         self._end, self._ended, self.why, self.taken_over = None, False, "", False
+        self._commands.read_back = self._tick.read_back
+        self._starting = True
+        self._start_by_ns = self._clocks.now_ns() + round(START_S * 1e9)
+        if self._watchdog is not None:
+            self._watchdog.begin()
 
     def _skip(self, periods: int) -> None:
         """Lets the guard and the counters know of periods in which there was no tick."""
-        self._tick.guard.skip(periods)
+        self._tick.guard.idle()
+        self._skipped += periods
         self.counts.skipped += periods
         self.counts.missed += periods
         self.loaded.health.skip(self._clocks.now_ns(), periods)
         self._trouble |= _SKIPPED
 
-    def _attend(self) -> None:
+    def _attend(self, request: Request) -> None:
         """Everything that is not part of a tick, and rarely there."""
-        tick, mailbox = self._tick, self._mailbox
+        tick = self._tick
         if tick.state > self._state:
             self._rise()
-        if mailbox.orders:
-            self._obey(mailbox.orders.popleft())
+        if request is not NO_REQUEST:
+            self._answer(request)
+            if tick.reasons & _GUARD_FAILED:
+                self._ask_again(request)
         if self._swapper is not None:
             self._swap(self._swapper)
-        if self._heartbeat_ns is not None and tick.state == GuardState.RUN:
-            silence = tick.ended_ns - mailbox.heartbeat_ns
-            if silence > self._heartbeat_ns:
-                self._press(GuardState.HOLD, _OPERATOR_SILENT)
+        if self._heartbeat_ns is not None and tick.state == GuardState.RUN and self._silent():
+            self._press(GuardState.HOLD, _OPERATOR_SILENT)
         if self._end is not None:
             self._depart()
         if self.counts.ticks == RATE_TICKS and not self.counts.repeated <= RATE_SHARE * RATE_TICKS:
             rate_hz = 1e9 / self.period_ns
             heard_hz = rate_hz * (1.0 - self.counts.repeated / RATE_TICKS)
             self._say(f"warning: new samples come at about {heard_hz:.0f} Hz, the policy acts at {rate_hz:.0f} Hz")
+
+    def _silent(self) -> bool:
+        """Whether an operator has to watch, and has not been heard for too long."""
+        silence_ns = self._clocks.now_ns() - self._commands.heartbeat_ns
+        return self._heartbeat_ns is not None and silence_ns > self._heartbeat_ns
 
     def _rise(self) -> None:
         tick = self._tick
@@ -223,11 +356,12 @@ class Loop:
         if tick.reasons & _UNUSUAL:
             details.append(tick.senses.complaint())
         if tick.reasons & _MISPLACED:
-            details.append(tick.guard.misplaced(tick.senses.joint_pos))
+            details.append(tick.misplaced())
         self.why = "; ".join((describe(tick.reasons), *(detail for detail in details if detail)))
         text = f"{GuardState(tick.state).name}: {self.why}"
         if not tick.reasons & (_HOLD_REQUESTED | _DAMP_REQUESTED):
             self.taken_over = True
+        if blames_policy(tick.reasons):
             self.loaded.health.fault(tick.ended_ns, text)
         self._say(text)
 
@@ -242,34 +376,16 @@ class Loop:
     def _clock_offset_ns(self) -> int:
         return self._clocks.wall_ns() - self._clocks.now_ns()
 
-    def _press(self, state: GuardState, trouble: int) -> None:
-        """Raises the state with the next tick."""
-        self._tick.guard.press(state)
-        self._trouble |= trouble
+    def _ask_again(self, request: Request) -> None:
+        """A guard that failed has not heard what makes the robot safer."""
+        stop = int(Reason.STOP_REQUESTED) if request.stop else 0
+        self._press(GuardState.PROTECTIVE_STOP if stop else GuardState(request.least), request.reasons | stop)
+        self._skipped += request.skipped
 
-    def _obey(self, order: Order) -> None:
-        if order is Order.HOLD:
-            self._asked = True
-            self._press(GuardState.HOLD, _HOLD_REQUESTED)
-        elif order is Order.DAMP:
-            self._asked = True
-            self._press(GuardState.DAMP, _DAMP_REQUESTED)
-        elif order is Order.RESET:
-            self._reset()
-        elif order is Order.DEACTIVATE:
-            self._leave(End.DEACTIVATED)
-        elif order is Order.SHUTDOWN:
-            self._leave(End.SHUTDOWN)
-
-    def _reset(self) -> None:
-        if self._end is not None:
-            self._say("not reset: the policy is about to end")
-            return
-        self._mailbox.stop = False
-        self._tick.reset()
-        self._state, self._asked, self._trouble = 0, False, 0
-        self.why, self.taken_over = "", False
-        self._say("RUN: reset by the operator")
+    def _press(self, state: GuardState, reason: int) -> None:
+        """Raises the state with the next decision."""
+        self._least = max(self._least, int(state))
+        self._reasons |= reason
 
     def _swap(self, swapper: Swapper) -> None:
         if swapper.other is not None and self._end is None:
@@ -277,7 +393,7 @@ class Loop:
             self._leave(End.OTHER_CONTRACT)
         elif swapper.ready is not None:
             self.loaded = swapper.change(self.loaded)
-            self._tick.change(self.loaded.policy, self.loaded.candidate.ranges)
+            self._tick.change(self.loaded.policy)
             self.counts.swaps += 1
             self._say(f"version {self.loaded.candidate.version} has taken over")
 
@@ -285,15 +401,13 @@ class Loop:
         """Begins to bring the robot to a safe state."""
         if self._end is None:
             self._end = end
-            self._asked = True
-            self._leave_by_ns = self._tick.ended_ns + round(RAMP_S * 1e9)
+            self._leave_by_ns = self._clocks.now_ns() + round(RAMP_S * 1e9)
             self._press(GuardState.HOLD, _HOLD_REQUESTED)
 
     def _depart(self) -> None:
-        """Ends the loop once every joint rests; brakes where HOLD does not bring them to rest."""
+        """Ends the loop once a standstill was read back; brakes where HOLD does not bring the joints to rest."""
         tick = self._tick
-        self._still = self._still + 1 if tick.state >= GuardState.HOLD and tick.guard.resting else 0
-        if self._still >= self._still_needed:
+        if tick.stopped and tick.state >= GuardState.HOLD:
             self._ended = True
         elif tick.ended_ns > self._leave_by_ns + round(DAMP_S * 1e9):
             self._ended = True

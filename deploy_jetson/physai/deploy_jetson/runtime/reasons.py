@@ -10,8 +10,8 @@ class Trouble(IntFlag):
 
     FIELD_NOT_FINITE = 1 << 16
     """A sensor or command field that the policy reads is NaN or infinite."""
-    OUT_OF_RANGE = 1 << 17
-    """A sensor field was outside the range seen in training for several periods on end."""
+    WATCHDOG = 1 << 17
+    """The loop was silent for so long that its watchdog braked the robot."""
     INFERENCE_FAILED = 1 << 18
     """The policy could not be computed."""
     TRANSPORT_FAILED = 1 << 19
@@ -30,15 +30,70 @@ class Trouble(IntFlag):
     """A command of the operator was cut to the range the policy was trained for; the policy goes on."""
     GUARD_FAILED = 1 << 26
     """The guard itself raised an error; nothing was sent."""
+    LEASE_LOST = 1 << 27
+    """Another runtime has taken the robot over."""
 
 
 HARMLESS = int(Trouble.COMMAND_CUT)
 """Bits with which the policy's command may still be sent."""
 
 
-_WITHHELD = int(Reason.SENSOR_STALE | Reason.SENSOR_NOT_FINITE) | sum(
-    int(member) for member in Trouble if not member & HARMLESS
+INTERVENTIONS = int(
+    Reason.COMMAND_NOT_FINITE
+    | Reason.COMMAND_LIMIT
+    | Reason.COMMAND_RATE
+    | Trouble.INFERENCE_FAILED
+    | Trouble.GUARD_FAILED
 )
+"""Bits that say that the policy's own command was not fit to be sent."""
+
+_POLICY_FAULTS = INTERVENTIONS | int(
+    Reason.COMMAND_STALE
+    | Reason.DEADLINE_MISSED
+    | Reason.JOINT_POSITION
+    | Reason.JOINT_VELOCITY
+    | Reason.FOLLOWING_ERROR
+)
+
+_NOT_THE_POLICY = int(
+    Reason.SENSOR_NOT_FINITE
+    | Reason.SENSOR_STALE
+    | Reason.SENSOR_IMPLAUSIBLE
+    | Reason.SENSOR_CONTRADICTS
+    | Reason.SENSOR_FROZEN
+    | Reason.STOP_REQUESTED
+    | Reason.NO_REFERENCE
+    | Trouble.FIELD_NOT_FINITE
+    | Trouble.TRANSPORT_FAILED
+    | Trouble.PERIODS_SKIPPED
+    | Trouble.NOT_SENT
+    | Trouble.OPERATOR_SILENT
+    | Trouble.HOLD_REQUESTED
+    | Trouble.DAMP_REQUESTED
+    | Trouble.WATCHDOG
+    | Trouble.LEASE_LOST
+)
+
+
+def blames_policy(reasons: int) -> bool:
+    """Whether a rise of the state for these reasons counts against the policy on trial.
+
+    A missing command has another cause where sensors, transport, machine or operator are at fault in the same period.
+    A joint outside its limits is the policy's business whatever else is wrong.
+    """
+    found = reasons & _POLICY_FAULTS
+    if reasons & _NOT_THE_POLICY:
+        found &= ~int(Reason.DEADLINE_MISSED | Reason.COMMAND_STALE)
+    return bool(found)
+
+
+_WITHHELD = int(
+    Reason.SENSOR_STALE
+    | Reason.SENSOR_NOT_FINITE
+    | Reason.SENSOR_IMPLAUSIBLE
+    | Reason.SENSOR_CONTRADICTS
+    | Reason.SENSOR_FROZEN
+) | sum(int(member) for member in Trouble if not member & HARMLESS)
 """Bits for which the policy's command was withheld: it is then missing, as if it were late."""
 
 

@@ -1,11 +1,14 @@
 """Is the robot at the other end the one that the contract was made for?"""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import ContractMismatchError
 from physai.sdk.robot import JointSpec, RobotSpec
+from physai.sdk.safety import GuardLimits
+from physai.sdk.wire import Array
 
 
 @runtime_checkable
@@ -29,6 +32,27 @@ def check_robot(contract: PolicyContract, robot: RobotSpec) -> None:
             f"the policy is for {contract.robot.name}, the robot calls itself {robot.name}, and they do not fit:\n  "
             + "\n  ".join(problems)
         )
+
+
+def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array) -> str:
+    """The first joint that was measured outside its range, in words; empty for none.
+
+    Args:
+        joints: of the robot.
+        limits: of its guard.
+        joint_pos: measured positions [rad or m], shape (1, joints).
+    """
+    for number, joint in enumerate(joints):
+        at = float(joint_pos[0, number])
+        lower, upper = float(limits.position_lower[number]), float(limits.position_upper[number])
+        if lower <= at <= upper:
+            continue
+        unit = "m" if joint.kind == "prismatic" else "rad"
+        text = f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}"
+        if unit == "rad" and lower <= math.radians(at) <= upper:
+            text += f"; if the driver sends degrees, that is {math.radians(at):.4g} rad, and it has to send radians"
+        return text
+    return ""
 
 
 def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:

@@ -5,62 +5,36 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, examine
+from physai.deploy_jetson.runtime.commands import NO_LEVELS, Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle, advance
 from physai.deploy_jetson.runtime.loop import Counts, End, Loop
-from physai.deploy_jetson.runtime.orders import Mailbox, Order
-from physai.deploy_jetson.runtime.realtime import Realtime, acquire, become_helper
+from physai.deploy_jetson.runtime.options import RunOptions, require_rate
+from physai.deploy_jetson.runtime.realtime import acquire, become_helper
 from physai.deploy_jetson.runtime.robot_check import DescribesRobot, check_robot
 from physai.deploy_jetson.runtime.scout import start_scout
+from physai.deploy_jetson.runtime.service_manager import ServiceManager
 from physai.deploy_jetson.runtime.summary import Summary, stages_us, steal_s, summarise
 from physai.deploy_jetson.runtime.swap import Loaded, Swapper
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.sdk.contract import PolicyContract
-from physai.sdk.safety import GuardState
-from physai.sdk.wire import Diagnoses, Transport, TransportError
-
-RATE_TOLERANCE = 1e-3
-"""Share by which a rate may differ from 1 / control_dt and still be it."""
-
-_TAKES_BACK = (Order.DEACTIVATE, Order.HOLD, Order.DAMP)
-"""Orders after which an activation that has not happened yet is not wanted any more; so does an emergency stop."""
+from physai.sdk.safety import ANSWERS, Answer, GuardState
+from physai.sdk.wire import Diagnoses, Forgets, HasCompanion, Transport, TransportError
 
 _STAND_BY_S = 0.05
 _SAY_AGAIN_S = 2.0
 _NEWS_S = 0.1
 _DIAGNOSE_S = 1.0
 _MAX_NEWS = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How to run."""
-
-    root: Path
-    """The robot's tree of slots."""
-    realtime: Realtime = field(default_factory=Realtime)
-    unsafe_no_verdict: bool = False
-    """Whether a policy that was installed without a valid verdict may run."""
-    rate_hz: float | None = None
-    """Rate the policy must have [Hz]; None for whatever its contract says."""
-    heartbeat_s: float | None = None
-    """Longest silence of the operator before HOLD [s]; None where nobody has to watch."""
-    seconds: float | None = None
-    """How long to drive [s]; None for until it is told."""
-    stand_by: bool = False
-    """Whether to wait for the order `activate` before the first command."""
-    hot_swap: bool = True
-    """Whether to take over policies that are activated meanwhile."""
 
 
 class Runtime:
@@ -88,11 +62,13 @@ class Runtime:
         self.state = Lifecycle.UNCONFIGURED
         self.waiting_for = ""
         """What keeps the robot from being driven, while it is inactive; empty for nothing."""
-        self.mailbox = Mailbox()
+        self.commands = CommandQueue()
         self.telemetry = telemetry or Telemetry()
         self._clocks = clocks or Clocks()
         self._show = say
         self._news: deque[str] = deque(maxlen=_MAX_NEWS)
+        self._told: set[str] = set()
+        """Problems of the transport that were shown since the last activation began."""
         self._over = threading.Event()
         self._reporter = threading.Thread(target=self._report, name="physai-news", daemon=True)
         self._steal_s = steal_s()
@@ -101,6 +77,8 @@ class Runtime:
         self._loop: Loop | None = None
         self._control: ControlSocket | None = None
         self._swapper: Swapper | None = None
+        self._watchdog: Watchdog | None = None
+        self._manager = ServiceManager()
         self._scout: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
 
@@ -113,27 +91,27 @@ class Runtime:
         try:
             loop, tick = self._configure()
             self._begin()
-            wanted = not self.options.stand_by
+            wanted = None if self.options.stand_by else NO_LEVELS
             while True:
-                end = self._stand_by(loop, tick, wanted=wanted)
-                if end is not None:
-                    return end
-                end = self._drive(loop)
+                found = self._stand_by(loop, tick, wanted=wanted)
+                if isinstance(found, End):
+                    return found
+                end = self._drive(loop, found)
                 if end is not End.DEACTIVATED:
                     return end
-                wanted = False
+                wanted = None
         except BaseException as error:
             self._error = error
             raise
         finally:
             self._finish()
 
-    def _drive(self, loop: Loop) -> End:
+    def _drive(self, loop: Loop, levels: Levels) -> End:
         """Inactive to active, and back when it is over."""
         self.state = advance(self.state, Lifecycle.ACTIVE)
         self._say(f"active at {1e9 / loop.period_ns:g} Hz")
         try:
-            end = loop.run(self.options.seconds)
+            end = loop.run(self.options.seconds, levels=levels)
         finally:
             self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"not active any more: {end.value}")
@@ -146,14 +124,14 @@ class Runtime:
         if candidate.unsafe_no_verdict and not self.options.unsafe_no_verdict:
             raise CandidateError(
                 f"version {candidate.version} was installed without a valid verdict; validate and install it again, or "
-                "run it regardless with --unsafe-no-verdict"
+                f"run it regardless with {self.options.names.unsafe_no_verdict}"
             )
         self._contract = contract = active.bundle.contract
-        self._require_rate(contract)
+        require_rate(self.options, contract)
         # Before the counters are replaced: it refuses to share the tree with another runtime.
         path = health_path(self.options.root).with_name(CONTROL_FILE)
         self._control = ControlSocket(
-            path, self.mailbox, self.status, record=self.telemetry.record, prepare=self._become_helper
+            path, self.commands, self.status, record=self.telemetry.record, prepare=self._become_helper
         )
         policy = candidate.load(contract)
         health = self._open_health(candidate)
@@ -163,7 +141,8 @@ class Runtime:
             check_robot(contract, robot)
         sources = Sources(about=self._about, status=self.status, say=self._say, prepare=self._become_helper)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
-        self._tick = Tick(contract, self.transport, policy, sink, ranges=candidate.ranges, clocks=self._clocks)
+        self._watchdog = self._open_watchdog(contract)
+        self._tick = Tick(contract, self.transport, policy, sink, clocks=self._clocks, watchdog=self._watchdog)
         if self.options.hot_swap:
             self._scout, connection = start_scout(self.options.root, candidate.bundle_sha256)
             self._swapper = Swapper(
@@ -172,31 +151,26 @@ class Runtime:
                 self._open_health,
                 self._say,
                 unsafe_no_verdict=self.options.unsafe_no_verdict,
+                to_run_unsafe=self.options.names.unsafe_no_verdict,
                 prepare=self._become_helper,
             )
         self._loop = Loop(
             self._tick,
             Loaded(candidate, policy, health),
-            self.mailbox,
+            self.commands,
             period_ns=round(contract.timing.control_dt * 1e9),
             say=self._say,
             swapper=self._swapper,
             heartbeat_s=self.options.heartbeat_s,
             clocks=self._clocks,
+            watchdog=self._watchdog,
+            progress=self._manager.progress,
         )
         self.state = advance(self.state, Lifecycle.INACTIVE)
         self._say(f"version {candidate.version} ({contract.task} on {contract.robot.name}) in slot {candidate.slot}")
         if candidate.unsafe_no_verdict:
-            self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
+            self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT")
         return self._loop, self._tick
-
-    def _require_rate(self, contract: PolicyContract) -> None:
-        wanted, found = self.options.rate_hz, 1.0 / contract.timing.control_dt
-        if wanted is not None and not abs(wanted / found - 1.0) <= RATE_TOLERANCE:
-            raise CandidateError(
-                f"the policy was trained at {found:g} Hz and means something else at {wanted:g} Hz; leave out --rate, "
-                "or train and export for that rate"
-            )
 
     def _begin(self) -> None:
         """Starts the helpers, then asks the kernel for what the loop needs."""
@@ -208,6 +182,7 @@ class Runtime:
             self._swapper.start()
         for warning in acquire(self.options.realtime):
             self._say(f"warning: {warning}")
+        self._manager.ready()
 
     def _become_helper(self) -> None:
         become_helper(self.options.realtime)
@@ -216,27 +191,77 @@ class Runtime:
         path = health_path(self.options.root)
         return RuntimeHealth(path, bundle_sha256=candidate.bundle_sha256, now_ns=self._clocks.now_ns())
 
-    def _stand_by(self, loop: Loop, tick: Tick, *, wanted: bool) -> End | None:
-        """Waits in INACTIVE until the robot is heard and may be driven; why not, if it is to end instead."""
+    def _open_watchdog(self, contract: PolicyContract) -> Watchdog | None:
+        if not self.options.watchdog:
+            self._say("warning: no watchdog: if this process hangs or dies, nothing tells the robot to stop")
+        elif not isinstance(self.transport, HasCompanion):
+            self._say(f"no watchdog: only this process reaches a robot through the transport {self.transport.name}")
+        else:
+            return Watchdog(contract, self.transport, self.options.realtime)
+        return None
+
+    def _stand_by(self, loop: Loop, tick: Tick, *, wanted: Levels | None) -> End | Levels:
+        """Waits in INACTIVE until the robot is heard and may be driven.
+
+        Args:
+            loop: that is to drive.
+            tick: in it.
+            wanted: levels of the request to activate, None where there is none yet.
+
+        Returns:
+            The levels of the request that was granted, or why the runtime is to end instead.
+        """
+        commands = self.commands
         shown, shown_ns = "", 0
         while True:
             self.transport.wait(_STAND_BY_S)
+            if commands.shutdown:
+                return End.SHUTDOWN
             if not loop.stand_by():
                 return End.OTHER_CONTRACT
-            while self.mailbox.orders:
-                order = self.mailbox.orders.popleft()
-                if order is Order.SHUTDOWN:
-                    return End.SHUTDOWN
-                wanted = order is Order.ACTIVATE or (wanted and order not in _TAKES_BACK)
-            wanted = wanted and not self.mailbox.stop
+            while (ticket := commands.take()) is not None:
+                wanted = self._answer(ticket, wanted)
+            if wanted != commands.levels or commands.stopped:
+                # A stop, hold, damp or deactivate came after the request.
+                wanted = None
             self.waiting_for = obstacle = self._obstacle(tick)
-            if wanted and not obstacle:
-                return None
-            text, now_ns = f"waiting for {obstacle or 'the order to activate'}", self._clocks.now_ns()
-            again = (wanted or text != shown) and now_ns - shown_ns > _SAY_AGAIN_S * 1e9
+            if wanted is not None and not obstacle:
+                return wanted
+            text, now_ns = f"waiting for {obstacle or self._next_request()}", self._clocks.now_ns()
+            again = (wanted is not None or text != shown) and now_ns - shown_ns > _SAY_AGAIN_S * 1e9
             if not shown or again:
                 self._say(text)
                 shown, shown_ns = text, now_ns
+
+    def _next_request(self) -> str:
+        """What an operator has to ask for, while nothing is driven."""
+        return "a reset of the stop" if self.commands.stopped else "the request to activate"
+
+    def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
+        """Answers a request while nothing is driven; the levels of the activation that is wanted after it."""
+        commands = self.commands
+        if ticket.levels != commands.levels:
+            ticket.answer(ANSWERS[Answer.SUPERSEDED])
+        elif ticket.command is Command.RESET:
+            stopped, commands.acknowledged = commands.stopped, ticket.levels[0]
+            told = "the stop is reset" if stopped else "there is no stop to reset"
+            ticket.answer(f"{told}; nothing is driven, `activate` begins to drive", obeyed=stopped)
+        elif ticket.command is Command.START:
+            ticket.answer("refused: nothing is driven; `activate` begins to drive")
+        elif commands.stopped:
+            ticket.answer("refused: a stop was requested; reset it first")
+        else:
+            if wanted != ticket.levels:
+                self._forget()
+            ticket.answer("accepted: activates as soon as the robot can be driven", obeyed=True)
+            return ticket.levels
+        return wanted
+
+    def _forget(self) -> None:
+        """Lets what was wrong before this activation no longer be told as if it were wrong now."""
+        if isinstance(self.transport, Forgets):
+            self.transport.forget()
+        self._told.clear()
 
     def _obstacle(self, tick: Tick) -> str:
         """What keeps the robot from being driven; empty for nothing."""
@@ -246,11 +271,11 @@ class Runtime:
         silent = self._silence_s()
         if silent is not None:
             return f"the operator, who {silent}"
-        return tick.obstacle()
+        return tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
 
     def _silence_s(self) -> str | None:
         """When the operator was last heard, if that is too long ago."""
-        limit_s, heard_ns = self.options.heartbeat_s, self.mailbox.heartbeat_ns
+        limit_s, heard_ns = self.options.heartbeat_s, self.commands.heartbeat_ns
         if limit_s is None:
             return None
         silence_s = (self._clocks.now_ns() - heard_ns) * 1e-9
@@ -269,10 +294,10 @@ class Runtime:
             "unsafe_no_verdict": loop.loaded.candidate.unsafe_no_verdict,
             "rate_hz": 1e9 / loop.period_ns,
             "guard": GuardState(tick.state).name,
-            "why": loop.why,
+            "why": loop.why if self.state is Lifecycle.ACTIVE else "",
             "waiting_for": self.waiting_for,
-            "stop_asked": self.mailbox.stop,
-            "stopped": tick.stopped,
+            "stop_asked": self.commands.stopped,
+            "stopped": tick.stopped and loop.seen == self.commands.levels,
             **vars(loop.counts),
             "stages_us": stages_us(self.telemetry.meter),
             **self.telemetry.status(),
@@ -319,16 +344,22 @@ class Runtime:
         """Lets everything go; whatever state it is in."""
         if self.state is Lifecycle.ACTIVE:
             self.state = advance(self.state, Lifecycle.INACTIVE)
+        self.commands.refuse_all("refused: the runtime ends")
+        self._manager.stopping()
         # Whoever reports asks the transport how it is, so it ends before that does.
         self._over.set()
         if self._reporter.is_alive():
             self._reporter.join()
+        if self._watchdog is not None:
+            self._watchdog.close()
         self.transport.close()
         if self._control is not None:
             self._control.close()
         if self._swapper is not None:
             self._swapper.close()
         if self._scout is not None:
+            # It may be waiting for the answers of a policy that hangs.
+            self._scout.kill()
             self._scout.wait()
         if self._loop is not None:
             self._loop.loaded.health.close()
@@ -342,15 +373,15 @@ class Runtime:
     def _report(self) -> None:
         """Shows the news: printing may wait for a terminal, which the loop must not."""
         self._become_helper()
-        known: set[str] = set()
         looked_ns = diagnosed_ns = 0
         while not self._over.wait(_NEWS_S):
             now_ns = self._clocks.now_ns()
             if now_ns - looked_ns > _SAY_AGAIN_S * 1e9:
                 looked_ns = now_ns
-                for problem in self.transport.problems():
-                    if problem not in known and len(known) < _MAX_NEWS:
-                        known.add(problem)
+                watched = "" if self._watchdog is None else self._watchdog.problem()
+                for problem in (*self.transport.problems(), *((watched,) if watched else ())):
+                    if problem not in self._told and len(self._told) < _MAX_NEWS:
+                        self._told.add(problem)
                         self._say(problem)
             if now_ns - diagnosed_ns > _DIAGNOSE_S * 1e9:
                 diagnosed_ns = now_ns

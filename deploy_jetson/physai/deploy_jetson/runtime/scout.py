@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.runtime.candidate import examine, send
+from physai.deploy_jetson.runtime.candidate import send
+from physai.deploy_jetson.runtime.examiner import examine_apart
 from physai.deploy_jetson.slots.layout import CURRENT
 from physai.sdk.errors import PhysaiError
 
@@ -65,7 +66,7 @@ def _report(connection: socket.socket, root: Path, running_sha256: str) -> str:
         active = open_active(root)
         if active.bundle.sha256 == running_sha256:
             return running_sha256
-        send(connection, examine(active))
+        send(connection, examine_apart(root, active.bundle.contract.timing.deadline_s))
     except (PhysaiError, OSError) as error:
         send(connection, None, str(error))
         return running_sha256

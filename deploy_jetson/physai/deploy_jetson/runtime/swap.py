@@ -12,6 +12,9 @@ from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import PhysaiError
 
+CLOSE_S = 5.0
+"""Longest wait for a policy that is being loaded when the runtime ends [s]."""
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -34,6 +37,7 @@ class Swapper:
         say: Callable[[str], None],
         *,
         unsafe_no_verdict: bool = False,
+        to_run_unsafe: str = "--unsafe-no-verdict",
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepares to listen.
@@ -44,6 +48,7 @@ class Swapper:
             open_health: makes the counters of a policy.
             say: gets what an operator should know.
             unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
+            to_run_unsafe: what whoever starts the runtime has to say for that.
             prepare: called first in the thread.
         """
         self.ready: Loaded | None = None
@@ -52,7 +57,7 @@ class Swapper:
         """A newly activated policy of another contract."""
         self._connection, self._contract = connection, contract
         self._open_health, self._say, self._prepare = open_health, say, prepare
-        self._unsafe_no_verdict = unsafe_no_verdict
+        self._unsafe_no_verdict, self._to_run_unsafe = unsafe_no_verdict, to_run_unsafe
         self._old: Loaded | None = None
         self._taken = threading.Event()
         self._closed = False
@@ -79,7 +84,8 @@ class Swapper:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._taken.set()
         if self._thread.is_alive():
-            self._thread.join()
+            # A policy whose first call does not return keeps the thread, and nothing else.
+            self._thread.join(CLOSE_S)
         self._connection.close()
 
     def _serve(self) -> None:
@@ -96,7 +102,7 @@ class Swapper:
             elif found.unsafe_no_verdict and not self._unsafe_no_verdict:
                 self._say(
                     f"version {found.version} was installed without a valid verdict, the policy before goes on; start "
-                    "with --unsafe-no-verdict to let it run"
+                    f"with {self._to_run_unsafe} to let it run"
                 )
             elif found.fingerprint != self._contract.fingerprint:
                 self.other = found

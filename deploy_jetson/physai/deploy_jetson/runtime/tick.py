@@ -17,14 +17,14 @@ import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy, Computes
-from physai.deploy_jetson.runtime.reasons import HARMLESS, Trouble, describe
+from physai.deploy_jetson.runtime.reasons import HARMLESS, INTERVENTIONS, Trouble, describe
 from physai.deploy_jetson.runtime.ring import TickRing, TickSink
-from physai.deploy_jetson.runtime.robot_guard import RobotGuard
+from physai.deploy_jetson.runtime.robot_check import misplaced
 from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.understudy import Nowhere, Unmoved
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.sdk.contract import PolicyContract
-from physai.sdk.policy_file import Ranges
-from physai.sdk.safety import GuardResult
+from physai.sdk.safety import NO_REQUEST, Answer, Guard, GuardResult, GuardState, Request
 from physai.sdk.wire import Array, Sample
 
 Clock = Callable[[], int]
@@ -35,6 +35,7 @@ DECISIONS = 3
 _TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
     int(flag) for flag in (Trouble.TRANSPORT_FAILED, Trouble.INFERENCE_FAILED, Trouble.NOT_SENT, Trouble.GUARD_FAILED)
 )
+_WATCHDOG = int(Trouble.WATCHDOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ class Tick:
         policy: Computes,
         sink: TickSink,
         *,
-        ranges: Ranges,
         clocks: Clocks | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         """Ties the parts together.
 
@@ -84,14 +85,21 @@ class Tick:
             GuardError: the contract leaves a joint no command.
             ContractMismatchError: the transport's sample is not the contract's.
         """
-        self.guard = RobotGuard(contract)
-        self.senses = Senses(contract, transport.sample(), policy.inputs, ranges)
+        self.guard = Guard(contract)
+        self.senses = Senses(contract, transport.sample(), policy.inputs)
         self.policy: Computes = policy
+        self._robot_joints = contract.robot.joints
         self._rehearsal: Tick | None = None
         """The same on a guard and a record of its own; None in a tick that is a rehearsal itself."""
         if isinstance(policy, BoundPolicy):
             nowhere, unmoved = Nowhere(transport.sample()), Unmoved(policy)
-            self._rehearsal = Tick(contract, nowhere, unmoved, TickRing(1), ranges=ranges, clocks=clocks)
+            self._rehearsal = Tick(contract, nowhere, unmoved, TickRing(1), clocks=clocks)
+        self._begins = False
+        """Whether the policy's memory begins with the next call."""
+        self.reset_answer = self.start_answer = int(Answer.NONE)
+        """What became of the requests of the tick."""
+        self.read_back = 0
+        """See `GuardResult.read_back`."""
         self.state = 0
         """`GuardState` after the tick."""
         self.reasons = 0
@@ -101,7 +109,7 @@ class Tick:
         self.intervened = False
         """Whether the guard changed or withheld the policy's command for another reason than its lateness."""
         self.stopped = False
-        """Whether an emergency stop has been read back."""
+        """Whether a standstill has been read back and lasts."""
         self.ended_ns = 0
         """CLOCK_MONOTONIC at its end [ns]."""
         self.fresh = False
@@ -120,29 +128,39 @@ class Tick:
         self._oldest_ns = round(contract.timing.max_observation_age_s * 1e9)
         self._youngest_ns = -round(contract.timing.control_dt * 1e9)
         self._unsent = False
+        self._first_stamp_ns = 0
+        self._watchdog = watchdog
 
-    def change(self, policy: BoundPolicy, ranges: Ranges) -> None:
+    def change(self, policy: BoundPolicy) -> None:
         """Computes another policy of the same contract from the next tick on, which remembers what this one did."""
         if isinstance(self.policy, BoundPolicy):
             policy.take_over(self.policy)
-        self._bind(policy, ranges)
+        self._bind(policy)
         if self._rehearsal is not None:
-            self._rehearsal._bind(Unmoved(policy), ranges)
+            self._rehearsal._bind(Unmoved(policy))
 
-    def _bind(self, policy: Computes, ranges: Ranges) -> None:
-        self.senses.bind(policy.inputs, ranges)
+    def _bind(self, policy: Computes) -> None:
+        self.senses.bind(policy.inputs)
         self.policy = policy
 
     def rehearse(self) -> None:
         """Does before a tick what makes it quick, and nothing that anybody could notice: see `Nowhere`, `Unmoved`."""
         rehearsal = self._rehearsal
         if rehearsal is not None:
+            rehearsal.guard.resume_from(self.guard.last, self.guard.step)
             rehearsal.run(0, self._now())
             if rehearsal.state:
                 rehearsal.reset()
 
+    def activate(self) -> None:
+        """Begins in STANDSTILL, and forgets: a robot that was left alone."""
+        self.guard.activate()
+        self.policy.reset()
+        self._unsent = False
+        self.state, self.stopped, self.read_back = int(GuardState.STANDSTILL), False, self.guard.read_back
+
     def reset(self) -> None:
-        """Returns to RUN, and forgets."""
+        """Begins in RUN, and forgets: for rehearsals, which move nothing."""
         self.guard.reset()
         self.policy.reset()
         self._unsent = False
@@ -153,7 +171,7 @@ class Tick:
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
             why = self.senses.complaint() or describe(trouble or int(Trouble.FIELD_NOT_FINITE))
             return f"a sound sample ({why})"
-        misplaced = self.guard.misplaced(self.senses.joint_pos)
+        misplaced = self.misplaced()
         if misplaced:
             return f"the robot to be within its limits ({misplaced})"
         age_ns = self._age_ns()
@@ -164,16 +182,20 @@ class Tick:
             )
         return ""
 
-    def run(self, number: int, due_ns: int, trouble: int = 0, *, stop: bool = False) -> None:
+    def misplaced(self) -> str:
+        """The first joint that was measured outside its range, in words; empty for none."""
+        return misplaced(self._robot_joints, self.guard.limits, self.senses.joint_pos)
+
+    def run(self, number: int, due_ns: int, trouble: int = 0, request: Request = NO_REQUEST) -> None:
         """Does one tick.
 
         Args:
             number: of the control period.
             due_ns: CLOCK_MONOTONIC at which it was to begin [ns].
             trouble: bits for which the policy's command is withheld.
-            stop: whether an emergency stop is asked for.
+            request: of an operator or the loop, for the supervisor.
         """
-        now = self._now
+        now, watchdog = self._now, self._watchdog
         woke = now()
         self.error, self.sent = "", None
         if self._unsent:
@@ -181,34 +203,45 @@ class Tick:
         trouble |= self._sense()
         begun = now()
         targets = None
-        asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns
+        asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._heard()
         if asked:
             targets = self._think()
             trouble |= 0 if targets is not None else _INFERENCE_FAILED
         thought = now()
         limit = due_ns + self._deadline_ns
-        self.missed = thought > limit
+        self.missed = asked and thought > limit
         guard_ns = send_ns = 0
+        sent = False
         result: GuardResult | None = None
         for _ in range(DECISIONS):
             started = now()
             if started > limit:
-                self.missed, targets, limit = True, None, started + self._deadline_ns
+                self.missed, targets, limit = asked or self.missed, None, started + self._deadline_ns
                 trouble |= self._sense()
-            result = self._decide(targets, stop)
+            if watchdog is not None:
+                watchdog.claim()
+            result = self._decide(targets, request)
             decided = now()
             guard_ns = decided - started
             if result is None:
                 trouble |= _GUARD_FAILED
                 break
             if decided <= limit:
-                trouble |= self._send(result)
+                failed = self._send(result)
+                trouble |= failed
+                sent = self.sent is not None
                 send_ns = now() - decided
                 break
-            self.guard.not_sent()
         else:
             trouble |= _NOT_SENT
+        if result is None:
+            self.guard.idle()
+        else:
+            self.guard.commit(sent=sent)
+            if sent and watchdog is not None:
+                watchdog.sent(self.guard.last, self.guard.step)
         self._note(result, trouble)
+        self._remember(result, sent=sent)
         self.ended_ns = ended = now()
         self._sink.push(
             number,
@@ -227,6 +260,20 @@ class Tick:
             self.sent,
         )
 
+    def _heard(self) -> bool:
+        """Whether the policy has a say in this period."""
+        return bool(self.guard.asks[0])
+
+    def _remember(self, result: GuardResult | None, *, sent: bool) -> None:
+        """Corrects the policy's memory of its commands where the robot got something else."""
+        if self.start_answer == Answer.OBEYED:
+            self.policy.reset()
+            self._begins = True
+        elif not self._begins and (
+            result is None or (self.state == GuardState.RUN and (not sent or result.intervened[0]))
+        ):
+            self.policy.sent(self.guard.sent, self.guard.steps)
+
     def _sense(self) -> int:
         """Takes in the newest sample; bits of trouble."""
         try:
@@ -234,7 +281,15 @@ class Tick:
         except Exception as error:  # whatever a driver raises, the guard still has to speak to the robot
             self.error = f"{self._transport.name}: {error}"
             return _TRANSPORT_FAILED
-        return self.senses.read()
+        trouble = self.senses.read()
+        sample, senses = self._sample, self.senses
+        if not self._first_stamp_ns:
+            self._first_stamp_ns = sample.stamp_ns
+        stamp_s = (sample.stamp_ns - self._first_stamp_ns) * 1e-9
+        self.guard.observe(
+            stamp_s=stamp_s, joint_pos=senses.joint_pos, joint_vel=senses.joint_vel, sensors=senses.fields
+        )
+        return trouble
 
     def _age_ns(self) -> int:
         return self.senses.age_ns(self._wall(), self._now())
@@ -242,19 +297,20 @@ class Tick:
     def _think(self) -> dict[str, Floats] | None:
         """The policy's commands; None where there are none."""
         try:
-            if self.policy.step():
+            if self._begins:
+                self._begins = not self.policy.begin(self.guard.sent, self.guard.steps)
+            if not self._begins and self.policy.step():
                 return self.policy.targets.named
             self.error = "the policy computed numbers that are not finite"
         except Exception as error:  # the same
             self.error = str(error)
         return None
 
-    def _decide(self, targets: dict[str, Floats] | None, stop: bool) -> GuardResult | None:
+    def _decide(self, targets: dict[str, Floats] | None, request: Request) -> GuardResult | None:
         self.age_ns = self._age_ns()
         try:
-            senses = self.senses
             return self.guard.decide(
-                self.age_ns * 1e-9, senses.joint_pos, senses.joint_vel, targets, missed=self.missed, stop=stop
+                age_s=self.age_ns * 1e-9, targets=targets, deadline_missed=self.missed, request=request
             )
         except Exception as error:  # a guard that fails has the last word: nothing goes out
             self.error = f"the guard failed: {error}"
@@ -262,23 +318,28 @@ class Tick:
 
     def _send(self, result: GuardResult) -> int:
         """Sends the guard's commands; bits of trouble. One that did not leave counts as missing in the next period."""
+        if not result.referenced[0]:
+            return 0
+        if self._watchdog is not None and not self._watchdog.may_send():
+            return _WATCHDOG
         try:
             self._transport.send(result.targets, self._wall())
         except Exception as error:  # the same
             self.error = f"{self._transport.name}: {error}"
             self._unsent = True
-            self.guard.not_sent()
             return _TRANSPORT_FAILED
         self._unsent = False
         self.sent = result.targets
-        self.guard.sent()
         return 0
 
     def _note(self, result: GuardResult | None, trouble: int) -> None:
+        self.reset_answer = self.start_answer = int(Answer.NONE)
         if result is None:
             self.reasons, self.intervened = trouble, True
             return
         self.state = result.state.item()
         self.reasons = result.reasons.item() | trouble
-        self.intervened = result.intervened.item() and not self.missed
+        self.intervened = result.intervened.item() and bool(self.reasons & INTERVENTIONS)
         self.stopped = result.stopped.item()
+        self.read_back = result.read_back.item()
+        self.reset_answer, self.start_answer = result.reset.item(), result.start.item()

@@ -10,6 +10,7 @@ on, nothing is received and nothing is sent.
 from collections.abc import Mapping
 
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy, Rows
+from physai.sdk.policy_memory import Commands
 from physai.sdk.wire import Array, Sample
 
 
@@ -48,4 +49,12 @@ class Unmoved:
         return self._policy.rehearse()
 
     def reset(self) -> None:
+        """See `BoundPolicy`."""
+
+    def begin(self, commands: Commands, steps: Commands) -> bool:
+        """See `BoundPolicy`."""
+        del commands, steps
+        return True
+
+    def sent(self, commands: Commands, steps: Commands) -> None:
         """See `BoundPolicy`."""

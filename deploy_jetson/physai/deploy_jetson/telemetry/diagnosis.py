@@ -6,7 +6,13 @@ from typing import Any, cast
 
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 
-GUARD_LEVELS = {"RUN": Level.OK, "HOLD": Level.WARN, "DAMP": Level.ERROR, "ESTOP": Level.ERROR}
+GUARD_LEVELS = {
+    "RUN": Level.OK,
+    "STANDSTILL": Level.WARN,
+    "HOLD": Level.WARN,
+    "DAMP": Level.ERROR,
+    "PROTECTIVE_STOP": Level.ERROR,
+}
 """State of the guard to level."""
 
 MAX_VALUES = 64

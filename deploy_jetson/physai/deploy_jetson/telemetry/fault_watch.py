@@ -57,7 +57,7 @@ class FaultWatch:
     def _causes(self, tick: np.void) -> list[str]:
         found: list[str] = []
         state, reasons, number = int(tick["state"]), int(tick["reasons"]), int(tick["tick"])
-        if state > self._state and not reasons & _ASKED:
+        if state > max(self._state, GuardState.STANDSTILL) and not reasons & _ASKED:
             found.append(f"{GuardState(state).name}: {describe(reasons)}")
         self._state = state
         silent = bool(reasons & _SILENT)

@@ -19,4 +19,10 @@ class Notices:
 
     def told(self) -> tuple[str, ...]:
         """The notices, each with its count where that is more than one."""
-        return tuple(text if count == 1 else f"{text} ({count} times)" for text, count in self._counts.items())
+        # A copy: the thread that counts may add one meanwhile.
+        counts = self._counts.copy()
+        return tuple(text if count == 1 else f"{text} ({count} times)" for text, count in counts.items())
+
+    def forget(self) -> None:
+        """Starts again with none."""
+        self._counts = {}

@@ -26,6 +26,7 @@ from physai.deploy_jetson.transport.packet_source import PacketSource
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import (
     Array,
+    Companion,
     JointCommand,
     Sample,
     TransportError,
@@ -39,6 +40,8 @@ OPTIONS = {
     "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
     "bind": "HOST:PORT to listen on (default: a free port)",
 }
+SHARED = "socket"
+"""Option of a companion only: the socket's descriptor. A robot answers one address, so both speak from it."""
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
 MAX_PER_POLL = 256
 """Packets taken in one go; a flood must not hold the tick."""
@@ -67,28 +70,35 @@ def address(text: str) -> Address:
         raise TransportError(f"host {host!r} is not known: {error.strerror or error}") from None
 
 
+def _bound(bind: Address) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        TransportError: the address is taken, or not this machine's.
+    """
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    try:
+        made.bind(bind)
+    except OSError as error:
+        made.close()
+        raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
+    return made
+
+
 class _Socket:
     """One UDP socket that hears one peer."""
 
-    def __init__(self, bind: Address, peer: Address | None, reader: PacketReader, notices: Notices) -> None:
-        """Binds it.
+    def __init__(self, own: socket.socket, peer: Address | None, reader: PacketReader, notices: Notices) -> None:
+        """Takes a socket that is bound.
 
         Args:
-            bind: where it listens.
+            own: the socket.
             peer: the only one that is heard; None for the first that sends a sound packet, as long as it does.
             reader: of its packets.
             notices: where refusals are told.
-
-        Raises:
-            TransportError: the address is taken, or not this machine's.
         """
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        try:
-            self._socket.bind(bind)
-        except OSError as error:
-            self._socket.close()
-            raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
+        self._socket = own
         self._peer: Address | None = peer
         self._is_fixed = peer is not None
         self._heard_ns = 0
@@ -145,6 +155,11 @@ class _Socket:
         except OSError as error:
             raise TransportError(f"UDP: cannot send to {self._peer[0]}:{self._peer[1]}: {error.strerror}") from None
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's file."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Frees the port."""
         self._socket.close()
@@ -170,6 +185,10 @@ class _End:
         """See `Transport.problems`."""
         return self._notices.told()
 
+    def forget(self) -> None:
+        """See `Forgets`."""
+        self._notices.forget()
+
     def _silent(self) -> bool:
         """Whether it is open, and nobody has been heard for longer than finding each other takes."""
         return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
@@ -192,7 +211,8 @@ class UdpTransport(_End):
             TransportError: an address is none.
         """
         super().__init__()
-        only_known("udp", options, OPTIONS)
+        only_known("udp", options, {**OPTIONS, SHARED: ""})
+        self._shared = int(options[SHARED]) if SHARED in options else None
         self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
         local = self._robot[0].startswith("127.")
         self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
@@ -212,8 +232,10 @@ class UdpTransport(_End):
         }
         self._sample = empty_sample(contract)
         self._required = required_fields(contract)
-        self._complete = not layouts[1].slices
-        self._link = _Socket(self._bind, self._robot, self._reader, self._notices)
+        # What an operator commands is the runtime's business.
+        self._complete = not layouts[1].slices or self._shared is not None
+        own = _bound(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
+        self._link = _Socket(own, self._robot, self._reader, self._notices)
         self._opened_s = time.monotonic()
 
     def sample(self) -> Sample:
@@ -265,6 +287,12 @@ class UdpTransport(_End):
         if self._targets.write(targets, stamp_ns):
             link.send(self._targets.data)
 
+    def companion(self) -> Companion:
+        """See `HasCompanion`; each packet is heard by one of the two, so a companion listens only while it speaks."""
+        host, port = self._robot
+        descriptor = self._opened().descriptor
+        return Companion(self.name, {"robot": f"{host}:{port}", SHARED: str(descriptor)}, (descriptor,))
+
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
         host, port = self._robot
@@ -301,7 +329,7 @@ class UdpRobotLink(_End):
         self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
         self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
         self._command = empty_command(contract)
-        self._link = _Socket(self._bind, None, self._reader, self._notices)
+        self._link = _Socket(_bound(self._bind), None, self._reader, self._notices)
         self._opened_s = time.monotonic()
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:

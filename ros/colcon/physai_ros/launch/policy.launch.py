@@ -1,10 +1,10 @@
-"""Brings the robot's active policy up: configured, and with `autostart` driving.
+"""Brings the robot's active policy up: configured, and with `autostart` driving; ends its trial with `watch`.
 
 ros2 launch physai_ros policy.launch.py root:=/var/lib/physai namespace:=arm
 """
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-from launch.actions import EmitEvent, LogInfo, OpaqueFunction, RegisterEventHandler
+from launch.actions import EmitEvent, ExecuteProcess, LogInfo, OpaqueFunction, RegisterEventHandler
 from launch.conditions import IfCondition
 from launch.events import matches_action
 from launch.substitutions import LaunchConfiguration
@@ -12,7 +12,8 @@ from launch_ros.actions import LifecycleNode
 from launch_ros.event_handlers import OnStateTransition
 from launch_ros.events.lifecycle import ChangeState
 from lifecycle_msgs.msg import Transition
-from physai_ros.launching import end_all, policy_arguments, values
+from physai_ros.launching import PHYSAI, end_all, policy_arguments, unless_ending, values
+from physai_ros.parameters_file import root_in
 
 NAME = "physai_policy"
 
@@ -35,24 +36,44 @@ def _policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         # A policy that dies must not leave the rest of the robot believing in it.
         on_exit=end_all("the policy node has ended"),
     )
-    autostart = IfCondition(LaunchConfiguration("autostart"))
-    configure = EmitEvent(event=_change(node, Transition.TRANSITION_CONFIGURE), condition=autostart)
-    activate = RegisterEventHandler(
-        OnStateTransition(
-            target_lifecycle_node=node,
-            start_state="configuring",
-            goal_state="inactive",
-            entities=[EmitEvent(event=_change(node, Transition.TRANSITION_ACTIVATE))],
-            # Whoever configures it again later wants to look at it before it drives.
-            handle_once=True,
-        ),
-        condition=autostart,
-    )
     full_name = f"/{namespace.strip('/')}/{NAME}".replace("//", "/")
     again = f"the reason is above. Try again: ros2 lifecycle set {full_name}"
-    refused = _told(node, "configuring", "unconfigured", f"the policy was refused; {again} configure")
+    refused = _told(node, "configuring", "unconfigured", f"the policy was refused; {again} configure, then activate")
     not_driven = _told(node, "activating", "inactive", f"the robot is not driven; {again} activate")
-    return [activate, refused, not_driven, node, configure]
+    watch = _watch(root or root_in(params_file, full_name))
+    return [refused, not_driven, *_brought_up(node), watch]
+
+
+def _brought_up(node: LifecycleNode) -> list[LaunchDescriptionEntity]:
+    """The node, configured with `autostart`, and then activated if that succeeded."""
+
+    def configured(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+        if context.locals.event.goal_state != "inactive":
+            return []
+        return [EmitEvent(event=_change(node, Transition.TRANSITION_ACTIVATE))]
+
+    autostart = IfCondition(LaunchConfiguration("autostart"))
+    first = OnStateTransition(
+        target_lifecycle_node=node,
+        start_state="configuring",
+        entities=[OpaqueFunction(function=configured)],
+        # However the first one ends: a person who configures it again wants to look at it before it drives.
+        handle_once=True,
+    )
+    configure = EmitEvent(event=_change(node, Transition.TRANSITION_CONFIGURE), condition=autostart)
+    return [RegisterEventHandler(first, condition=autostart), node, configure]
+
+
+def _watch(root: str) -> ExecuteProcess:
+    """Commits the version on trial once it has shown itself, or goes back; ends with the launch."""
+    ended = "`physai robot watch` has ended: until it runs again, no trial is committed or rolled back"
+    return ExecuteProcess(
+        cmd=[PHYSAI, "robot", "watch", "--root", root],
+        name="watch",
+        output="both",
+        on_exit=unless_ending(LogInfo(msg=ended)),
+        condition=IfCondition(LaunchConfiguration("watch")),
+    )
 
 
 def _change(node: LifecycleNode, transition: int) -> ChangeState:

@@ -1,11 +1,16 @@
 """The whole chain without hardware: the twin stands in for the robot, the active policy drives it.
 
+At the end the policy brings the robot to rest first, as it would a real one; the robot is there until it has.
+
 ros2 launch physai_ros rehearse.launch.py task:=ur10e-reach root:=demo/ur10e-reach-slots twin:=twin.json
 """
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
-from physai_ros.launching import end_all, policy, policy_arguments, values
+from physai_ros.launching import PHYSAI, end_all, policy, policy_arguments, values
+
+LINGER_S = 8
+"""How long the robot outlives the request to end while it is still commanded [s]: the policy needs at most 4 s."""
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -20,8 +25,9 @@ def generate_launch_description() -> LaunchDescription:
 
 def _robot(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     task, twin, binding, namespace = values(context, "task", "twin", "binding", "namespace")
-    command = ["physai", "sim", "ros", task]
+    command = [PHYSAI, "sim", "ros", task, "--linger-s", str(LINGER_S)]
     command += ["--twin", twin] if twin else []
     command += ["--set", f"binding={binding}"] if binding else []
     command += ["--ros-args", "-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
-    return [ExecuteProcess(cmd=command, output="both", on_exit=end_all("the rehearsal robot has ended"))]
+    ended = end_all("the rehearsal robot has ended")
+    return [ExecuteProcess(cmd=command, name="robot", output="both", sigterm_timeout=str(LINGER_S + 2), on_exit=ended)]

@@ -7,8 +7,12 @@ from launch import LaunchContext, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
+from launch_ros.substitutions import ExecutableInPackage
 
 SHARE = Path(get_package_share_directory("physai_ros"))
+
+PHYSAI = ExecutableInPackage("physai", "physai_ros")
+"""physai's command line in the Python that runs the node, whether or not that is in PATH."""
 
 POLICY_ARGUMENTS = {
     "root": ("", "the robot's tree of slots; empty: that of params_file"),
@@ -16,6 +20,7 @@ POLICY_ARGUMENTS = {
     "namespace": ("", "of the node and its topics"),
     "params_file": (str(SHARE / "config" / "policy.yaml"), "parameters of the policy node"),
     "autostart": ("true", "whether to configure and activate it"),
+    "watch": ("true", "whether to run `physai robot watch`, which ends trials; false where the robot's service does"),
 }
 """Default and meaning of what every launch file with a policy takes."""
 
@@ -43,8 +48,13 @@ def values(context: LaunchContext, *names: str) -> tuple[str, ...]:
 
 def end_all(reason: str) -> OpaqueFunction:
     """Ends the whole launch, unless it is about to end already: launch_ros does not bear being told twice."""
+    return unless_ending(Shutdown(reason=reason))
 
-    def end(context: LaunchContext) -> list[LaunchDescriptionEntity]:
-        return [] if context.is_shutdown else [Shutdown(reason=reason)]
 
-    return OpaqueFunction(function=end)
+def unless_ending(action: LaunchDescriptionEntity) -> OpaqueFunction:
+    """Does something, unless the launch is about to end."""
+
+    def act(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+        return [] if context.is_shutdown else [action]
+
+    return OpaqueFunction(function=act)

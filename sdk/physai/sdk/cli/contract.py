@@ -44,20 +44,24 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show(file: str, *, as_json: bool) -> int:
+    from physai.sdk.contract_gaps import contract_lacks
     from physai.sdk.contract_io import load_contract
 
     contract = load_contract(file)
+    lacks = contract_lacks(contract)
     if as_json:
         slices = {name: [part.start, part.stop] for name, part in contract.observation_slices.items()}
         record = {
             "fingerprint": contract.fingerprint,
             "observation_size": contract.observation_size,
             "observation_slices": slices,
+            "lacks": lacks,
             "contract": contract.model_dump(mode="json"),
         }
         print(json.dumps(record, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_sections(contract)))
+        unprotected = _section(f"lacks ({len(lacks)})", "\n".join(f"  {sentence}" for sentence in lacks))
+        print("\n".join([*_sections(contract), *unprotected]))
     return 0
 
 
@@ -181,14 +185,26 @@ def _action(contract: PolicyContract) -> str:
 def _safety(contract: PolicyContract) -> str:
     safety = contract.safety
     rows = [
-        (j.joint, _range(j.position_lower, j.position_upper), _number(j.velocity_limit), _number(j.effort_limit))
+        (
+            j.joint,
+            _range(j.position_lower, j.position_upper),
+            _number(j.velocity_limit),
+            _number(j.effort_limit),
+            _number(j.acceleration_limit),
+            _number(j.following_error_limit),
+            _number(j.velocity_mismatch_limit),
+        )
         for j in safety.joints
     ]
-    return (
-        table(("joint", "position", "velocity", "effort"), rows)
-        + f"\n  last command repeated at most {safety.max_reused_commands} periods"
-        + f"\n  quantised and float commands differ by at most {_number(safety.parity_tolerance)}"
-    )
+    lines = [
+        table(("joint", "position", "velocity", "effort", "acceleration", "following", "mismatch"), rows),
+        f"  last command repeated at most {safety.max_reused_commands} periods",
+        f"  quantised and float commands differ by at most {_number(safety.parity_tolerance)}",
+    ]
+    if safety.frozen_samples is not None:
+        lines.append(f"  frozen after {safety.frozen_samples} samples that do not change")
+    lines += [f"  {r.name} plausible from {_vector(r.lower)} to {_vector(r.upper)}" for r in safety.sensor_ranges or ()]
+    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:
@@ -199,7 +215,7 @@ def _range(lower: float | None, upper: float | None) -> str:
     return "-" if lower is None and upper is None else f"[{_number(lower)}, {_number(upper)}]"
 
 
-def _vector(values: tuple[float, ...]) -> str:
+def _vector(values: tuple[float | None, ...]) -> str:
     return "[" + ", ".join(map(_number, values)) + "]"
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +14,6 @@ from physai.sdk.cli.parser import key_values
 from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from physai.sim.paced_twin import Tally
 
 _EPILOG = """\
@@ -27,6 +22,7 @@ It publishes what the robot's sensors would show, from the task's twin with the 
 brakes its efforts, and counts that. Start `physai robot run` with the same --transport beside it.
 """
 MAX_DURATION_S = 86_400.0
+MAX_LINGER_S = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="lockstep: a control period passes with each command, and none without",
     )
     parser.add_argument("--duration-s", type=float, metavar="S", help="time to play (default: until interrupted)")
+    parser.add_argument(
+        "--linger-s",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="when told to end while commands still come, go on until they end, at most this long (default: 0)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="fixes every random number (default: 0)")
     parser.add_argument("--fingerprint", metavar="SHA256", help="refuse a task whose contract has another one")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this is no longer the parent process")
@@ -62,15 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Plays the robot until the time is over, or a signal ends it."""
     from physai.sdk.simulation import ServesSimulation
     from physai.sdk.wire_ends import open_robot_link
+    from physai.sim.cli.ending import Ending
     from physai.sim.cli.watch import Watch, say
     from physai.sim.fake_robot import FakeRobot
     from physai.sim.transport import rehearsed_robot
 
     duration_s = MAX_DURATION_S if arguments.duration_s is None else arguments.duration_s
-    if not (math.isfinite(duration_s) and 0.0 < duration_s <= MAX_DURATION_S):
-        raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
-    if not 0 <= arguments.seed < 2**32:
-        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    _require_sane(arguments, duration_s)
     link = open_robot_link(arguments.transport, key_values(arguments.set, "--set"))
     named = {name: getattr(arguments, name) for name in ("task", "twin", "robot", "preset")}
     given = {name: str(value) for name, value in named.items() if value is not None}
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     fingerprint = task.contract.fingerprint
     if arguments.fingerprint not in (None, fingerprint):
         raise PhysaiError(f"task {task.name} has the contract {fingerprint[:12]}…, not {arguments.fingerprint[:12]}…")
-    received = _stop_on_signals()
+    ending = Ending(arguments.linger_s, arguments.parent)
     link.open(task.contract)
     watch: Watch | None = None
     try:
@@ -88,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
             say(link.serve(robot.control))
         if not arguments.json:
             watch = Watch(robot.tally, link.problems, say, robot.control.paused)
-        orphaned = _orphaned(arguments.parent)
-        tally = robot.run(duration_s=duration_s, stopped=lambda: bool(received) or orphaned())
-        told = link.problems()
+        tally = robot.run(duration_s=duration_s, stopped=lambda: ending.due(robot.tally.commands))
+        # Where it outlived the policy, what is missing now was there.
+        told = () if ending.lingered else link.problems()
     finally:
         if watch is not None:
             watch.close()
@@ -102,22 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _orphaned(parent: int | None) -> Callable[[], bool]:
-    """Whether the process that started this one is gone: a stand-in that nobody can end would keep its port."""
-    return lambda: parent is not None and os.getppid() != parent
-
-
-def _stop_on_signals() -> list[int]:
-    """Signals that asked this process to end; filled as they come."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        received.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, note)
-    return received
+def _require_sane(arguments: argparse.Namespace, duration_s: float) -> None:
+    """Raises PhysaiError where a number is none that can be meant."""
+    if not (math.isfinite(duration_s) and 0.0 < duration_s <= MAX_DURATION_S):
+        raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
+    if not 0.0 <= arguments.linger_s <= MAX_LINGER_S:
+        raise PhysaiError(f"--linger-s must lie in 0 … {MAX_LINGER_S:g} s, got {arguments.linger_s}")
+    if not 0 <= arguments.seed < 2**32:
+        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
 
 
 def _text(tally: Tally) -> str:

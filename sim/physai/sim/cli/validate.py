@@ -190,6 +190,7 @@ def _numbers(line: Line) -> str:
 
 def _text(verdict: Verdict, report: Path) -> str:
     """The gates as a table, then why it does not pass."""
+    from physai.sdk.verdict import Outcome
     from physai.sim.report.summary import reasons
 
     rows = [
@@ -208,6 +209,8 @@ def _text(verdict: Verdict, report: Path) -> str:
         lines.append(f"\n{gate.gate}{cause}: {gate.message}\n  → {gate.next_step}")
         if gate.counterexample is not None and gate.counterexample.recording:
             lines.append(f"  → physai play --counterexample {gate.counterexample.index} {report}")
+    passed = [gate for gate in verdict.gates if gate.outcome is Outcome.PASS]
+    lines += [f"\ncontract, a note: {gate.message}" for gate in passed if gate.gate == "contract" and gate.message]
     if found.waiting:
         lines.append(f"\n{', '.join(found.waiting)}: would pass in a twin that is credible")
     lines.append(f"\nreport  {report / HTML_FILE}")

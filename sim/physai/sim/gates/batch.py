@@ -83,6 +83,8 @@ class Played:
     """`Reason` flags of every control period in which the guard intervened, or'ed, shape (n,)."""
     guard_step: Array
     """First control period in which the guard intervened, -1 for none, shape (n,)."""
+    guard_excess: Array
+    """Greatest amount by which a command exceeded a limit [rad, m, N·m or N], shape (n,)."""
     broken_limits: Array
     """Joint limits broken by the true state: bit 0 position, bit 1 speed, bit 2 effort, shape (n,)."""
     broken_step: Array

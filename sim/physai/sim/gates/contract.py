@@ -8,6 +8,7 @@ import numpy as np
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import diff, format_diff
+from physai.sdk.contract_gaps import contract_lacks
 from physai.sdk.errors import ContractError
 from physai.sdk.policy_file import GOLDEN_FILE, PolicyError
 from physai.sdk.verdict import Cause, Measurement, Outcome
@@ -44,7 +45,9 @@ class ContractGate(Check):
         problems = list(contract_problems(context.subject))
         measured = [Measurement(name="differences", value=float(len(problems)), threshold=0.0)]
         if not problems:
-            return Finding(outcome=Outcome.PASS, measured=measured)
+            lacks = contract_lacks(context.subject.task.contract)
+            note = f"What the contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
+            return Finding(outcome=Outcome.PASS, measured=measured, message=note)
         return Finding(
             outcome=Outcome.FAIL,
             measured=measured,

@@ -123,11 +123,14 @@ def measure_here(context: Context) -> Array:
     policy.reset(1)
     ticks = np.zeros(WARM_UP + TICKS_HERE)
     rest = np.zeros((1, joints))
+    sensors = {sensor.name: np.zeros((1, sensor.size)) for sensor in policy.contract.robot.sensors}
     for tick in range(len(ticks)):
         row = {name: values[tick : tick + 1] for name, values in fields.items()}
         start = time.perf_counter()
         targets = policy(row, row)
-        guard.check(now_s=tick * dt, sensor_stamp_s=tick * dt, joint_pos=rest, joint_vel=rest, targets=targets)
+        guard.check(
+            now_s=tick * dt, sensor_stamp_s=tick * dt, joint_pos=rest, joint_vel=rest, targets=targets, sensors=sensors
+        )
         ticks[tick] = time.perf_counter() - start
     return ticks[WARM_UP:]
 

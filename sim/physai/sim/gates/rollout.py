@@ -8,7 +8,7 @@ import numpy as np
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.policy_file import STATE_PREFIX
-from physai.sdk.safety import Guard, GuardResult
+from physai.sdk.safety import Guard, GuardResult, Reason
 from physai.sim.calibrate.twin import Twin
 from physai.sim.engines.protocol import Array
 from physai.sim.environment import Environment
@@ -22,6 +22,8 @@ from physai.sim.tasks.task import Task
 
 HELD_SAMPLES = 500
 """How often an episode is asked whether the success condition holds."""
+
+_STALE = np.uint32(Reason.SENSOR_STALE)
 
 POSITION, SPEED, EFFORT = 1, 2, 4
 """Bits of `Played.broken_limits`."""
@@ -73,8 +75,7 @@ def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, obse
         if step % max(1, steps // HELD_SAMPLES) == 0:
             tally.note_held(worlds.task.success.condition(env.view))
         late = overruns.at(step)
-        targets = policy(now.sensors, now.commands)
-        guarded = _guard(guard, step, now, targets, worlds, late)
+        guarded = decide(guard, policy, now, worlds, step, late)
         qpos, qvel = env.view.qpos.copy(), env.view.qvel.copy()
         after = env.step(guarded.targets)
         tally.add(step, env, guarded, after, late)
@@ -89,19 +90,56 @@ def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, obse
     return tally.played(worlds, visits.inputs(), overruns.count)
 
 
-def _guard(
-    guard: Guard, step: int, now: StepResult, targets: Mapping[str, Array], worlds: Worlds, late: Bools
-) -> GuardResult:
-    """The guard's answer to one period's commands; it sees what the policy sees, and else the truth."""
-    view, now_s = worlds.env.view, step * worlds.env.step_dt
-    return guard.check(
-        now_s=now_s,
-        sensor_stamp_s=now_s - worlds.sensor_age_s,
+@dataclass(frozen=True)
+class Sensed:
+    """What policy and guard get in a control period."""
+
+    stamp_s: float | Array
+    """When the sample was taken, one for all worlds or shape (n,)."""
+    age_s: float | Array
+    """How old it is when the command goes out, likewise."""
+    joint_pos: Array
+    """What the guard sees, shape (n, joints)."""
+    joint_vel: Array
+    """Likewise."""
+    sensors: Mapping[str, Array]
+    """Sensor fields by name, shape (n, size) each."""
+    commands: Mapping[str, Array]
+    """Command fields, likewise."""
+
+
+def decide(guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: Worlds, step: int, late: Bools) -> GuardResult:
+    """One period of policy and guard: the guard sees what the policy sees, and otherwise the true state."""
+    view, age_s = worlds.env.view, worlds.sensor_age_s
+    sensed = Sensed(
+        stamp_s=step * worlds.env.step_dt - age_s,
+        age_s=age_s,
         joint_pos=now.sensors.get("joint_pos", view.joint_pos),
         joint_vel=now.sensors.get("joint_vel", view.joint_vel),
-        targets=targets,
-        deadline_missed=late,
+        sensors=now.sensors,
+        commands=now.commands,
     )
+    return decide_on(guard, policy, sensed, late)
+
+
+def decide_on(guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools) -> GuardResult:
+    """One period as the robot's runtime does it, bit for bit.
+
+    Where the robot gets something else than the policy's command, the policy remembers what the robot got; where the
+    runtime would not have asked it, it remembers nothing else of the period.
+    """
+    with np.errstate(all="ignore"):
+        guard.observe(
+            stamp_s=sensed.stamp_s, joint_pos=sensed.joint_pos, joint_vel=sensed.joint_vel, sensors=sensed.sensors
+        )
+        asks = guard.asks
+        targets = policy(sensed.sensors, sensed.commands)
+        guarded = guard.decide(age_s=sensed.age_s, targets=targets, deadline_missed=late)
+        guard.commit()
+    if guarded.intervened.any():
+        policy.undo(~asks | ((guarded.reasons & _STALE) != 0))
+        policy.remember(guard.sent, guard.steps, guarded.intervened)
+    return guarded
 
 
 class Overruns:
@@ -162,6 +200,7 @@ class Tally:
         self._steps = np.zeros(count, np.int64)
         self._guard_state, self._guard_reasons = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._guard_step, self._broken_step = np.full(count, -1), np.full(count, -1)
+        self._excess = np.zeros(count)
         self._broken = np.zeros(count, np.int64)
         self._usage = np.zeros((3, count, joints))
         self._saturated = np.zeros(count)
@@ -185,6 +224,7 @@ class Tally:
         self._guard_state = np.where(running, np.maximum(self._guard_state, guarded.state), self._guard_state)
         # A command that came too late is not the policy's doing: the guard repeats the last one, as it should.
         acted = guarded.intervened & running & ~(late & (guarded.state == 0))
+        self._excess = np.where(acted, np.maximum(self._excess, guarded.excess), self._excess)
         self._guard_reasons[acted] |= guarded.reasons[acted].astype(np.int64)
         self._guard_step[acted & (self._guard_step < 0)] = step
         joint_pos, joint_vel = _state_reached(env, after)
@@ -208,6 +248,7 @@ class Tally:
             guard_state=self._guard_state,
             guard_reasons=self._guard_reasons,
             guard_step=self._guard_step,
+            guard_excess=self._excess,
             broken_limits=self._broken,
             broken_step=self._broken_step,
             pos_usage=np.where(undefined[0], np.nan, self._usage[0]),

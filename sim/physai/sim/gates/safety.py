@@ -62,7 +62,7 @@ class SafetyGate(Gate):
             broken = int(np.bitwise_or.reduce(played.broken_limits))
             finding.cases = failing_cases(context, iter(pairs), "violated")
             _fail(finding, _cause(flags, broken))
-            finding.message = _message(violated, count, flags, broken, int(played.diverged.sum()))
+            finding.message = _message(played, flags, broken)
         elif not _saturated(played) <= context.settings.safety.max_saturated:
             _fail(finding, Cause.POLICY)
             finding.message = (
@@ -104,15 +104,17 @@ def _cause(flags: int, broken: int) -> Cause:
     return Cause.POLICY
 
 
-def _message(violated: int, count: int, flags: int, broken: int, diverged: int) -> str:
+def _message(played: Played, flags: int, broken: int) -> str:
     parts: list[str] = []
     if flags:
-        parts.append(f"the guard had to intervene ({reasons(flags)})")
+        excess = float(played.guard_excess.max(initial=0.0))
+        amount = f", by up to {excess:.3g} rad, m, N·m or N" if excess > 0.0 else ""
+        parts.append(f"the guard had to intervene ({reasons(flags)}{amount})")
     if broken:
         parts.append(f"{limits(broken)} limits were broken")
-    if diverged:
-        parts.append(f"the physics diverged in {diverged}")
-    return f"In {violated} of {count} episodes a rule is broken: {'; '.join(parts)}."
+    if played.diverged.any():
+        parts.append(f"the physics diverged in {int(played.diverged.sum())}")
+    return f"In {int(played.violated.sum())} of {len(played)} episodes a rule is broken: {'; '.join(parts)}."
 
 
 def _measured(context: Context, played: Played) -> list[Measurement]:

@@ -16,10 +16,20 @@ from physai.sdk.contract import (
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import load_robot
 from physai.sim.tasks.common import compiled, envelope, target_squared
+from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
 
 CART, POLE = 0, 1
 """Columns of the joint vectors; the pole's angle is 0 upright."""
+
+MISMATCH = (0.04, 0.05)
+"""Greatest difference between a position and its integrated velocity [m, rad]: three times the 0.014 m and 0.0175 rad
+that the twin shows with random forces at full scale, noise and pushes included."""
+FROZEN_SAMPLES = 5
+"""Equal samples that count as frozen: 0.1 s."""
+PLAUSIBLE_SPEEDS = (20.0, 60.0)
+"""The robot states no speed limits. Full force along the whole rail makes the cart 9 m/s fast; random forces swing the
+pole round with up to 20 rad/s."""
 
 
 def uprightness(view: WorldView) -> Array:
@@ -112,7 +122,13 @@ def cartpole_swingup() -> Task:
                 deadline_s=0.01,
                 max_observation_age_s=0.06,
             ),
-            safety=envelope(spec, parity_tolerance=0.05 * slider.effort_limit),
+            safety=envelope(
+                spec,
+                parity_tolerance=0.05 * slider.effort_limit,
+                velocity_mismatch=MISMATCH,
+                frozen_samples=FROZEN_SAMPLES,
+                sensor_ranges=plausible_ranges(spec, speeds=PLAUSIBLE_SPEEDS),
+            ),
         ),
         episode_length_s=10.0,
         reset=hanging,

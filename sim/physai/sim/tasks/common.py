@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope
+from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope, SensorRange
 from physai.sdk.robot import RobotSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
@@ -20,8 +20,22 @@ def compiled(robot: Robot, *, physics_dt: float) -> Any:
     return spec.compile()
 
 
-def envelope(robot: RobotSpec, *, parity_tolerance: float) -> SafetyEnvelope:
-    """A safety envelope as wide as the robot's own limits."""
+Limits = Sequence[float | None]
+"""One limit per joint in the robot's order, None for no limit; empty for none at all."""
+
+
+def envelope(
+    robot: RobotSpec,
+    *,
+    parity_tolerance: float,
+    acceleration: Limits = (),
+    following_error: Limits = (),
+    velocity_mismatch: Limits = (),
+    frozen_samples: int | None = None,
+    sensor_ranges: tuple[SensorRange, ...] | None = None,
+) -> SafetyEnvelope:
+    """A safety envelope as wide as the robot's own limits, with what else the guard is to keep."""
+    none: Limits = (None,) * len(robot.joints)
     joints = tuple(
         JointEnvelope(
             joint=joint.name,
@@ -29,10 +43,17 @@ def envelope(robot: RobotSpec, *, parity_tolerance: float) -> SafetyEnvelope:
             position_upper=joint.position_upper,
             velocity_limit=joint.velocity_limit,
             effort_limit=joint.effort_limit,
+            acceleration_limit=change,
+            following_error_limit=lag,
+            velocity_mismatch_limit=mismatch,
         )
-        for joint in robot.joints
+        for joint, change, lag, mismatch in zip(
+            robot.joints, acceleration or none, following_error or none, velocity_mismatch or none, strict=True
+        )
     )
-    return SafetyEnvelope(joints=joints, parity_tolerance=parity_tolerance)
+    return SafetyEnvelope(
+        joints=joints, parity_tolerance=parity_tolerance, frozen_samples=frozen_samples, sensor_ranges=sensor_ranges
+    )
 
 
 def position_action(

@@ -29,6 +29,7 @@ from physai.sim.board import PRESET, board_model
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.common import compiled, joint_vel_squared, target_rate_squared, target_squared
+from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
 
 LINK_LENGTHS = (0.2, 0.3)
@@ -39,6 +40,12 @@ EPISODE_LENGTH_S = 10.0
 """As on the board [s]."""
 CONTROL_DT = 0.002
 """Control period [s]: the rate of the hardware's own loop and of the board."""
+MISMATCH_RAD = 0.08
+"""Greatest difference between a position and its integrated velocity [rad]. The hardware's recordings show up to 0.019
+rad, its twin with random torques at full scale 0.027 rad below the speed limit and 0.038 rad above it."""
+FROZEN_SAMPLES = 50
+"""Equal samples that count as frozen: 0.1 s. The hardware's encoders repeat up to 8 samples under torque; hanging at
+rest, where nothing is commanded, up to 39."""
 
 
 def height(view: WorldView) -> Array:
@@ -141,6 +148,7 @@ def _contract(name: str, robot: Robot, driven: str, torque_limit: float, torque_
             joint=joint.name,
             velocity_limit=joint.velocity_limit,
             effort_limit=torque_limit if joint.name == driven else 0.0,
+            velocity_mismatch_limit=MISMATCH_RAD,
         )
         for joint in robot.spec.joints
     )
@@ -157,7 +165,12 @@ def _contract(name: str, robot: Robot, driven: str, torque_limit: float, torque_
             deadline_s=0.001,
             max_observation_age_s=0.01,
         ),
-        safety=SafetyEnvelope(joints=envelope, parity_tolerance=0.02),
+        safety=SafetyEnvelope(
+            joints=envelope,
+            parity_tolerance=0.02,
+            frozen_samples=FROZEN_SAMPLES,
+            sensor_ranges=plausible_ranges(robot.spec),
+        ),
     )
 
 

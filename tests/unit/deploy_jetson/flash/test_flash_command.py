@@ -42,7 +42,8 @@ def test_one_robot(pendulum: SshRobot, file: Path, capsys: pytest.CaptureFixture
     assert run(address, file, "--root", pendulum.root) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith(f"{address}: version 1 of swingup is active, on trial, policy.onnx on onnxruntime (")
-    assert printed.err == ""
+    assert printed.err.startswith("note: the contract (format 1) lacks ")
+    assert printed.err.count("\n") == 1
     assert run(address, file, "--root", pendulum.root) == 0
     assert capsys.readouterr().out == (
         f"{address}: nothing to do for version 1 of swingup: it is on trial there already\n"
@@ -132,7 +133,8 @@ def test_a_fleet(cells: dict[str, SshRobot], file: Path, tmp_path: Path, capsys:
     rows = [line.split()[:2] for line in printed.out.splitlines()[1:4]]
     assert rows == [["cell-1", "committed"], ["cell-2", "on-trial"], ["cell-3", "on-trial"]]
     assert "3 of 3 robots have it" in printed.out
-    assert printed.err.startswith("cell-1: begun\ncell-1: version 1 of swingup is committed")
+    assert printed.err.startswith("cell-1: begun\ncell-1: the contract (format 1) lacks ")
+    assert "\ncell-1: version 1 of swingup is committed" in printed.err
     assert [robot.active_version for robot in cells.values()] == [1, 1, 1]
 
 

@@ -91,7 +91,8 @@ def said(messages: Messages) -> list[str]:
 
 def test_a_whole_conversation(root: Path, small: Parcel) -> None:
     messages = converse(root, small.offer().encode() + puts(small) + INSTALL)
-    assert said(messages) == ["hello", "holds", *["stored"] * len(small.members), "installed", "trial"]
+    # The note says which protections the contract lacks.
+    assert said(messages) == ["hello", "holds", *["stored"] * len(small.members), "note", "installed", "trial"]
     assert messages[0] == {"say": "hello", "protocol": PROTOCOL, "robot": ROBOT}
     holds = messages[1]
     assert (holds["active"], holds["trial"]) == (False, False)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from physai.deploy_jetson.bench.local_robot import LocalRobot
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
+from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.summary import summary_text
 from physai.sdk.wire import Array
 
@@ -43,7 +44,7 @@ def main() -> None:
         realtime=Realtime(lock_memory=False),
     )
     runtime = Runtime(options, WritingRobot(Path(log)), say=say)
-    _catch_signals(runtime.mailbox)
+    _catch_signals(runtime.commands)
     end = runtime.run()
     say(f"end: {end.value}, {runtime.state.value}, {runtime.guard_state}")
     say(summary_text(runtime.summary()))

@@ -2,16 +2,17 @@
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
+from physai.deploy_jetson.runtime.commands import MAX_WAITING, NO_LEVELS, Command, CommandError, CommandQueue, Ticket
 from physai.deploy_jetson.runtime.control import ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle, LifecycleError, advance
-from physai.deploy_jetson.runtime.orders import Mailbox, Order
 
 STATUS = {"guard": "RUN"}
 
@@ -23,53 +24,99 @@ def status() -> dict[str, Any]:
 
 
 @pytest.fixture
-def mailbox() -> Mailbox:
-    return Mailbox()
+def queue() -> CommandQueue:
+    return CommandQueue()
 
 
 @pytest.fixture
-def path(tmp_path: Path, mailbox: Mailbox) -> Iterator[Path]:
-    control = ControlSocket(tmp_path / "control", mailbox, status, clock_ns=lambda: 42)
+def path(tmp_path: Path, queue: CommandQueue) -> Iterator[Path]:
+    control = ControlSocket(tmp_path / "control", queue, status, clock_ns=lambda: 42)
     control.start()
     yield tmp_path / "control"
     control.close()
     assert not (tmp_path / "control").exists()
 
 
-def test_orders_wait_for_the_loop_in_their_order(path: Path, mailbox: Mailbox) -> None:
-    assert ask(path, "hold") == {"accepted": "hold"}
-    ask(path, "reset")
-    assert list(mailbox.orders) == [Order.HOLD, Order.RESET]
+def ask_aside(path: Path, word: str) -> "Future[dict[str, Any]]":
+    """Asks in a thread of its own: the answer waits for a loop."""
+    return ThreadPoolExecutor(1).submit(ask, path, word)
 
 
-def test_a_stop_waits_behind_nothing(path: Path, mailbox: Mailbox) -> None:
-    ask(path, "hold")
-    ask(path, "stop")
-    assert mailbox.stop
-    assert list(mailbox.orders) == [Order.HOLD]
+def next_ticket(queue: CommandQueue) -> Ticket:
+    until(lambda: queue.waiting)
+    ticket = queue.take()
+    assert ticket is not None
+    return ticket
 
 
-def test_a_sign_of_life_and_the_status(path: Path, mailbox: Mailbox) -> None:
+def test_a_reset_is_answered_by_the_loop(path: Path, queue: CommandQueue) -> None:
+    queue.read_back = 7
+    asked = ask_aside(path, "reset")
+    ticket = next_ticket(queue)
+    assert (ticket.command, ticket.read_back, ticket.levels) == (Command.RESET, 7, queue.levels)
+    assert not asked.done()
+    ticket.answer("done", obeyed=True)
+    assert asked.result() == {"accepted": "reset", "answer": "done"}
+
+
+def test_a_refused_start_is_an_error_that_says_why(path: Path, queue: CommandQueue) -> None:
+    asked = ask_aside(path, "start")
+    next_ticket(queue).answer("refused: reset first")
+    with pytest.raises(ControlError, match="start: refused: reset first"):
+        asked.result()
+
+
+def test_a_stop_waits_behind_nothing(path: Path, queue: CommandQueue) -> None:
+    """Finding 1: levels do not queue, and requests that wait for their answer do not hold them up."""
+    waiting = [ask_aside(path, "reset") for _ in range(MAX_WAITING)]
+    until(lambda: len(queue) == MAX_WAITING)
+    for word in ("hold", "damp", "deactivate", "stop"):
+        assert ask(path, word) == {"accepted": word}
+    assert (queue.hold, queue.damp, queue.deactivate, queue.stop) == queue_order(queue)
+    assert queue.stopped
+    assert ask(path, "shutdown") == {"accepted": "shutdown"}
+    assert queue.shutdown
+    queue.refuse_all("refused: the policy has ended")
+    for one in waiting:
+        with pytest.raises(ControlError, match="reset: refused: the policy has ended"):
+            one.result()
+
+
+def queue_order(queue: CommandQueue) -> tuple[int, ...]:
+    """Four numbers that grow."""
+    return tuple(sorted({queue.hold, queue.damp, queue.deactivate, queue.stop}))
+
+
+def test_a_full_queue_says_so(path: Path, queue: CommandQueue) -> None:
+    """Finding 1: what was accepted is never dropped; what cannot be taken is refused at once."""
+    for _ in range(MAX_WAITING):
+        queue.put(Command.RESET)
+    with pytest.raises(ControlError, match=f"start: refused, {MAX_WAITING} requests wait already"):
+        ask(path, "start")
+    assert len(queue) == MAX_WAITING
+
+
+def test_a_sign_of_life_and_the_status(path: Path, queue: CommandQueue) -> None:
     ask(path, "heartbeat")
-    assert mailbox.heartbeat_ns == 42
+    assert queue.heartbeat_ns == 42
     assert ask(path, "status") == STATUS
 
 
 @pytest.mark.parametrize("word", ["", "explode", "ST\xf6P", "x" * 200])
-def test_other_words_are_refused(path: Path, mailbox: Mailbox, word: str) -> None:
+def test_other_words_are_refused(path: Path, queue: CommandQueue, word: str) -> None:
     with pytest.raises(ControlError, match="no request named"):
         ask(path, word or " ")
-    assert not mailbox.orders
-    assert not mailbox.stop
+    assert queue.levels == NO_LEVELS
+    assert not queue.waiting
 
 
-def test_who_does_not_wait_for_an_answer_blocks_nobody(path: Path, mailbox: Mailbox) -> None:
+def test_who_does_not_wait_for_an_answer_blocks_nobody(path: Path, queue: CommandQueue) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mute:
         mute.connect(str(path))
         for _ in range(50):
             mute.send(b"heartbeat")
     ask(path, "stop")
-    assert mailbox.stop
+    assert queue.stopped
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
@@ -79,25 +126,36 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 def test_two_runtimes_do_not_share_a_socket(path: Path) -> None:
     with pytest.raises(ControlError, match="another runtime listens there"):
-        ControlSocket(path, Mailbox(), status)
+        ControlSocket(path, CommandQueue(), status)
 
 
 def test_the_socket_of_a_runtime_that_was_killed_is_replaced(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as left_behind:
         left_behind.bind(str(tmp_path / "control"))
-    ControlSocket(tmp_path / "control", Mailbox(), status).close()
+    ControlSocket(tmp_path / "control", CommandQueue(), status).close()
 
 
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="no control socket can be made there: No such file"):
-        ControlSocket(tmp_path / "none" / "control", Mailbox(), status)
+        ControlSocket(tmp_path / "none" / "control", CommandQueue(), status)
 
 
-def test_orders_are_bounded() -> None:
-    mailbox = Mailbox()
-    for _ in range(1000):
-        mailbox.put(Order.HOLD)
-    assert len(mailbox.orders) == 64
+def test_a_stop_that_another_thread_writes_late_is_still_seen() -> None:
+    """Every request has a number of its own, so an older one that is stored after a newer one changes the level."""
+    queue = CommandQueue()
+    queue.put(Command.STOP)
+    older = queue.stop
+    queue.put(Command.STOP)
+    seen = queue.levels
+    queue.stop = older
+    assert queue.levels != seen
+
+
+def test_an_answer_that_does_not_come() -> None:
+    ticket = CommandQueue().put(Command.RESET)
+    assert ticket is not None
+    with pytest.raises(CommandError, match=r"reset: no answer within 0\.01 s"):
+        ticket.wait(0.01)
 
 
 def test_the_lifecycle_of_ros2_control() -> None:

@@ -1,46 +1,69 @@
-"""Random faults around the real loop, and whether anything unsafe leaves it."""
+"""Random faults, lies and requests around the real loop, and whether the judge of what leaves it can fail."""
 
 import gc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.injection import inject, make_rig
+from physai.deploy_jetson.bench.arms import ARMS, arm_policy
+from physai.deploy_jetson.bench.composed import ComposedWorld, PlantRobot, compose
+from physai.deploy_jetson.bench.injection import make_rig
+from physai.deploy_jetson.bench.lie_trial import BEGINS, CAUGHT, LieWorld, tell_lie
+from physai.deploy_jetson.bench.plant import Lie
 from physai.deploy_jetson.bench.sample import sample_policy
 from physai.deploy_jetson.bench.world import Fault, World
-from physai.deploy_jetson.runtime.robot_guard import RobotGuard
-from physai.deploy_jetson.runtime.senses import Senses
-from physai.deploy_jetson.runtime.tick import Tick
+from physai.deploy_jetson.runtime.commands import Command
 from physai.sdk.policy_file import POLICY_FILE
-from physai.sdk.safety import GuardResult
+from physai.sdk.safety.plant import RestWatch
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 
 
-def policy(name: str) -> bytes:
-    return sample_policy()[POLICY_FILE] if name == "pendulum" else (POLICIES / name / POLICY_FILE).read_bytes()
+def policy(name: str, seed: int = 0) -> bytes:
+    if name == "pendulum":
+        return sample_policy(seed=seed)[POLICY_FILE]
+    return arm_policy(name, seed=seed) if name in ARMS else (POLICIES / name / POLICY_FILE).read_bytes()
 
 
-@pytest.mark.parametrize(("name", "periods"), [("cartpole-00", 1200), ("reach", 600), ("pendulum", 600)])
-def test_no_unsafe_command_leaves(name: str, periods: int, tmp_path: Path) -> None:
-    found = inject(policy(name), periods=periods, seed=0, health=tmp_path / "health")
-    assert found.unsafe == []
-    assert found.longest_silence <= 1
-    assert set(found.injected) == set(Fault)
-    assert found.sent > 0.9 * (periods - found.injected[Fault.SEND_RAISES])
-    assert found.changed > 0.1 * found.sent
-    assert found.met_running > 0.25 * sum(found.injected.values())
+def composed(name: str, folder: Path, *, periods: int, seed: int = 0) -> ComposedWorld:
+    spare = policy(name, seed + 1) if name != "reach" else None
+    return compose(policy(name, seed), periods=periods, seed=seed, health=folder / "health", spare=spare)
+
+
+@pytest.mark.parametrize("name", ["pendulum", "reach", *ARMS])
+def test_no_promise_is_broken(name: str, tmp_path: Path) -> None:
+    world = composed(name, tmp_path, periods=1000)
+    verdict, findings = world.judge.verdict, world.findings
+    assert verdict.broken == []
+    assert verdict.periods_to_safe <= 2
+    assert findings.longest_silence <= 1
+    assert verdict.resets > 5
+    assert verdict.starts > 5
+    assert verdict.stops >= 3
+    assert verdict.changed > 0.1 * verdict.commands
+    assert findings.met_running > 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["cartpole-00", "reach"])
-def test_no_unsafe_command_leaves_in_ten_thousand_faults(name: str, tmp_path: Path) -> None:
-    found = inject(policy(name), periods=13_000, seed=1, health=tmp_path / "health")
-    assert sum(found.injected.values()) > 5000
-    assert found.unsafe == []
-    assert found.longest_silence <= 1
+@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("name", ["pendulum", "reach", *ARMS])
+def test_no_promise_is_broken_for_long(name: str, seed: int, tmp_path: Path) -> None:
+    world = composed(name, tmp_path, periods=8000, seed=seed)
+    assert world.judge.verdict.broken == []
+    assert world.judge.verdict.periods_to_safe <= 2
+    assert set(world.findings.injected) == set(Fault)
+    # Lies last for a while, so one run meets some of them; test_a_lie_is_found_out_and_nothing_creeps takes each.
+    assert len(set(world.lies)) >= 2
+
+
+@pytest.mark.parametrize("lie", CAUGHT)
+def test_a_lie_is_found_out_and_nothing_creeps(lie: Lie, tmp_path: Path) -> None:
+    found = tell_lie(lie, kind="absolute", seed=0, health=tmp_path / "health")
+    assert found.violations == ()
+    assert found.periods is not None
+    assert found.periods <= 15
+    assert found.crept <= 0.001
 
 
 class Watching(World):
@@ -77,37 +100,40 @@ def test_memory_is_constant(tmp_path: Path) -> None:
     assert rig.world.anonymous_kib[-1] - rig.world.anonymous_kib[1] < 200.0
 
 
-def without_a_guard(self: RobotGuard, age_s: float, pos: Any, vel: Any, targets: Any, **rest: Any) -> GuardResult:
-    result = GUARDED(self, age_s, pos, vel, targets, **rest)
-    return result if targets is None else replace(result, targets=dict(targets))
+class StoppedLie(LieWorld):
+    """A stop comes while the velocity channels are dead and the joints still move."""
+
+    def operate(self) -> None:
+        super().operate()
+        if self.findings.periods == BEGINS + 4:
+            assert self.rig is not None
+            assert isinstance(self.rig.robot, PlantRobot)
+            self.rig.robot.plant.wrong.dead[:] = True
+            self.request(Command.STOP)
 
 
-GUARDED = RobotGuard.decide
+def stopped_lie(folder: Path) -> list[str]:
+    """With a contract that does not compare positions with speeds."""
+    data = policy("unlimited")
+    rig = make_rig(data, periods=BEGINS + 60, seed=0, health=folder / "health", world=StoppedLie, robot=PlantRobot)
+    world = rig.world
+    assert isinstance(world, StoppedLie)
+    world.rig, world.lie, world.seen = rig, Lie.DEAD_VELOCITY, []
+    rig.loop.run()
+    world.deactivated()
+    rig.counters.close()
+    world.operator.close()
+    assert world.judge.verdict.stops == 1
+    return world.judge.verdict.broken
 
 
-def test_the_judge_sees_a_missing_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RobotGuard, "decide", without_a_guard)
-    found = inject(policy("cartpole-00"), periods=300, seed=0, health=tmp_path / "health")
-    assert any("is outside" in text for text in found.unsafe)
+def test_a_stop_is_not_believed_from_a_dead_velocity_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding 4; and the judge sees a runtime that does believe it."""
+    assert stopped_lie(tmp_path) == []
+    read = RestWatch.read
 
+    def by_speed_alone(self: RestWatch, position: Any, velocity: Any, watched: Any) -> Any:
+        return read(self, 0.0 * position, velocity, watched)
 
-def no_age(*_: object) -> int:
-    return 0
-
-
-def test_the_judge_sees_a_sample_that_looks_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Senses, "age_ns", no_age)
-    found = inject(policy("cartpole-00"), periods=300, seed=0, health=tmp_path / "health")
-    assert any("an old sample" in text and "in a period with a fault" in text for text in found.unsafe)
-
-
-def test_the_judge_sees_a_command_that_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Tick.__init__
-
-    def patient(self: Tick, *args: Any, **rest: Any) -> None:
-        made(self, *args, **rest)
-        self._deadline_ns = 10**12  # pyright: ignore[reportPrivateUsage]
-
-    monkeypatch.setattr(Tick, "__init__", patient)
-    found = inject(policy("cartpole-00"), periods=300, seed=0, health=tmp_path / "health")
-    assert any("after its sample was taken in" in text for text in found.unsafe)
+    monkeypatch.setattr(RestWatch, "read", by_speed_alone)
+    assert any("a standstill is shown" in text for text in stopped_lie(tmp_path))

@@ -1,21 +1,22 @@
-"""What the loop does between two ticks, in virtual time: orders, latching, lost robots, standstills, its end."""
+"""What the loop does between two ticks, in virtual time: requests, latching, lost robots, standstills, its end."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from physai.deploy_jetson.bench.injection import Rig, make_rig
 from physai.deploy_jetson.bench.world import Fault, World
+from physai.deploy_jetson.runtime.commands import Command, Ticket
 from physai.deploy_jetson.runtime.loop import End
-from physai.deploy_jetson.runtime.orders import Order
 from physai.deploy_jetson.runtime.reasons import Trouble, describe
 from physai.deploy_jetson.runtime.ring import TickRing
 from physai.deploy_jetson.slots.health import read_counters
-from physai.sdk.policy_file import POLICY_FILE, Ranges
-from physai.sdk.safety import GuardState, Reason
+from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.safety import GuardResult, GuardState, Reason
 from physai.sdk.wire import Array
 
 CARTPOLE = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / POLICY_FILE
@@ -50,7 +51,7 @@ class Scripted(World):
         self.happen(self.findings.periods)
         return self.now() - 1000
 
-    def _let_reset(self) -> None:
+    def operate(self) -> None:
         pass
 
 
@@ -61,7 +62,6 @@ def played(
     *,
     periods: int = 100,
     heartbeat_s: float | None = None,
-    ranges: Ranges | None = None,
     seconds: float | None = None,
 ) -> Generator[tuple[Rig, End, list[tuple[int, int]]]]:
     """Runs a loop; yields it, why it ended, and state and reasons of every tick."""
@@ -72,7 +72,6 @@ def played(
         health=tmp_path / "health",
         share=0.0,
         heartbeat_s=heartbeat_s,
-        ranges=ranges,
         world=Scripted,
     )
     world = rig.world
@@ -94,8 +93,8 @@ def records(rig: Rig) -> np.ndarray:
     return sink.last()
 
 
-def order(word: Order) -> Callable[[Rig], object]:
-    return lambda rig: rig.mailbox.put(word)
+def request(word: Command) -> Callable[[Rig], object]:
+    return lambda rig: rig.commands.put(word)
 
 
 def fault(kind: Fault | None) -> Callable[[Rig], object]:
@@ -120,64 +119,163 @@ def states(ticks: list[tuple[int, int]]) -> list[int]:
     return [state for state, _ in ticks]
 
 
+STARTING = 1
+"""Ticks in STANDSTILL at the beginning: one sample shows where the joints are, the next one that they rest."""
+
+
 def test_a_sound_run_stays_in_run_and_ends_in_hold(tmp_path: Path) -> None:
     with played(tmp_path, {}, seconds=1.0) as (rig, end, ticks):
         assert end is End.FINISHED
         # 51 ticks from 0 s to 1 s, then HOLD until every joint has rested for a quarter of a second.
-        assert states(ticks)[:51] == [0] * 51
+        assert states(ticks)[:51] == [GuardState.STANDSTILL] * STARTING + [0] * (51 - STARTING)
         assert set(states(ticks)[51:]) == {GuardState.HOLD}
         assert rig.robot.sent == len(ticks)
         assert not rig.loop.taken_over
         counters = read_counters(tmp_path / "health")
         assert counters is not None
-        assert (counters.ticks, counters.missed, counters.interventions, counters.faults) == (len(ticks), 0, 0, 0)
+        # Only what the policy drove counts.
+        assert (counters.ticks, counters.missed, counters.interventions, counters.faults) == (51 - STARTING, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("word", "state", "reason"),
     [
-        (Order.HOLD, GuardState.HOLD, Trouble.HOLD_REQUESTED),
-        (Order.DAMP, GuardState.DAMP, Trouble.DAMP_REQUESTED),
-        (Order.STOP, GuardState.ESTOP, Reason.STOP_REQUESTED),
+        (Command.HOLD, GuardState.HOLD, Trouble.HOLD_REQUESTED),
+        (Command.DAMP, GuardState.DAMP, Trouble.DAMP_REQUESTED),
+        (Command.STOP, GuardState.PROTECTIVE_STOP, Reason.STOP_REQUESTED),
     ],
 )
 def test_an_order_is_obeyed_with_the_next_tick_and_latched(
-    tmp_path: Path, word: Order, state: GuardState, reason: int
+    tmp_path: Path, word: Command, state: GuardState, reason: int
 ) -> None:
-    with played(tmp_path, {10: order(word)}) as (_, _, ticks):
-        first = next(index for index, found in enumerate(states(ticks)) if found)
+    with played(tmp_path, {10: request(word)}) as (_, _, ticks):
+        first = states(ticks).index(state)
         assert first in (9, 10)
         assert set(states(ticks)[first:]) == {state}
         assert ticks[first][1] & reason
 
 
-def test_a_reset_returns_to_run(tmp_path: Path) -> None:
-    with played(tmp_path, {10: order(Order.STOP), 40: order(Order.RESET)}) as (rig, _, ticks):
-        assert states(ticks)[20] == GuardState.ESTOP
-        assert states(ticks)[45] == GuardState.RUN
-        assert "RUN: reset by the operator" in rig.said
+def test_a_reset_leads_to_standstill_and_a_start_to_run(tmp_path: Path) -> None:
+    """Finding 2: a reset permits a restart, and does not cause one."""
+    script: Script = {10: request(Command.STOP), 40: request(Command.RESET), 60: request(Command.START)}
+    with played(tmp_path, script) as (rig, _, ticks):
+        assert states(ticks)[20] == GuardState.PROTECTIVE_STOP
+        assert set(states(ticks)[40:59]) == {GuardState.STANDSTILL}
+        assert states(ticks)[65] == GuardState.RUN
+        assert "STANDSTILL: reset by the operator; `start` lets the policy move the robot" in rig.said
+        assert "RUN: started by the operator" in rig.said
+
+
+def asked(answers: list[Ticket], *words: Command) -> Callable[[Rig], object]:
+    """Requests one after the other, within one period; their tickets."""
+
+    def ask(rig: Rig) -> None:
+        answers.extend(ticket for word in words if (ticket := rig.commands.put(word)) is not None)
+
+    return ask
+
+
+@pytest.mark.parametrize("later", [0, 1, 2, 5], ids="{} periods later".format)
+@pytest.mark.parametrize("safer", [Command.STOP, Command.HOLD, Command.DAMP])
+def test_a_reset_never_takes_a_later_stop_back(tmp_path: Path, safer: Command, later: int) -> None:
+    """Finding 1: reset, 2 ms later stop: the stop was lost in 17 of 20."""
+    answers: list[Ticket] = []
+    begin: Script = {10: request(Command.STOP), 40: asked(answers, *[Command.RESET, Command.START] * 3)}
+    script: Script = {**begin, 40: asked(answers, *[Command.RESET, Command.START] * 3, safer)} if not later else begin
+    if later:
+        script[40 + later] = request(safer)
+    with played(tmp_path, script) as (_, _, ticks):
+        assert states(ticks)[60] >= GuardState.HOLD
+        assert GuardState.RUN not in states(ticks)[50:]
+        assert all(ticket.answered for ticket in answers)
+
+
+def test_a_reset_before_the_stop_was_read_back_is_refused(tmp_path: Path) -> None:
+    answers: list[Ticket] = []
+    with played(tmp_path, {10: request(Command.STOP), 14: asked(answers, Command.RESET)}) as (_, _, ticks):
+        assert set(states(ticks)[11:]) == {GuardState.PROTECTIVE_STOP}
+    assert [ticket.obeyed for ticket in answers] == [False]
+    assert "refused" in answers[0].text
+
+
+def test_a_start_that_was_requested_with_the_reset_is_refused(tmp_path: Path) -> None:
+    """What a start means was not known before the reset was obeyed."""
+    answers: list[Ticket] = []
+    script: Script = {10: request(Command.STOP), 40: asked(answers, Command.RESET, Command.START)}
+    with played(tmp_path, script) as (_, _, ticks):
+        assert set(states(ticks)[45:95]) == {GuardState.STANDSTILL}
+    assert [ticket.obeyed for ticket in answers] == [True, False]
+
+
+def test_a_stop_ends_the_start_of_an_activation_whatever_else_is_requested(tmp_path: Path) -> None:
+    """A request in every period kept the activation's own start waiting, until the reset had been obeyed."""
+    script: Script = dict.fromkeys(range(2, 60), request(Command.RESET))
+    script[1] = lambda rig: (rig.commands.put(Command.STOP), rig.commands.put(Command.RESET))
+    with played(tmp_path, script) as (_, _, ticks):
+        assert GuardState.PROTECTIVE_STOP in states(ticks)
+        assert GuardState.RUN not in states(ticks)
+        assert states(ticks)[90] == GuardState.STANDSTILL
+
+
+@pytest.mark.parametrize("word", [Command.STOP, Command.HOLD, Command.DAMP])
+def test_a_stop_survives_a_guard_that_fails(tmp_path: Path, word: Command) -> None:
+    def fail(rig: Rig) -> None:
+        guard = rig.tick.guard
+        decide = guard.decide
+
+        def failing(**given: Any) -> GuardResult:
+            guard.decide = decide
+            raise MemoryError
+
+        guard.decide = failing
+        rig.commands.put(word)
+
+    with played(tmp_path, {20: fail}) as (_, _, ticks):
+        assert ticks[19][1] & Trouble.GUARD_FAILED
+        state = GuardState.PROTECTIVE_STOP if word is Command.STOP else GuardState[word.name]
+        assert set(states(ticks)[20:]) == {state}
+
+
+def test_every_request_is_answered_when_the_loop_ends(tmp_path: Path) -> None:
+    answers: list[Ticket] = []
+    with played(tmp_path, {95: asked(answers, Command.RESET, Command.START, Command.ACTIVATE)}, periods=96):
+        assert all(ticket.answered for ticket in answers)
 
 
 def stop_and_activate(rig: Rig) -> None:
-    for word in (Order.STOP, Order.ACTIVATE):
-        rig.mailbox.put(word)
+    for word in (Command.STOP, Command.ACTIVATE):
+        rig.commands.put(word)
 
 
 @pytest.mark.parametrize(
-    "script", [{10: stop_and_activate}, {10: order(Order.STOP), 15: order(Order.ACTIVATE)}], ids=["at once", "later"]
+    "script",
+    [{10: stop_and_activate}, {10: request(Command.STOP), 15: request(Command.ACTIVATE)}],
+    ids=["at once", "later"],
 )
-def test_an_order_to_activate_takes_no_stop_back_while_it_drives(tmp_path: Path, script: Script) -> None:
+def test_a_request_to_activate_takes_no_stop_back_while_it_drives(tmp_path: Path, script: Script) -> None:
     with played(tmp_path, script) as (rig, _, ticks):
-        assert set(states(ticks)[12:]) == {GuardState.ESTOP}
-        assert rig.mailbox.stop
+        assert set(states(ticks)[12:]) == {GuardState.PROTECTIVE_STOP}
+        assert rig.commands.stopped
+
+
+@pytest.mark.parametrize("kind", [Fault.SENSOR_NAN, Fault.STAMP_OLD, Fault.SILENT])
+def test_nothing_is_reset_or_started_blind(tmp_path: Path, kind: Fault) -> None:
+    """Finding 3: a reset with dead sensors sent the default pose."""
+    answers: list[Ticket] = []
+    script = fault_in(kind, range(50, 90))
+    script |= {10: request(Command.STOP), 60: asked(answers, Command.RESET)}
+    script[60] = lambda rig: (asked(answers, Command.RESET)(rig), fault(kind)(rig))
+    with played(tmp_path, script, periods=90) as (_, _, ticks):
+        assert set(states(ticks)[12:]) == {GuardState.PROTECTIVE_STOP}
+    assert [ticket.obeyed for ticket in answers] == [False]
 
 
 def test_a_stop_is_believed_only_once_every_joint_has_rested(tmp_path: Path) -> None:
     believed: list[bool] = []
-    script: Script = {10: order(Order.STOP)}
+    script: Script = {10: request(Command.STOP)}
     script |= dict.fromkeys(range(11, 60), lambda rig: believed.append(rig.tick.stopped))
     with played(tmp_path, script) as (_, _, ticks):
-        assert states(ticks)[30] == GuardState.ESTOP
+        assert states(ticks)[30] == GuardState.PROTECTIVE_STOP
     # 13 ticks are the quarter of a second; the joints of this robot come to rest within some periods before that.
     assert not any(believed[:13])
     assert all(believed[40:])
@@ -187,8 +285,8 @@ def test_a_stop_of_a_robot_that_moves_on_is_not_believed(tmp_path: Path) -> None
     def drift(rig: Rig) -> None:
         rig.robot.velocity[:] = 1.0
 
-    script: Script = dict.fromkeys(range(1, 300), drift)
-    script[10] = lambda rig: (drift(rig), rig.mailbox.put(Order.STOP))
+    script: Script = dict.fromkeys(range(9, 300), drift)
+    script[10] = lambda rig: (drift(rig), rig.commands.put(Command.STOP))
     with played(tmp_path, script, periods=300) as (rig, _, ticks):
         assert not rig.tick.stopped
         assert any(reasons & Reason.STOP_NOT_CONFIRMED for _, reasons in ticks)
@@ -200,16 +298,38 @@ def test_a_dead_publisher_is_held_and_then_damped(tmp_path: Path) -> None:
         assert states(ticks)[18:26] == [0] * 5 + [GuardState.HOLD] * 3
         assert ticks[21][1] & Reason.SENSOR_STALE
         assert GuardState.DAMP in states(ticks)
-        assert "the sample is 0.1 s old by its own stamp" in rig.said[0]
+        assert any("the sample is 0.1 s old by its own stamp" in text for text in rig.said)
         assert rig.loop.taken_over
 
 
-def test_what_was_not_asked_for_is_a_fault(tmp_path: Path) -> None:
-    with played(tmp_path, fault_in(Fault.SILENT, range(20, 30)), periods=30):
+@pytest.mark.parametrize(
+    "script",
+    [
+        fault_in(Fault.SILENT, range(20, 30)),
+        fault_in(Fault.POLL_RAISES, range(20, 30)),
+        {20: request(Command.STOP)},
+        {20: stand_still(0.2)},
+    ],
+    ids=["lost sensor", "lost transport", "stop", "suspended process"],
+)
+def test_what_is_not_the_policys_doing_does_not_end_its_trial(tmp_path: Path, script: Script) -> None:
+    """Finding 13: operator silence, a lost sensor and a pressed stop rolled the policy back."""
+    with played(tmp_path, script, periods=30) as (rig, _, ticks):
+        assert states(ticks)[27] >= GuardState.HOLD
+        counters = read_counters(tmp_path / "health")
+    assert counters is not None
+    assert (counters.faults, counters.interventions) == (0, 0)
+    assert rig.loop.counts.rises >= 1
+
+
+def test_a_policy_that_computes_no_numbers_ends_its_trial(tmp_path: Path) -> None:
+    with played(tmp_path, fault_in(Fault.OUTPUT_NAN, range(20, 30)), periods=30):
         counters = read_counters(tmp_path / "health")
     assert counters is not None
     assert counters.faults == 1
-    assert "HOLD: sensor stale; the sample is " in counters.message
+    assert "HOLD: inference failed" in counters.message
+    # The third one in a row raised the state.
+    assert counters.interventions == 2
 
 
 @pytest.mark.parametrize(("duration_s", "state"), [(0.03, 0), (0.2, GuardState.HOLD), (1.0, GuardState.DAMP)])
@@ -238,45 +358,28 @@ def test_a_slow_policy_misses_its_period_and_the_last_command_is_repeated(tmp_pa
 
 def test_a_transport_that_fails_once_does_not_stop_the_robot(tmp_path: Path) -> None:
     with played(tmp_path, {20: fault(Fault.SEND_RAISES), 40: fault(Fault.POLL_RAISES)}) as (rig, _, ticks):
-        assert set(states(ticks)[:90]) == {0}
+        assert set(states(ticks)[STARTING:90]) == {0}
         for failed in (19, 20, 39):
             assert ticks[failed][1] & Trouble.TRANSPORT_FAILED
-        assert rig.loop.counts.interventions >= 2
+        assert rig.loop.counts.interventions == 0
 
 
 def test_a_silent_operator(tmp_path: Path) -> None:
     def beat(rig: Rig) -> None:
-        rig.mailbox.heartbeat_ns = rig.world.now()
+        rig.commands.heartbeat_ns = rig.world.now()
 
     with played(tmp_path, dict.fromkeys(range(1, 21), beat), heartbeat_s=0.5) as (_, _, ticks):
-        assert set(states(ticks)[:44]) == {0}
+        assert set(states(ticks)[STARTING:44]) == {0}
         first = states(ticks).index(GuardState.HOLD)
         assert 44 <= first <= 47
         assert ticks[first][1] & Trouble.OPERATOR_SILENT
-
-
-def test_sensors_outside_what_training_saw(tmp_path: Path) -> None:
-    def push(rig: Rig) -> None:
-        rig.robot.position[1] = 9.0
-
-    ranges = {"joint_pos": ((-2.0, -4.0), (2.0, 4.0))}
-
-    def pull(rig: Rig) -> None:
-        rig.robot.position[1] = 3.0
-
-    script: Script = {30: push, 32: pull, 40: push}
-    with played(tmp_path, script, ranges=ranges) as (_, _, ticks):
-        # Two samples in a row may be noise; then the third is withheld, and two more are repeated.
-        assert not any(reasons & Trouble.OUT_OF_RANGE for _, reasons in ticks[:41])
-        assert ticks[41][1] & Trouble.OUT_OF_RANGE
-        assert states(ticks)[42:45] == [0, GuardState.HOLD, GuardState.HOLD]
 
 
 def test_joints_that_do_not_come_to_rest_are_damped_before_the_end(tmp_path: Path) -> None:
     def drift(rig: Rig) -> None:
         rig.robot.velocity[:] = 1.0
 
-    with played(tmp_path, dict.fromkeys(range(1, 400), drift), seconds=0.2, periods=999) as (rig, end, ticks):
+    with played(tmp_path, dict.fromkeys(range(5, 400), drift), seconds=0.2, periods=999) as (rig, end, ticks):
         assert end is End.FINISHED
         assert rig.said[-1] == "the joints did not come to rest; nothing more is sent"
         # Two seconds of HOLD, one of DAMP.
@@ -291,7 +394,7 @@ def test_a_clock_that_was_set_is_named(tmp_path: Path) -> None:
 
     script: Script = {20: set_back, **fault_in(Fault.SILENT, range(21, 30))}
     with played(tmp_path, script) as (rig, _, _):
-        assert "this machine's clock was set by -60 s" in rig.said[0]
+        assert any("this machine's clock was set by -60 s" in text for text in rig.said)
 
 
 def test_a_publisher_of_half_the_rate_is_named(tmp_path: Path) -> None:
@@ -299,7 +402,7 @@ def test_a_publisher_of_half_the_rate_is_named(tmp_path: Path) -> None:
     script |= dict.fromkeys(range(3, 600, 2), fault(None))
     with played(tmp_path, script, periods=600) as (rig, _, ticks):
         assert "warning: new samples come at about 25 Hz, the policy acts at 50 Hz" in rig.said
-        assert set(states(ticks)[:590]) == {0}
+        assert set(states(ticks)[STARTING:590]) == {0}
 
 
 def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.runtime.robot_guard import RobotGuard
+from physai.deploy_jetson.runtime.robot_check import misplaced
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
+from physai.sdk.safety import guard_limits
 
 LOWER, UPPER = -3.0, 1.0
 MARGIN = 0.01 * (UPPER - LOWER)
@@ -30,7 +31,11 @@ def limited(kind: str = "revolute") -> PolicyContract:
 
 
 def told(at: float, kind: str = "revolute") -> str:
-    return RobotGuard(limited(kind)).misplaced(np.array([[at]]))
+    return said(limited(kind), at)
+
+
+def said(contract: PolicyContract, at: float) -> str:
+    return misplaced(contract.robot.joints, guard_limits(contract), np.array([[at]]))
 
 
 def test_degrees_are_recognised() -> None:
@@ -59,4 +64,4 @@ def test_outside_something_always_is(at: float) -> None:
 
 @pytest.mark.parametrize("at", [-1e300, 1e300])
 def test_a_joint_without_stops_is_never_outside(at: float) -> None:
-    assert RobotGuard(sample_contract()).misplaced(np.array([[at]])) == ""
+    assert said(sample_contract(), at) == ""

@@ -101,6 +101,40 @@ def test_a_successor_takes_the_histories_but_not_the_hidden_state() -> None:
     assert memory.named["new"].tolist() == [[0.0]]
 
 
+def test_a_beginning_keeps_histories_and_commands_and_nothing_else() -> None:
+    """The step after it is the first one of an episode, from the commands that the robot has."""
+    contract = engine_of("cartpole-00").header.contract
+    names = (
+        "started",
+        "history_v",
+        "hidden",
+        "previous_action",
+        "last_joint_effort_target",
+        "step_joint_effort_target",
+    )
+    policy = BoundPolicy.engine(Recurrent(PolicyHeader(contract, dict.fromkeys(names, 1))))
+    for _ in range(3):
+        policy.step()
+    assert policy.begin({"joint_effort_target": np.array([[7.0]])}, {"joint_effort_target": np.array([[0.5]])})
+    (memory,) = [rows for rows in policy.memories if rows.named["last_joint_effort_target"] == 7.0]
+    assert {name: values.item() for name, values in memory.named.items()} == {
+        "started": 1.0,
+        "history_v": 1.0,
+        "hidden": 0.0,
+        "previous_action": 0.0,
+        "last_joint_effort_target": 7.0,
+        "step_joint_effort_target": 0.5,
+    }
+
+
+def test_a_beginning_that_computes_no_numbers_is_none() -> None:
+    policy = bound("reach")
+    policy.inputs.block[:] = np.nan
+    nothing = {name: np.zeros_like(row) for name, row in policy.targets.named.items()}
+    assert not policy.begin(nothing, nothing)
+    assert not any(rows.block.any() for rows in policy.memories[:1])
+
+
 def test_a_damaged_policy_does_not_load() -> None:
     data = (POLICIES / "cartpole-00" / POLICY_FILE).read_bytes()
     with pytest.raises(EngineError, match="damaged: onnxruntime cannot load it"):

@@ -1,5 +1,6 @@
 """From the newest sample to what policy and guard read."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from physai.deploy_jetson.runtime.reasons import Trouble
 from physai.deploy_jetson.runtime.robot_check import check_robot
 from physai.deploy_jetson.runtime.senses import Senses
 from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import parse_contract
 from physai.sdk.errors import ContractMismatchError
 from physai.sdk.policy_file import POLICY_FILE
 from physai.sdk.robot import RobotSpec
@@ -23,22 +25,22 @@ POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000
 
 
-def made(data: bytes, **ranges: Any) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+def made(data: bytes) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
     engine = OnnxEngine(data, source="policy.onnx")
     contract = engine.header.contract
     sample, policy = empty_sample(contract), BoundPolicy.engine(engine)
     for values in sample.fields.values():
         values[:] = 0.0
-    return contract, sample, policy, Senses(contract, sample, policy.inputs, ranges)
+    return contract, sample, policy, Senses(contract, sample, policy.inputs)
 
 
 def reach() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
     return made((POLICIES / "reach" / POLICY_FILE).read_bytes())
 
 
-def pendulum(**ranges: Any) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+def pendulum() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
     """Measures its angle only."""
-    return made(sample_policy()[POLICY_FILE], **ranges)
+    return made(sample_policy()[POLICY_FILE])
 
 
 def test_every_input_is_copied() -> None:
@@ -106,40 +108,31 @@ def test_a_lost_angle_leaves_no_velocity() -> None:
     assert np.isnan(senses.joint_vel[0, 0])
 
 
-def out_of_range(senses: Senses, sample: Sample, angle: float) -> bool:
-    """Whether that angle is refused once noise is ruled out."""
-    sample.fields["joint_pos"][:] = angle
-    return [bool(senses.read() & Trouble.OUT_OF_RANGE) for _ in range(4)] == [False, False, True, True]
-
-
-def test_what_training_did_not_see_is_named() -> None:
-    _, sample, _, senses = pendulum(joint_pos=((-1.0,), (3.0,)))
-    # A quarter of the range on either side is allowed: -2 to 4.
-    assert not out_of_range(senses, sample, -1.99)
-    assert out_of_range(senses, sample, -2.01)
-    assert senses.complaint() == "joint_pos[0] = -2.01 is outside [-2, 4], where it was in training"
-    assert not out_of_range(senses, sample, 3.99)
-    assert not senses.complaint()
+def test_what_is_no_number_is_named_by_its_joint() -> None:
+    _, sample, _, senses = pendulum()
     sample.fields["joint_pos"][:] = math.nan
     assert senses.read() == Trouble.FIELD_NOT_FINITE
-    assert senses.complaint() == "joint_pos[0] is nan"
+    assert senses.complaint() == "joint_pos of pivot is nan"
 
 
-def test_a_number_without_a_range_may_be_anything() -> None:
-    _, sample, _, senses = pendulum(joint_pos=((None,), (None,)))
-    assert not out_of_range(senses, sample, 1e30)
-
-
-def test_ranges_of_another_size() -> None:
-    with pytest.raises(ContractMismatchError, match="joint_pos in training has 2 and 2 values, the field 1"):
-        pendulum(joint_pos=([0.0, 0.0], [1.0, 1.0]))
+@pytest.mark.parametrize(("at", "degrees"), [(-114.6, True), (4.1, False), (1e9, False)])
+def test_an_implausible_angle_is_named_by_its_joint_and_degrees_are_recognised(at: float, degrees: bool) -> None:
+    document = sample_contract().model_dump(mode="json")
+    document["safety"]["sensor_ranges"] = [{"name": "joint_pos", "lower": [-2.5], "upper": [4.0]}]
+    contract = parse_contract(json.dumps(document | {"format_version": 2}), source="test")
+    sample, policy = empty_sample(contract), BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="p"))
+    senses = Senses(contract, sample, policy.inputs)
+    sample.fields["joint_pos"][:] = at
+    assert senses.read() == 0
+    assert senses.complaint().startswith(f"joint_pos of pivot = {at:.4g} is outside [-2.5, 4]")
+    assert ("if the driver sends degrees, that is -2 rad" in senses.complaint()) == degrees
 
 
 def test_a_robot_without_positions_cannot_be_guarded() -> None:
     contract = sample_contract()
     policy = BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="policy.onnx"))
     with pytest.raises(ContractMismatchError, match="measures no joint_pos"):
-        Senses(contract, Sample(fields={}), policy.inputs, {})
+        Senses(contract, Sample(fields={}), policy.inputs)
 
 
 def robot(**changes: Any) -> RobotSpec:

@@ -15,8 +15,9 @@ from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.cli import run, tell
 from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, examine, receive, send
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import ContractMismatchError, PhysaiError
@@ -82,6 +83,9 @@ def test_without_a_verdict_only_when_told_to(site: Site, workshop: Workshop) -> 
     with pytest.raises(CandidateError, match=r"without a valid verdict; .* --unsafe-no-verdict"):
         runtime(site.agent.root, robot).run()
     assert not robot.opened
+    names = OptionNames(unsafe_no_verdict="the parameter unsafe")
+    with pytest.raises(CandidateError, match=r"run it regardless with the parameter unsafe$"):
+        runtime(site.agent.root, robot, names=names).run()
     runtime(site.agent.root, robot, unsafe_no_verdict=True).run()
     assert robot.sent >= 1
 
@@ -107,6 +111,8 @@ def test_another_rate(site: Site) -> None:
     site.run(1)
     with pytest.raises(CandidateError, match="trained at 100 Hz and means something else at 50 Hz"):
         runtime(site.agent.root, rate_hz=50.0).run()
+    with pytest.raises(CandidateError, match="leave out the parameter rate, or train"):
+        runtime(site.agent.root, rate_hz=50.0, names=OptionNames(rate="the parameter rate")).run()
     runtime(site.agent.root, rate_hz=100.0).run()
 
 
@@ -129,7 +135,7 @@ def test_an_old_sample_is_waited_out(site: Site) -> None:
     made = runtime(site.agent.root, robot)
     made.run()
     assert robot.old == 0
-    assert made.guard_state != "ESTOP"
+    assert made.guard_state != "PROTECTIVE_STOP"
 
 
 def candidate(site: Site) -> Candidate:

@@ -75,7 +75,12 @@ def measured(ticks: Ticks) -> Meter:
 
 @pytest.fixture
 def samples(make_ticks: MakeTicks) -> Samples:
-    ticks = make_ticks(3, guard_ns=[5000, 70_000, 10**9], state=[0, 1, 1], reasons=int(Reason.SENSOR_STALE))
+    ticks = make_ticks(
+        3,
+        guard_ns=[5000, 70_000, 10**9],
+        state=[GuardState.RUN, GuardState.HOLD, GuardState.HOLD],
+        reasons=int(Reason.SENSOR_STALE),
+    )
     return parsed(exposition(measured(ticks), STATUS, steal_s=0.25))[0]
 
 
@@ -87,7 +92,7 @@ def test_counters_and_states(samples: Samples) -> None:
     assert of(samples, "physai_guard_changes_total", state="HOLD") == 1
     assert of(samples, "physai_machine_steal_seconds_total") == 0.25
     guard = {state.name: of(samples, "physai_guard_state", state=state.name) for state in GuardState}
-    assert guard == {"RUN": 0, "HOLD": 1, "DAMP": 0, "ESTOP": 0}
+    assert guard == {"RUN": 0, "STANDSTILL": 0, "HOLD": 1, "DAMP": 0, "PROTECTIVE_STOP": 0}
     assert of(samples, "physai_lifecycle_state", state="active") == 1
     assert of(samples, "physai_policy_version") == 3
 

@@ -10,7 +10,7 @@ from physai.sdk.safety import GuardState, Reason
 MakeTicks = Callable[..., Ticks]
 
 PERIOD_NS = 10_000_000
-RUN, HOLD, DAMP, ESTOP = (int(state) for state in GuardState)
+RUN, STANDSTILL, HOLD, DAMP, STOPPED = (int(state) for state in GuardState)
 STALE, STOP = int(Reason.SENSOR_STALE), int(Reason.STOP_REQUESTED)
 ASKED = int(Trouble.HOLD_REQUESTED)
 
@@ -32,7 +32,7 @@ def test_the_guard_takes_over_step_by_step(make_ticks: MakeTicks) -> None:
 
 def test_who_asks_for_hold_gets_no_recording_and_for_a_stop_one(make_ticks: MakeTicks) -> None:
     assert look(make_ticks(3, state=[RUN, HOLD, HOLD], reasons=ASKED)) == []
-    assert look(make_ticks(3, state=[RUN, ESTOP, ESTOP], reasons=STOP)) == ["ESTOP: stop requested"]
+    assert look(make_ticks(3, state=[RUN, STOPPED, STOPPED], reasons=STOP)) == ["PROTECTIVE_STOP: stop requested"]
 
 
 def test_after_a_reset_the_next_fault_counts_again(make_ticks: MakeTicks) -> None:

@@ -52,7 +52,7 @@ def test_reasons_and_changes_of_state(make_ticks: MakeTicks) -> None:
     second = make_ticks(3, first=3, state=[hold, damp, run], reasons=[stale | cut, 0, 0])
     meter = read(first, second)
     assert {name: count for name, count in meter.reasons.items() if count} == {"sensor_stale": 3, "command_cut": 2}
-    assert meter.rises == {"RUN": 1, "HOLD": 1, "DAMP": 1, "ESTOP": 0}
+    assert meter.rises == {"RUN": 1, "STANDSTILL": 0, "HOLD": 1, "DAMP": 1, "PROTECTIVE_STOP": 0}
 
 
 @given(st.lists(st.integers(0, 30), max_size=30))

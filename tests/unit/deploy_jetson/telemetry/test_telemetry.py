@@ -21,10 +21,11 @@ from physai.deploy_jetson.bench.sample import Workshop, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
+from physai.deploy_jetson.runtime.commands import CommandQueue
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, ControlSocket, tell
-from physai.deploy_jetson.runtime.orders import Mailbox
+from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
+from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
@@ -36,8 +37,6 @@ from physai.sdk.errors import PhysaiError
 from physai.sdk.latency_evidence import load_evidence
 
 SLOWER = 20.0
-AGAIN_S = 2.0
-"""Time between two resets [s]: a sensor that stays stale is a HOLD again after three periods of 0.2 s."""
 
 
 class Meanwhile:
@@ -136,18 +135,21 @@ def test_when_the_guard_takes_over_there_is_a_recording(root: Path, folder: Path
     recordings, stopped = folder / "recordings", threading.Event()
     robot = LocalRobot(wall_ns=lambda: 1 if stopped.is_set() else time.time_ns())
     with Meanwhile(root, flight(recordings), robot) as run:
-        stopped.set()
-        reset_s = time.monotonic()
 
-        def insist() -> None:
-            """A HOLD that a busy machine was the cause of stays; only after a reset can the sensor be the cause."""
-            nonlocal reset_s
+        def begin() -> None:
+            """A HOLD that a busy machine was the cause of is reset; only then can the sensor be the cause."""
+            for word in ("reset", "start"):
+                with suppress(ControlError):
+                    tell(run.path, word, timeout_s=PATIENCE_S)
             nap()
-            if time.monotonic() - reset_s > AGAIN_S:
-                tell(run.path, "reset", timeout_s=PATIENCE_S)
-                reset_s = time.monotonic()
 
-        until(lambda: any(cause.startswith("HOLD: sensor stale") for cause in causes(recordings)), insist)
+        def silence() -> None:
+            stopped.clear()
+            until(lambda: run.status()["guard"] == "RUN", begin)
+            stopped.set()
+            until(lambda: run.status()["guard"] != "RUN")
+
+        until(lambda: any(cause.startswith("HOLD: sensor stale") for cause in causes(recordings)), silence)
 
 
 def test_a_runtime_that_crashes_leaves_a_recording(root: Path, folder: Path) -> None:
@@ -258,7 +260,8 @@ def test_top_shows_a_running_policy(
 ) -> None:
     monkeypatch.setattr(top, "ANSWER_S", PATIENCE_S)
     with Meanwhile(root, flight(folder / "recordings")) as run:
-        run.wait_for(lambda: run.status()["stages_us"])
+        # The policy is not asked before it was started.
+        run.wait_for(lambda: "inference" in run.status()["stages_us"])
         assert look(root, "--once") == 0
         shown = capsys.readouterr().out
         assert look(root, "--once", "--json") == 0
@@ -310,7 +313,7 @@ def test_top_goes_on_where_a_runtime_is_only_late(tmp_path: Path, monkeypatch: p
             until(lambda: "did not answer within 0.2 s; looking again" in looking.err.getvalue())
         return {"lifecycle": "active"}
 
-    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), Mailbox(), status)
+    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), CommandQueue(), status)
     control.start()
     looking.until_it_ends(tmp_path, control.close)
     *late, ended = looking.err.getvalue().splitlines()
@@ -321,7 +324,7 @@ def test_top_goes_on_where_a_runtime_is_only_late(tmp_path: Path, monkeypatch: p
 
 def test_top_that_looks_once_does_not_look_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(top, "ANSWER_S", 0.05)
-    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), Mailbox(), dict)
+    control = ControlSocket(health_path(tmp_path).with_name(CONTROL_FILE), CommandQueue(), dict)
     with pytest.raises(ControlError, match=r"the runtime did not answer within 0\.05 s"):
         look(tmp_path, "--once")
     control.close()

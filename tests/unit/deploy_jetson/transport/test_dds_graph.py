@@ -10,6 +10,7 @@ from dds_ends import peer, runtime, told
 from patience import PATIENCE_S, until
 from rosbags.typesys import Stores, get_typestore
 
+from physai.deploy_jetson.transport.dds import domain
 from physai.deploy_jetson.transport.dds.cdr import decode
 from physai.deploy_jetson.transport.dds.domain import RANGES, configuration
 from physai.deploy_jetson.transport.dds.ends import DdsTransport
@@ -150,7 +151,7 @@ def test_ranges_are_those_of_ros(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROS_STATIC_PEERS", "robot.local;10.0.0.7")
     assert f"{index}<Peers><Peer address='robot.local'/><Peer address='10.0.0.7'/></Peers>" in configuration()
     monkeypatch.setenv("ROS_LOCALHOST_ONLY", "1")
-    assert "<General><AllowMulticast>false</AllowMulticast></General>" in configuration()
+    assert "<AllowMulticast>false</AllowMulticast></General>" in configuration()
     assert "<Peer address='localhost'/>" in configuration()
     monkeypatch.delenv("ROS_LOCALHOST_ONLY")
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "OFF")
@@ -159,7 +160,17 @@ def test_ranges_are_those_of_ros(monkeypatch: pytest.MonkeyPatch) -> None:
     assert configuration().endswith(",<CycloneDDS/>")
     monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "SYSTEM_DEFAULT")
     assert configuration() == ",<CycloneDDS/>"
-    assert configuration("LOCALHOST").startswith("<CycloneDDS/>,<CycloneDDS><Domain><General><AllowMulticast>false")
+    assert configuration("OFF").startswith("<CycloneDDS/>,<CycloneDDS><Domain><General><AllowMulticast>false")
+    assert configuration("LOCALHOST").startswith("<CycloneDDS/>,<CycloneDDS><Domain><General>")
+
+
+@pytest.mark.parametrize(("loopback", "named"), [(True, 0), (False, 1)])
+def test_loopback_is_used_on_this_machine_and_never_named_twice(
+    loopback: bool, named: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domain, "_only_loopback", lambda: loopback)
+    assert configuration("LOCALHOST").count("<NetworkInterface name='lo'/>") == named
+    assert "NetworkInterface" not in configuration("SUBNET")
 
 
 def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

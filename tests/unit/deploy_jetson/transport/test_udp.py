@@ -13,7 +13,7 @@ from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, pac
 from physai.deploy_jetson.transport.udp import address
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import UnknownNameError
-from physai.sdk.wire import RobotLink, Transport, TransportError
+from physai.sdk.wire import Forgets, RobotLink, Transport, TransportError
 from physai.sdk.wire_ends import open_robot_link, open_transport
 from physai.sim.transport import free_port
 
@@ -96,6 +96,9 @@ def test_only_the_robot_is_heard(ends: Ends) -> None:
     until(transport.problems, lambda: transport.wait(0.05))
     assert transport.sample().fields["joint_pos"][0] == 0.0
     assert transport.problems()[0].startswith("UDP: packets from 127.0.0.1, only 127.0.0.1:")
+    assert isinstance(transport, Forgets)
+    transport.forget()
+    assert transport.problems() == ()
 
 
 def test_a_robot_hears_one_runtime_and_no_damaged_packet(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ def played(count: int = 3, **changes: Any) -> Played:
         "guard_state": rows * 0,
         "guard_reasons": rows * 0,
         "guard_step": rows * 0 - 1,
+        "guard_excess": rows * 0.0,
         "broken_limits": rows * 0,
         "broken_step": rows * 0 - 1,
         "pos_usage": np.full((count, 2), 0.5),

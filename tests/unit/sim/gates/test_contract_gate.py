@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from physai.sdk.contract_gaps import contract_lacks
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.policy_file import GOLDEN_FILE, PolicyHeader
 from physai.sdk.verdict import Cause, Outcome
@@ -34,6 +35,16 @@ def test_equal_contracts_pass(bench: Any, write_policy: Callable[..., Path], fin
     finding = find(ContractGate(), bench.context(write_policy()))
     assert finding.outcome is Outcome.PASS
     assert finding.cause is None
+
+
+def test_what_the_contract_leaves_open_is_noted(
+    bench: Any, write_policy: Callable[..., Path], find: Find, task: Task
+) -> None:
+    finding = find(ContractGate(), bench.context(write_policy()))
+    assert finding.outcome is Outcome.PASS
+    for sentence in contract_lacks(task.contract):
+        assert sentence in finding.message
+    assert "No frozen_samples, so sensors that repeat one value" in finding.message
 
 
 @pytest.mark.parametrize(

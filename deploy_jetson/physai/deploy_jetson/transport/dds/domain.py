@@ -5,8 +5,11 @@ ROS_LOCALHOST_ONLY mean what they mean to rmw_cyclonedds of ROS 2 Jazzy, and CYC
 there. Source: https://github.com/ros2/rmw_cyclonedds, rmw_cyclonedds_cpp/src/rmw_node.cpp, check_create_domain.
 """
 
+import fcntl
 import os
 import re
+import socket
+import struct
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -19,6 +22,12 @@ MAX_DOMAIN = 232
 MAX_PARTICIPANTS = 32
 """Processes of one machine that find each other without multicast, as in rmw_cyclonedds."""
 RANGES = ("SUBNET", "LOCALHOST", "OFF", "SYSTEM_DEFAULT")
+
+_INTERFACES = "<Interfaces><NetworkInterface autodetermine='true'/><NetworkInterface name='lo'/></Interfaces>"
+"""Loopback, too: Cyclone DDS 11 takes no discovery from an interface it does not use, and rmw_cyclonedds of Jazzy
+(0.10.5) sends it to 127.0.0.1, whichever interface it uses itself."""
+_SIOCGIFFLAGS, _SIOCGIFADDR, _IFF_UP, _IFF_LOOPBACK = 0x8913, 0x8915, 1 << 0, 1 << 3
+"""See netdevice(7)."""
 
 LOOPBACK = (
     "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name='lo' multicast='false'/></Interfaces>"
@@ -95,8 +104,10 @@ def configuration(reach: str | None = None) -> str:
 def _discovery(reach: str) -> str:
     if reach == "SYSTEM_DEFAULT":
         return ""
-    parts = ["<AllowMulticast>false</AllowMulticast>"] if reach in ("LOCALHOST", "OFF") else []
-    general = f"<General>{''.join(parts)}</General>" if parts else ""
+    general = ""
+    if reach in ("LOCALHOST", "OFF"):
+        interfaces = _INTERFACES if reach == "LOCALHOST" and not _only_loopback() else ""
+        general = f"<General>{interfaces}<AllowMulticast>false</AllowMulticast></General>"
     if reach == "OFF":
         discovery = f"<ParticipantIndex>none</ParticipantIndex><Tag>physai_discovery_off_{os.getpid()}</Tag>"
     else:
@@ -108,6 +119,21 @@ def _discovery(reach: str) -> str:
             f"</MaxAutoParticipantIndex>{f'<Peers>{named}</Peers>' if named else ''}"
         )
     return f"<CycloneDDS><Domain>{general}<Discovery>{discovery}</Discovery></Domain></CycloneDDS>"
+
+
+def _only_loopback() -> bool:
+    """Whether no other network interface is up and has an address; Cyclone DDS refuses to use one twice."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("16s16x", name.encode())
+            try:
+                (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request), 16)
+                fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+            except OSError:
+                continue
+            if flags & _IFF_UP and not flags & _IFF_LOOPBACK:
+                return False
+    return True
 
 
 def _static_peers() -> list[str]:

@@ -25,7 +25,9 @@ from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.options import only_known
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import (
+    SUBSCRIBER_OF,
     Array,
+    Companion,
     JointCommand,
     Sample,
     TransportError,
@@ -45,6 +47,12 @@ COMMAND_SILENCE_S = 1.0
 before they stop (cmd_vel_timeout, 0.5 s)."""
 
 
+COMPANION_OF, NODE = "companion_of", "node"
+"""Options of a companion only: see `Endpoint.companion_of`, and the name of its node."""
+WATCHDOG_SUFFIX = "_watchdog"
+"""What follows the name of a runtime's node in that of its watchdog's."""
+
+
 class _End:
     """What both ends share: a node, feeds of what is read, outlets of what is written."""
 
@@ -58,7 +66,7 @@ class _End:
             UnknownNameError: there is no such option.
             TransportError: the domain or the range is none.
         """
-        only_known(self.name, options, OPTIONS)
+        only_known(self.name, options, {**OPTIONS, COMPANION_OF: "", NODE: ""})
         self._options = dict(options)
         self._domain = domain_id(options)
         self._range = discovery_range(options)
@@ -103,7 +111,8 @@ class _End:
 
     def _join(self) -> Wire:
         """What carries the bytes: Cyclone DDS, or in a subclass another node of ROS 2."""
-        return Node(self._domain, self._node_name, self._range)
+        name, companion_of = self._options.get(NODE, self._node_name), self._options.get(COMPANION_OF, "")
+        return Node(self._domain, name, self._range, companion_of=companion_of)
 
     def _opened(self) -> Wire:
         if self._node is None:
@@ -140,6 +149,12 @@ class _End:
                 return self._notices.told()
             settled = time.monotonic() - self._opened_s > DISCOVERY_S
             return (*self._notices.told(), *describe(self._node, self._feeds, self._outlets, settled=settled))
+
+    def forget(self) -> None:
+        """See `Forgets`."""
+        self._notices.forget()
+        for feed in self._feeds:
+            feed.forget()
 
     def close(self) -> None:
         """Leaves the domain; may be called twice."""
@@ -206,6 +221,18 @@ class DdsTransport(_End):
         """See `Transport.send`."""
         self._publish(targets, stamp_ns)
 
+    def companion(self) -> Companion:
+        """See `HasCompanion`; its publishers exist from the start, so that the robot's subscribers know them."""
+        own = {name: self._options[name] for name in ("range", "binding") if name in self._options}
+        told = {"domain": str(self._domain), NODE: self._node_name + WATCHDOG_SUFFIX}
+        return Companion("dds", {**own, **told, COMPANION_OF: self._opened().owner})
+
+    def forget(self) -> None:
+        """See `Forgets`."""
+        super().forget()
+        for lapse in self._lapses:
+            lapse.forget()
+
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
         """See `Diagnoses`: on `/diagnostics`, as ROS 2's tools show it."""
         node = self._opened()
@@ -220,7 +247,7 @@ class DdsTransport(_End):
         waited_s = time.monotonic() - self._opened_s
         unseen = [name for name in self._required if not self._sample.stamps_ns[name]]
         unreached = [writer.full_name for _, writer in self._outlets if not writer.reached()]
-        return tuple((name, waited_s) for name in (*unseen, *(f"a subscriber of {name}" for name in unreached)))
+        return tuple((name, waited_s) for name in (*unseen, *(SUBSCRIBER_OF + name for name in unreached)))
 
 
 class DdsRobotLink(_End):

@@ -17,7 +17,7 @@ class Feed:
     """The newest sound message of a topic.
 
     One publisher is heard: the first whose messages can be read. Another one is refused as long as that one
-    speaks, because two robots on one topic make a third that does not exist.
+    speaks, because two robots on one topic make a third that does not exist. A publisher and its companion are one.
     """
 
     def __init__(self, reader: ByteReader, inlet: Inlet, notices: Notices, *, ahead_s: float, silence_s: float) -> None:
@@ -46,6 +46,7 @@ class Feed:
         self._stamps = StampCheck(self.topic, ahead_s, notices)
         self._silence_ns = round(silence_s * NANOSECONDS)
         self._publisher = 0
+        self._speaker: str = ""
         self.heard_ns = 0
         """When the newest message was taken in, CLOCK_MONOTONIC [ns]; 0 before the first."""
         self._refused: set[int] = set()
@@ -61,6 +62,10 @@ class Feed:
             if info.valid_data and (info.publication_handle == self._publisher or self._adopt(info)):
                 return self._accept(data, info)
         return False
+
+    def forget(self) -> None:
+        """What was refused until now counts no more: what goes on is told again."""
+        self._refused.clear()
 
     def _accept(self, data: bytes, info: Any) -> bool:
         try:
@@ -80,17 +85,22 @@ class Feed:
     def _adopt(self, info: Any) -> bool:
         """Whether to hear a publisher that was not heard before."""
         handle: int = info.publication_handle
-        if self._publisher and time.monotonic_ns() - self.heard_ns <= self._silence_ns:
-            if handle not in self._refused and len(self._refused) < MAX_REFUSED:
+        speaks = bool(self._publisher) and time.monotonic_ns() - self.heard_ns <= self._silence_ns
+        if speaks and handle in self._refused:
+            return False
+        endpoint = self.reader.publisher(handle)
+        speaker = "" if endpoint is None else endpoint.speaker
+        same = bool(speaker) and speaker == self._speaker
+        if speaks and not same:
+            if len(self._refused) < MAX_REFUSED:
                 self._refused.add(handle)
                 self._notices.add(f"{self.topic}: a second publisher; only the first is heard, stop one of them")
             return False
-        endpoint = self.reader.publisher(handle)
         reason = "" if endpoint is None else wrong_hash(self.inlet.layout.binding.type, endpoint)
         if reason:
             self._notices.add(f"{self.topic}: refused: {reason}; a message of this name that holds something else")
             return False
-        if self._publisher:
+        if self._publisher and not same:
             self._notices.add(f"{self.topic}: its publisher was replaced by another one")
-        self._publisher = handle
+        self._publisher, self._speaker = handle, speaker
         return True

@@ -54,6 +54,10 @@ class Lapse:
             self._notices.add(self._text)
         self._fill()
 
+    def forget(self) -> None:
+        """A silence that goes on is told again."""
+        self._over = False
+
     def _fill(self) -> None:
         for field in self._fields:
             field[:] = 0.0 if self.is_zero else math.nan

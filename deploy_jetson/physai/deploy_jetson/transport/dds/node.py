@@ -11,7 +11,14 @@ from typing import Any
 from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, told
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
 from physai.deploy_jetson.transport.dds.messages import Field, dds_topic, dds_type, fields_of
-from physai.deploy_jetson.transport.dds.ports import Reader, Writer, endpoint_of, reader_qos, writer_qos
+from physai.deploy_jetson.transport.dds.ports import (
+    Reader,
+    Writer,
+    endpoint_of,
+    owner_of,
+    reader_qos,
+    writer_qos,
+)
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.wire import TransportError
 
@@ -49,13 +56,14 @@ def _idl_type(field: Field) -> Any:
 class Node:
     """A DDS participant; everything it made ends with it."""
 
-    def __init__(self, domain: int, name: str = NODE_NAME, reach: str | None = None) -> None:
+    def __init__(self, domain: int, name: str = NODE_NAME, reach: str | None = None, *, companion_of: str = "") -> None:
         """Joins a domain.
 
         Args:
             domain: its number.
             name: what ROS 2's tools call it.
             reach: discovery range; see `configuration`.
+            companion_of: see `Endpoint.companion_of`; of its writers.
 
         Raises:
             MissingExtraError: Cyclone DDS is missing.
@@ -83,6 +91,9 @@ class Node:
                 f"{os.environ.get('CYCLONEDDS_URI') or 'not set'}"
             ) from error
         self.domain = domain
+        self.owner = owner_of(self.participant.get_guid())
+        """See `Endpoint.owner`."""
+        self._companion_of = companion_of
         self._topics: dict[str, Any] = {}
         self._builtin: dict[str, Any] = {}
         self._seen: dict[str, dict[Any, Endpoint]] = {"publishers": {}, "subscribers": {}}
@@ -97,7 +108,7 @@ class Node:
         from cyclonedds.pub import DataWriter
 
         try:
-            writer: Any = DataWriter(self.participant, self._topic(topic, kind), writer_qos(kind))
+            writer: Any = DataWriter(self.participant, self._topic(topic, kind), writer_qos(kind, self._companion_of))
         except Exception as error:
             raise TransportError(f"{topic}: cannot be published: {told(error)}") from error
         self._parts.append(writer)

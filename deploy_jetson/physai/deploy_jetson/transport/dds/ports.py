@@ -29,12 +29,16 @@ POLICIES = {
 """Numbers of QoS policies: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as dds_public_qosdefs.h of Cyclone DDS."""
 
 
-def writer_qos(kind: str) -> Any:
+COMPANION_KEY = "physai_companion_of"
+"""In the user data of a writer: see `Endpoint.companion_of`."""
+
+
+def writer_qos(kind: str, companion_of: str = "") -> Any:
     """Reliable, as ROS 2's default, but keeping the newest message only."""
     from cyclonedds.qos import Policy, Qos
 
     # A full queue must fail at once: a write may never hold the tick.
-    return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind))
+    return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind, companion_of))
 
 
 def reader_qos(kind: str, *, reliable: bool) -> Any:
@@ -45,14 +49,14 @@ def reader_qos(kind: str, *, reliable: bool) -> Any:
     return Qos(reliability, Policy.History.KeepLast(DEPTH), *_common_qos(kind))
 
 
-def _common_qos(kind: str) -> tuple[Any, ...]:
+def _common_qos(kind: str, companion_of: str = "") -> tuple[Any, ...]:
     from cyclonedds.qos import Policy
 
     return (
         Policy.Durability.Volatile,
         Policy.DestinationOrder.ByReceptionTimestamp,
         Policy.DataRepresentation(use_cdrv0_representation=True),
-        Policy.Userdata(user_data(kind)),
+        Policy.Userdata(user_data(kind) + (f"{COMPANION_KEY}={companion_of};".encode() if companion_of else b"")),
     )
 
 
@@ -62,6 +66,7 @@ def endpoint_of(found: Any, seen_s: float) -> Endpoint:
     policies = {type(policy).__name__.rpartition(".")[2]: policy for policy in found.qos}
     data: bytes = getattr(policies.get("Userdata"), "data", b"")
     hashed = re.search(rb"typehash=RIHS01_([0-9a-f]{64})", data)
+    companion = re.search(COMPANION_KEY.encode() + rb"=([0-9a-f]{24})", data)
     return Endpoint(
         topic=str(found.topic_name),
         kind=str(found.type_name),
@@ -69,7 +74,14 @@ def endpoint_of(found: Any, seen_s: float) -> Endpoint:
         lasting=not policies.keys().isdisjoint(("TransientLocal", "Transient", "Persistent")),
         type_hash=hashed[1].decode() if hashed else "",
         seen_s=seen_s,
+        owner=owner_of(found.key),
+        companion_of=companion[1].decode() if companion else "",
     )
+
+
+def owner_of(guid: Any) -> str:
+    """See `Endpoint.owner`."""
+    return guid.bytes[:12].hex()
 
 
 class Writer:

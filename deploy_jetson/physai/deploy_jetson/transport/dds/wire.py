@@ -22,6 +22,16 @@ class Endpoint:
     """Whether it keeps messages for those who come later (a publisher), or wants them kept (a subscriber)."""
     seen_s: float = 0.0
     """When it was first looked at, CLOCK_MONOTONIC [s]; 0 where nobody keeps that."""
+    owner: str = ""
+    """Whose it is: the first 12 bytes of its GUID, all that one process's have in common, in hexadecimal; empty where
+    that cannot be told."""
+    companion_of: str = ""
+    """The owner as whose companion it speaks (`physai.sdk.wire.HasCompanion`); empty for none."""
+
+    @property
+    def speaker(self) -> str:
+        """The commander, or the robot, that speaks here; a companion's is the one it speaks for."""
+        return self.companion_of or self.owner
 
 
 class ByteReader(Protocol):
@@ -78,6 +88,11 @@ class Wire(Protocol):
     """A node of ROS 2, as far as bytes are concerned."""
 
     domain: int
+
+    @property
+    def owner(self) -> str:
+        """See `Endpoint.owner`; of what is made here."""
+        ...
 
     def reader(self, topic: str, kind: str, *, reliable: bool) -> ByteReader:
         """A reader of a ROS topic.

@@ -1,18 +1,13 @@
 """The guard's limits, computed by hand from contracts."""
 
-import json
 from typing import Any
 
 import numpy as np
 import pytest
+from guard_driver import contract_of
 
 from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.guard_limits import UNLIMITED, GuardError, guard_limits
-
-
-def contract_of(document: dict[str, Any]) -> PolicyContract:
-    return parse_contract(json.dumps(document), source="test")
+from physai.sdk.safety.limits import UNLIMITED, GuardError, guard_limits
 
 
 def outwards(value: float, *, up: bool) -> float:
@@ -49,16 +44,32 @@ def test_mixed_joints(full_contract: PolicyContract) -> None:
     # What the guard itself may command is the envelope.
     assert limits.hard_lower.tolist() == [-1.5, -1.5, -40.0]
     assert limits.hard_upper.tolist() == [1.5, 1.5, 40.0]
-    # The incremental slide changes by 2 per period and two float32 roundings of 32, each 2^-18.
-    assert limits.rate.tolist() == [UNLIMITED, UNLIMITED, 2.0 + 2.0 * 2.0**-18]
+    # Absolute positions change by 2 rad/s · 0.02 s per period, the incremental slide by 2 N.
+    assert limits.rate.tolist() == [0.04, 0.04, 2.0]
+    # Eight float32 roundings: of 0.5 at most 2^-24 each, of 30 at most 2^-19.
+    assert limits.slack.tolist() == [2.0**-21, 2.0**-21, 2.0**-16]
     # The slide's own kd.
     assert limits.brake.tolist() == [0.0, 0.0, 5.0]
     assert limits.rest.tolist() == [0.0, 0.25, 0.0]
     assert limits.speed.tolist() == [2.0, 2.0, 2.0, UNLIMITED]
     assert limits.still.tolist() == [0.04, 0.04, 0.04, 0.1]
+    # What these speeds travel in 0.25 s.
+    assert limits.still_travel.tolist() == [0.01, 0.01, 0.01, 0.025]
+    # A contract of format 1 has none of these.
+    for unset in (limits.change, limits.following, limits.mismatch):
+        assert (unset == UNLIMITED).all()
     # Ranges of 3, 3, 0.5 and none, each wider by 1 % on both sides.
     assert limits.position_lower.tolist() == pytest.approx([-1.53, -1.53, -0.005, -UNLIMITED])
     assert limits.position_upper.tolist() == pytest.approx([1.53, 1.53, 0.505, UNLIMITED])
+
+
+def test_limits_of_format_2(newest_contract: PolicyContract) -> None:
+    """Commanded order elbow, shoulder, slide for commands; the robot's shoulder, elbow, slide, passive for sensors."""
+    limits = guard_limits(newest_contract)
+    # 12 rad/s² · (0.02 s)²; the slide is commanded by effort.
+    assert limits.change.tolist() == [pytest.approx(0.0048), pytest.approx(0.0048), UNLIMITED]
+    assert limits.following.tolist() == [0.2, 0.2, UNLIMITED]
+    assert limits.mismatch.tolist() == [0.05, 0.05, UNLIMITED, UNLIMITED]
 
 
 def test_servos_with_a_narrower_envelope_are_watched(full_contract: PolicyContract) -> None:
@@ -75,8 +86,7 @@ def test_an_incremental_position_is_no_faster_than_its_joint(full_document: dict
     arm["kind"], arm["scale"] = "joint_pos_incremental", [0.5, 0.01]
     rate = guard_limits(contract_of(full_document)).rate
     # elbow: 2 rad/s · 0.02 s = 0.04 < 0.5; shoulder: 0.01 as trained.
-    assert rate[:2] == pytest.approx([0.04, 0.01], abs=1e-6)
-    assert (rate[:2] > [0.04, 0.01]).all()
+    assert rate[:2].tolist() == [0.04, 0.01]
 
 
 def test_bounds_are_rounded_outwards_to_float32(full_document: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """The limits the guard keeps, as arrays, derived from a contract and from nothing else.
 
-Policies compute in float32. Every bound is therefore rounded outwards to float32, and every rate gets the rounding of
-one float32 sum on top, so that a graph which clips to its contract is never cut by a last digit.
+Policies compute in float32. Every bound is therefore rounded outwards to float32, and commands are compared with a few
+roundings (`slack`) on top, so that a graph which clips to its contract is never cut by a last digit.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from physai.sdk.contract import ActionTerm, JointEnvelope, PolicyContract
 from physai.sdk.errors import PhysaiError
+from physai.sdk.position_limits import POSITION_TARGET, position_limits
 
 Array = npt.NDArray[np.float64]
 
@@ -20,12 +21,19 @@ UNLIMITED = float(np.finfo(np.float64).max)
 GREATEST_COMMAND = 1e9
 """Bound of a command that the contract leaves open; greater numbers occur in no contract."""
 
+GREATEST_ROUNDED = 100.0
+"""Command [rad, m, N·m or N] up to which a float32 rounding is granted; a joint without limits rarely turns further."""
+
 POSITION_MARGIN = 0.01
 """What a measured position may lie outside its limits, as a share of their range: noise and the give of end stops."""
 
 STILL_SHARE = 0.02
 """A joint is at rest below this share of its velocity limit: 0.4 rad/s of 20, seven times the noise of the double
 pendulum's velocity signal (0.06 rad/s)."""
+
+STILL_S = 0.25
+"""Time for which every joint must be measured at rest before a stop is believed [s]: longer than a pendulum lingers
+at its turning point."""
 
 STILL_SPEED = 0.1
 """A joint without a velocity limit is at rest below this speed [rad/s or m/s]."""
@@ -57,6 +65,10 @@ class GuardLimits:
     """Greatest command of the guard itself, the envelope's, shape (A,)."""
     rate: Array
     """Greatest change of the command per control period, shape (A,)."""
+    change: Array
+    """Greatest change of that change: acceleration_limit · control_dt², UNLIMITED for efforts, shape (A,)."""
+    slack: Array
+    """What float32 rounding may add to a command, shape (A,)."""
     brake: Array
     """Damping d of a joint that brakes by effort -d·v [N·m·s/rad or N·s/m], 0 for position commands, shape (A,)."""
     position_lower: Array
@@ -67,6 +79,12 @@ class GuardLimits:
     """Greatest measured speed, shape (J,)."""
     still: Array
     """Speed below which a joint is at rest, shape (J,)."""
+    still_travel: Array
+    """Distance that a joint at rest may have moved since its rest began, shape (J,)."""
+    following: Array
+    """Greatest distance between commanded and measured position, shape (A,)."""
+    mismatch: Array
+    """Greatest difference between position and integrated velocity, shape (J,)."""
     servos: npt.NDArray[np.intp]
     """Position-commanded joints whose envelope allows less effort than their drive: indices below A, shape (S,)."""
     stiffness: Array
@@ -89,7 +107,7 @@ def guard_limits(contract: PolicyContract) -> GuardLimits:
     drives = [contract.robot.joints[index] for index in indices]
     envelopes = [contract.safety.joints[index] for index in indices]
     hard_lower, hard_upper = _rounded([_hard_bounds(*pair) for pair in zip(envelopes, holds, strict=True)])
-    own_lower, own_upper = _rounded([bounds for term in terms for bounds in _action_bounds(term)])
+    own_lower, own_upper = _rounded([bounds for term in terms for bounds in _action_bounds(term, contract)])
     lower, upper = np.maximum(own_lower, hard_lower), np.minimum(own_upper, hard_upper)
     for envelope, low, high in zip(envelopes, lower, upper, strict=True):
         if not low <= high:
@@ -104,6 +122,8 @@ def guard_limits(contract: PolicyContract) -> GuardLimits:
     ]
     position_lower, position_upper = _position_range(contract)
     speeds = [envelope.velocity_limit for envelope in contract.safety.joints]
+    still = np.array([STILL_SPEED if speed is None else STILL_SHARE * speed for speed in speeds])
+    slack = _slack(lower, upper)
     rest = [drive.default_pos if hold else 0.0 for drive, hold in zip(drives, holds, strict=True)]
     return GuardLimits(
         slices=_slices(contract),
@@ -115,11 +135,18 @@ def guard_limits(contract: PolicyContract) -> GuardLimits:
         hard_lower=hard_lower,
         hard_upper=hard_upper,
         rate=np.array([rate for term in terms for rate in _rates(term, contract)]),
+        change=np.array([_change(e, contract) if h else UNLIMITED for e, h in zip(envelopes, holds, strict=True)]),
+        slack=slack,
         brake=np.array([0.0 if hold else _brake(contract, i) for i, hold in zip(indices, holds, strict=True)]),
         position_lower=position_lower,
         position_upper=position_upper,
         speed=np.array([UNLIMITED if speed is None else speed for speed in speeds]),
-        still=np.array([STILL_SPEED if speed is None else STILL_SHARE * speed for speed in speeds]),
+        still=still,
+        still_travel=still * STILL_S,
+        following=np.array(
+            [_or_unlimited(e.following_error_limit if h else None) for e, h in zip(envelopes, holds, strict=True)]
+        ),
+        mismatch=np.array([_or_unlimited(e.velocity_mismatch_limit) for e in contract.safety.joints]),
         servos=np.array(servos, np.intp),
         stiffness=np.array([drives[i].stiffness for i in servos]),
         damping=np.array([drives[i].damping for i in servos]),
@@ -152,38 +179,51 @@ def _hard_bounds(envelope: JointEnvelope, is_position: bool) -> tuple[float, flo
     return (-GREATEST_COMMAND if lower is None else lower), (GREATEST_COMMAND if upper is None else upper)
 
 
-def _action_bounds(term: ActionTerm) -> list[tuple[float, float]]:
-    """What the term can command at all: the graph bounds the network's output to [-1, 1]."""
+def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[float, float]]:
+    """What the term can command at all: the graph bounds the network's output to [-1, 1].
+
+    Positions whose steps are limited start where the joint is measured, and overshoot what was wanted when they brake.
+    """
+    overshoots = term.target_name == POSITION_TARGET and position_limits(contract) is not None
     bounds: list[tuple[float, float]] = []
     for offset, scale, lower, upper in zip(term.offset, term.scale, term.lower, term.upper, strict=True):
         low, high = lower, upper
-        if not term.kind.endswith("_incremental"):
-            rounding = _rounding(max(abs(offset), scale))
-            low, high = max(lower, offset - scale - rounding), min(upper, offset + scale + rounding)
+        if not (term.kind.endswith("_incremental") or overshoots):
+            low, high = max(lower, offset - scale), min(upper, offset + scale)
         bounds.append((low, high))
     return bounds
 
 
 def _rates(term: ActionTerm, contract: PolicyContract) -> list[float]:
-    """Greatest change per control period, one per joint of the term; none for absolute kinds.
+    """Greatest change per control period, one per joint of the term.
 
-    An incremental term changes by at most its scale. A position that moves faster than the joint may is cut to the
-    joint's own speed: sooner or later the joint follows.
+    An incremental term changes by at most its scale, a position by at most what the joint's speed limit allows.
     """
-    if not term.kind.endswith("_incremental"):
-        return [UNLIMITED] * len(term.joints)
     rates: list[float] = []
     for i, index in enumerate(contract.robot.joint_index(term.joints)):
-        rate, speed = term.scale[i], contract.safety.joints[index].velocity_limit
-        if term.kind == "joint_pos_incremental" and speed is not None:
+        rate, speed = UNLIMITED, contract.safety.joints[index].velocity_limit
+        if term.kind.endswith("_incremental"):
+            rate = term.scale[i]
+        if term.kind.startswith("joint_pos") and speed is not None:
             rate = min(rate, speed * contract.timing.control_dt)
-        rates.append(rate + _rounding(max(abs(term.lower[i]), abs(term.upper[i])) + rate))
+        rates.append(rate)
     return rates
 
 
-def _rounding(magnitude: float) -> float:
-    """Twice the distance of neighbouring float32 numbers of a magnitude: more than one float32 sum loses."""
-    return 2.0 * float(np.spacing(np.float32(magnitude)))
+def _change(envelope: JointEnvelope, contract: PolicyContract) -> float:
+    """Greatest change per control period of a position's change per control period."""
+    limit = envelope.acceleration_limit
+    return UNLIMITED if limit is None else limit * contract.timing.control_dt**2
+
+
+def _or_unlimited(limit: float | None) -> float:
+    return UNLIMITED if limit is None else limit
+
+
+def _slack(lower: Array, upper: Array) -> Array:
+    """What a float32 graph may add to a command by rounding: a few sums of numbers of this size."""
+    size = np.minimum(np.maximum(np.abs(lower), np.abs(upper)), GREATEST_ROUNDED)
+    return 8.0 * np.spacing(np.maximum(size, 1e-3).astype(np.float32)).astype(np.float64)
 
 
 def _brake(contract: PolicyContract, joint: int) -> float:

@@ -1,0 +1,102 @@
+"""What the watchdog senses and sends: a transport, and the guard's safe commands."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import numpy as np
+
+from physai.deploy_jetson.runtime.velocity import VelocityEstimate
+from physai.deploy_jetson.runtime.watchdog.safe_commands import SafeCommands
+from physai.deploy_jetson.runtime.watchdog.shared import Array, Record
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire import SUBSCRIBER_OF, Companion
+from physai.sdk.wire_ends import open_transport
+
+WARM_UPS = 20
+
+
+class Body:
+    """One robot, reached by a transport of one's own."""
+
+    def __init__(self, contract: PolicyContract, companion: Companion) -> None:
+        """Opens the transport.
+
+        Raises:
+            PhysaiError: it cannot be had.
+        """
+        self._commands = SafeCommands(contract)
+        self._transport = open_transport(companion.transport, companion.options)
+        self._transport.open(contract)
+        self._sample = sample = self._transport.sample()
+        self._joint_pos = sample.fields["joint_pos"][None]
+        self._estimate = None if "joint_vel" in sample.fields else VelocityEstimate(contract.robot.joints)
+        self._joint_vel = self._estimate.joint_vel if self._estimate else sample.fields["joint_vel"][None]
+        self._needed = ("joint_pos",) if self._estimate else ("joint_pos", "joint_vel")
+        self._sensors = {one.name: sample.fields[one.name][None] for one in contract.robot.sensors}
+        self._first_stamp_ns = 0
+
+    @property
+    def last(self) -> Array:
+        """Command sent last, shape (A,)."""
+        return self._commands.last
+
+    @property
+    def step(self) -> Array:
+        """Its change from the one before, shape (A,)."""
+        return self._commands.step
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether every joint was measured at rest for a while."""
+        return self._commands.at_rest
+
+    def reaches(self) -> bool:
+        """Whether what is sent would arrive, as far as that can be known."""
+        return not any(name.startswith(SUBSCRIBER_OF) for name, _ in self._transport.missing())
+
+    def warm_up(self) -> None:
+        """Decides a few times, so that the first decision that counts is not the first; sends nothing."""
+        self._commands.resume_from(np.zeros_like(self.last), np.zeros_like(self.step))
+        for number in range(WARM_UPS):
+            self._next(number, 0)
+
+    def resume_from(self, record: Record) -> None:
+        """Continues from what the loop sent last."""
+        self._first_stamp_ns = 0
+        self._commands.resume_from(record.last, record.step)
+
+    def decide(self) -> dict[str, Array]:
+        """The command of this control period, from the newest sample."""
+        with suppress(Exception):  # whatever a driver raises: the last sample then grows old
+            self._transport.poll()
+        stamp_ns = min(self._sample.stamps_ns[name] for name in self._needed)
+        if self._estimate:
+            self._estimate.update(self._joint_pos, stamp_ns)
+        age_ns = time.time_ns() - stamp_ns
+        if age_ns >= 0:
+            age_ns = max(age_ns, time.monotonic_ns() - self._sample.received_ns)
+        return self._next(stamp_ns, age_ns)
+
+    def _next(self, stamp_ns: int, age_ns: int) -> dict[str, Array]:
+        # In a double, the time of day is known to a quarter of a microsecond only.
+        self._first_stamp_ns = self._first_stamp_ns or stamp_ns
+        return self._commands.next(
+            stamp_s=(stamp_ns - self._first_stamp_ns) * 1e-9,
+            age_s=age_ns * 1e-9,
+            joint_pos=self._joint_pos,
+            joint_vel=self._joint_vel,
+            sensors=self._sensors,
+        )
+
+    def send(self, targets: Mapping[str, Array]) -> bool:
+        """Whether it left."""
+        try:
+            self._transport.send(targets, time.time_ns())
+        except Exception:  # the same
+            return False
+        return True
+
+    def close(self) -> None:
+        """Disconnects."""
+        self._transport.close()

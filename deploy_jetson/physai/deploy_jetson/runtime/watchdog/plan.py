@@ -1,0 +1,73 @@
+"""What the watchdog's process is told when it starts, and the times it keeps."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.sdk.canonical import canonical_json
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import parse_contract
+from physai.sdk.wire import Companion
+
+LEAST_SILENCE_S = 0.025
+SILENT_PERIODS = 2.5
+"""One control period may be skipped whole without the watchdog taking over."""
+
+LEAST_BOUND_S = 0.050
+BOUND_PERIODS = 3
+
+HUNG_S = 2.0
+"""Time after which a runtime that is still silent counts as hung for good [s]."""
+
+LONGEST_S = 5.0
+"""Longest time for which the watchdog speaks to a robot whose runtime is gone [s]."""
+
+
+def silence_s(contract: PolicyContract) -> float:
+    """Time without a command after which the watchdog takes over [s]."""
+    return max(LEAST_SILENCE_S, SILENT_PERIODS * contract.timing.control_dt)
+
+
+def bound_s(contract: PolicyContract) -> float:
+    """Longest time from a policy's hanging call to the first safe command [s]."""
+    return max(LEAST_BOUND_S, BOUND_PERIODS * contract.timing.control_dt)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Whom it watches, and how it reaches the robot."""
+
+    contract: PolicyContract
+    companion: Companion
+    realtime: Realtime
+    """What the loop asks for; the watchdog comes before it."""
+    runtime: int
+    """Process id of the runtime."""
+
+    def write(self) -> int:
+        """A file without a name that holds it, to be handed to the process; its descriptor."""
+        document = {
+            "contract": canonical_json(self.contract).decode(),
+            "transport": self.companion.transport,
+            "options": dict(self.companion.options),
+            "realtime": asdict(self.realtime),
+            "runtime": self.runtime,
+        }
+        descriptor = os.memfd_create("physai-watchdog-plan")
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(json.dumps(document).encode())
+        return descriptor
+
+    @classmethod
+    def read(cls, descriptor: int) -> "Plan":
+        """What `write` wrote."""
+        with open(descriptor, "rb") as file:
+            file.seek(0)
+            document = json.loads(file.read())
+        return cls(
+            contract=parse_contract(document["contract"], source="the watchdog's plan"),
+            companion=Companion(document["transport"], document["options"]),
+            realtime=Realtime(**document["realtime"]),
+            runtime=document["runtime"],
+        )

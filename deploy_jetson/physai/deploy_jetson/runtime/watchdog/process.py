@@ -1,0 +1,179 @@
+"""The watchdog's process: `python -m physai.deploy_jetson.runtime.watchdog.process PLAN MEMORY PIPE`, descriptors all.
+
+It has a transport of its own and nothing else of the runtime's. As long as the loop sends, it sleeps. When no command
+has left for too long, or the runtime has died, it speaks to the robot in the loop's place: the guard's commands in
+DAMP, one a control period. It ends with the runtime, and never speaks while the loop does not drive.
+"""
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from physai.deploy_jetson.runtime.realtime import Realtime, acquire
+from physai.deploy_jetson.runtime.watchdog.body import Body
+from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, Plan, silence_s
+from physai.deploy_jetson.runtime.watchdog.shared import Record, Shared, Word
+from physai.sdk.errors import PhysaiError
+
+LOOK_S = 0.001
+"""Time between two looks whether the loop is back [s]."""
+
+READY_S = 0.02
+"""Time between two looks whether the robot can be reached [s]."""
+
+IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGQUIT)
+"""What a service manager sends to every process of a service whose main one has ended or hangs."""
+
+_CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READY, Word.FIRED, Word.YIELDED))
+_NS = 1_000_000_000
+
+
+class Process:
+    """One life of it."""
+
+    def __init__(self, plan: Plan, shared: Shared, pipe: int) -> None:
+        """Opens the transport.
+
+        Raises:
+            PhysaiError: it cannot be had.
+        """
+        self._plan, self._shared, self._pipe = plan, shared, pipe
+        self._words = shared.words
+        self._body = Body(plan.contract, plan.companion)
+        self._period_ns = round(plan.contract.timing.control_dt * _NS)
+        self._silence_ns = round(silence_s(plan.contract) * _NS)
+        self._armed = self._gone = False
+        self._heard_ns = 0
+        """When the loop was last known to be there, besides what its records say."""
+
+    def run(self) -> None:
+        """Watches until the runtime has ended."""
+        self._become_ready()
+        while True:
+            record = self._shared.loop.read()
+            if record is None or not record.flag:
+                if self._gone:
+                    return
+                self._wait(self._silence_ns if self._armed else None)
+                continue
+            left = max(record.time_ns, self._heard_ns) + self._silence_ns - time.monotonic_ns()
+            if left <= 0 or self._gone:
+                self._take_over(record)
+            else:
+                self._wait(left)
+
+    def _become_ready(self) -> None:
+        self._body.warm_up()
+        while not (self._gone or self._body.reaches()):
+            self._wait(round(READY_S * _NS))
+        self._words[_READY] = 1
+
+    def _wait(self, for_ns: int | None) -> None:
+        """Sleeps, but not longer than until the runtime says something or dies."""
+        if self._gone:
+            time.sleep((for_ns or 0) * 1e-9)
+            return
+        ready, _, _ = select.select([self._pipe], [], [], None if for_ns is None else max(0, for_ns) * 1e-9)
+        if ready:
+            said = os.read(self._pipe, 4096)
+            self._gone = not said
+            self._armed = said.endswith(b"+")
+
+    def _take_over(self, record: Record) -> None:
+        """Speaks until the loop is back; does not return where it does not come back."""
+        words, body = self._words, self._body
+        claim = words[_CLAIM]
+        body.resume_from(record)
+        self._shared.watchdog.write(time.monotonic_ns(), 0, body.last, body.step)
+        words[_FIRED] = claim
+        begun = due = time.monotonic_ns()
+        sent = 0
+        while True:
+            targets = body.decide()
+            if not self._gone and self._is_back(claim):
+                break
+            sent += body.send(targets)
+            self._shared.watchdog.write(time.monotonic_ns(), sent, body.last, body.step)
+            elapsed_s = (time.monotonic_ns() - begun) * 1e-9
+            if (self._gone or elapsed_s > HUNG_S) and (body.at_rest or elapsed_s > LONGEST_S):
+                self._finish(elapsed_s)
+            due += self._period_ns
+            if not self._sleep_until(due, claim):
+                break
+        self._heard_ns = time.monotonic_ns()
+        words[_YIELDED] = words[_CLAIM]
+
+    def _is_back(self, claim: int) -> bool:
+        """Whether the loop is about to decide again, or has ended in order."""
+        if self._words[_CLAIM] != claim:
+            return True
+        record = self._shared.loop.read()
+        return record is not None and not record.flag
+
+    def _sleep_until(self, due_ns: int, claim: int) -> bool:
+        """Until the next command is due; False as soon as the loop is back."""
+        while (left := due_ns - time.monotonic_ns()) > 0:
+            if not self._gone and self._is_back(claim):
+                return False
+            self._wait(min(left, round(LOOK_S * _NS)))
+        return True
+
+    def _finish(self, elapsed_s: float) -> None:
+        """Ends a runtime that hangs, says what happened, and ends."""
+        what = "has died"
+        if not self._gone:
+            what = f"hung for {elapsed_s:.1f} s and was killed"
+            # Only our parent: a number may have been given to another process meanwhile.
+            if os.getppid() == self._plan.runtime:
+                with suppress(ProcessLookupError):
+                    os.kill(self._plan.runtime, signal.SIGKILL)
+        rest = "every joint was measured at rest" if self._body.at_rest else "the joints were NOT measured at rest"
+        _say(f"the runtime {what}; braked the robot for {elapsed_s:.1f} s, {rest}; nothing more is sent")
+        self._body.close()
+        sys.exit(0)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the terminal may have ended with the runtime
+        print(f"physai: watchdog: {text}", file=sys.stderr, flush=True)
+
+
+def _prepare(wanted: Realtime) -> None:
+    """Comes before the loop where that is granted, and elsewhere; what is not granted, the runtime has said."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    others = os.sched_getaffinity(0) - {wanted.cpu}
+    if others:
+        with suppress(OSError):
+            os.sched_setaffinity(0, others)
+    acquire(Realtime(priority=wanted.priority, lock_memory=wanted.lock_memory))
+    if wanted.priority is not None:
+        with suppress(OSError):
+            first = os.sched_param(wanted.priority + 1)
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, first)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def main(arguments: list[str]) -> None:
+    """See the module."""
+    plan_file, memory, pipe = map(int, arguments)
+    plan = Plan.read(plan_file)
+    shared = Shared(memory, sum(len(term.joints) for term in plan.contract.action.terms))
+    os.close(memory)
+    try:
+        process = Process(plan, shared, pipe)
+    except PhysaiError as error:
+        _say(f"does not start: {error}")
+        sys.exit(1)
+    _prepare(plan.realtime)
+    process.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,24 @@
+"""The guard and its supervisor: what a policy may do to a robot's joints, in the twin and on the robot alike."""
+
+from physai.sdk.safety.decision import NO_REQUEST, GuardResult, Request
+from physai.sdk.safety.guard import HOLD_S, Guard
+from physai.sdk.safety.limits import STILL_S, GuardError, GuardLimits, guard_limits
+from physai.sdk.safety.states import ANSWERS, Answer, GuardState, Reason
+from physai.sdk.safety.supervisor import NOTHING
+
+__all__ = [
+    "ANSWERS",
+    "HOLD_S",
+    "NOTHING",
+    "NO_REQUEST",
+    "STILL_S",
+    "Answer",
+    "Guard",
+    "GuardError",
+    "GuardLimits",
+    "GuardResult",
+    "GuardState",
+    "Reason",
+    "Request",
+    "guard_limits",
+]

@@ -1,0 +1,106 @@
+"""What the guard is asked, and what it answers."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.safety.limits import Array
+from physai.sdk.safety.plant import Bools
+from physai.sdk.safety.states import Answer, GuardState
+from physai.sdk.safety.supervisor import NOTHING
+
+Flags = npt.NDArray[np.uint32]
+Levels = npt.NDArray[np.uint8]
+Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.uint8])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of the supervisor since the last control period; for one world or all alike, but for `stop`."""
+
+    stop: bool | Bools = False
+    """A protective stop."""
+    least: int = GuardState.RUN
+    """State to rise to."""
+    reset: int = NOTHING
+    """Back to STANDSTILL: the `GuardResult.read_back` that the requester saw."""
+    start: int = NOTHING
+    """From STANDSTILL to RUN, likewise."""
+    skipped: int = 0
+    """Control periods that passed without a decision."""
+    reasons: int = 0
+    """Why, for `GuardResult.reasons` and `.causes`."""
+
+
+NO_REQUEST = Request()
+"""What a period without requests passes, so that it is recognised at once."""
+
+
+@dataclass(slots=True)
+class GuardResult:
+    """What one control period's check decided; the arrays are the caller's to keep, not to write to.
+
+    Not frozen, which would cost a robot's loop a microsecond in every period.
+    """
+
+    targets: dict[str, Array]
+    """Joint commands by output name, finite and inside the limits, shape (num_worlds, joints of the term)."""
+    state: Levels
+    """GuardState of each world, shape (num_worlds,)."""
+    intervened: Bools
+    """Whether the policy's command was replaced, limited or missing, shape (num_worlds,)."""
+    reasons: Flags
+    """Reason flags of this control period, shape (num_worlds,). A measurement outside its limits is flagged from the
+    first sample on, whether or not the guard intervenes yet."""
+    causes: Flags
+    """Reason flags of the control periods in which the state rose, shape (num_worlds,); 0 in RUN."""
+    stopped: Bools
+    """Whether a standstill has been read back and lasts: every joint measured at rest, shape (num_worlds,)."""
+    number: npt.NDArray[np.int64]
+    """See `SupervisorState.number`."""
+    read_back: npt.NDArray[np.int64]
+    """What a reset or a start has to carry, see `SupervisorState.read_back`."""
+    reset: Levels
+    """`Answer` to the request."""
+    start: Levels
+    """`Answer` to the request."""
+    referenced: Bools
+    """Whether there is anything to command: False until a sound sample has shown where position joints are."""
+    excess: Array
+    """Greatest amount by which the policy's command exceeds a limit [rad, m, N·m or N], shape (num_worlds,)."""
+
+
+def everywhere(usual: Numbers, value: int) -> Numbers:
+    """The value in every world; the usual array where that is what it holds."""
+    return usual if usual[0] == value else np.full_like(usual, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """Arrays that say that nothing is wrong; read-only."""
+
+    no: Bools
+    yes: Bools
+    run: Levels
+    flags: Flags
+    zero: Array
+    none: npt.NDArray[np.int64]
+    nothing: npt.NDArray[np.int64]
+
+
+def quiet_arrays(count: int) -> Quiet:
+    """For that many worlds."""
+    quiet = Quiet(
+        no=np.zeros(count, bool),
+        yes=np.ones(count, bool),
+        run=np.full(count, Answer.NONE, np.uint8),
+        flags=np.zeros(count, np.uint32),
+        zero=np.zeros(count),
+        none=np.zeros(count, np.int64),
+        nothing=np.full(count, NOTHING, np.int64),
+    )
+    for array in (quiet.no, quiet.yes, quiet.run, quiet.flags, quiet.zero, quiet.none, quiet.nothing):
+        array.flags.writeable = False
+    return quiet

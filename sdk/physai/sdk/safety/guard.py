@@ -1,0 +1,460 @@
+"""The guard between a policy and its joints: the very same code in the twin and on the robot.
+
+It comes after everything else, its own fallback included, and looks first whether numbers are numbers: NaN passes
+`np.clip`, `min`, `max` and `x > limit`, so every comparison asks for what is allowed, never for what is not.
+
+Each control period: `observe` takes a sample, `decide` compares the policy's command with every limit, asks the
+supervisor (`physai.sdk.safety.supervisor`) for the state, and makes the command that this state allows; `commit` says
+whether it was sent. All limits on changes count from the command sent last. What the states mean is in
+`physai.sdk.safety.states`, how commanded positions stay within their limits in `physai.sdk.safety.trajectory`.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.safety import trajectory
+from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Levels, Request, everywhere, quiet_arrays
+from physai.sdk.safety.limits import STILL_S, UNLIMITED, Array, GuardError, guard_limits
+from physai.sdk.safety.plant import RestWatch
+from physai.sdk.safety.sample import Bools, CommandColumns, Findings, Floats, SensorColumns
+from physai.sdk.safety.states import GuardState, Reason
+from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, Thresholds, step
+
+HOLD_S = 0.5
+"""Longest time in HOLD without a sample that is believed [s]: a legged robot cannot balance open-loop."""
+
+EFFECT_S = 1.0
+"""Time DAMP has to bring joints below their speed limit, or sensors back, before a protective stop [s]."""
+
+TOLERATED_SAMPLES = 2
+"""Samples in a row outside a limit that do not yet brake: tolerated to reject sensor spikes."""
+
+CONFIRM_S = 2.0
+"""Time after which a protective stop that was not read back is reported [s]."""
+
+_RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardState)
+
+_FOUND = np.array(
+    [
+        Reason.SENSOR_NOT_FINITE,
+        Reason.SENSOR_STALE,
+        Reason.SENSOR_IMPLAUSIBLE,
+        Reason.SENSOR_CONTRADICTS,
+        Reason.SENSOR_FROZEN,
+        Reason.COMMAND_NOT_FINITE,
+        Reason.COMMAND_STALE,
+        Reason.DEADLINE_MISSED,
+        Reason.COMMAND_LIMIT,
+        Reason.COMMAND_RATE,
+        Reason.JOINT_POSITION,
+        Reason.JOINT_VELOCITY,
+        Reason.FOLLOWING_ERROR,
+        Reason.NO_REFERENCE,
+    ],
+    np.uint32,
+)
+"""Flags in the order in which `Guard` collects what it found."""
+
+
+class Guard:
+    """Checks and limits the joint commands of many worlds at once; one row of every array is one world.
+
+    Rows never meet: n worlds in one guard are n guards of one world, bit for bit.
+    """
+
+    def __init__(self, contract: PolicyContract, num_worlds: int = 1) -> None:
+        """A guard in RUN.
+
+        Args:
+            contract: gives every limit.
+            num_worlds: robots it guards; one on a robot.
+
+        Raises:
+            GuardError: no worlds, or the contract leaves a joint no command.
+        """
+        if num_worlds < 1:
+            raise GuardError(f"a guard needs at least one world, got {num_worlds}")
+        self.limits = limits = guard_limits(contract)
+        self.num_worlds = num_worlds
+        self.sensors = SensorColumns(contract, limits, num_worlds)
+        self._commands = CommandColumns(contract, limits, num_worlds)
+        self._rest = RestWatch(limits, num_worlds)
+        periods = (math.ceil(time_s / contract.timing.control_dt) for time_s in (HOLD_S, EFFECT_S, STILL_S, CONFIRM_S))
+        hold, effect, still, confirm = periods
+        reused = contract.safety.max_reused_commands
+        self.thresholds = Thresholds(reused, hold, TOLERATED_SAMPLES, effect, still, confirm)
+        # Limits on changes of effort that an envelope gives; efforts that damp a robot come at once.
+        self._effort_rate = np.where(limits.holds_position, UNLIMITED, limits.rate)
+        self.last: Array = np.zeros((num_worlds, len(limits.joints)))
+        """Command sent last, shape (num_worlds, A)."""
+        self.step: Array = np.zeros_like(self.last)
+        """Its change from the one before, 0 after a period without a command."""
+        self.sent, self.steps = self._by_output(self.last), self._by_output(self.step)
+        """The same by output name, live."""
+        self._state = SupervisorState.initial(num_worlds, GuardState.RUN)
+        self._unreferenced = np.zeros(num_worlds, bool)
+        self._stamps = np.zeros(num_worlds)
+        self._pending: tuple[Array, SupervisorState] | None = None
+        self._quiet = quiet_arrays(num_worlds)
+        self.reset()
+
+    def reset(self, mask: Bools | None = None) -> None:
+        """Begins an episode in the masked worlds (all if None), in RUN; for twins, where nothing can be hurt.
+
+        The next command starts from effort 0 and from the measured position.
+
+        Raises:
+            GuardError: the mask has another shape than (num_worlds,).
+        """
+        rows = np.ones(self.num_worlds, bool) if mask is None else np.asarray(mask, bool)
+        if rows.shape != (self.num_worlds,):
+            raise GuardError(f"reset mask has shape {rows.shape}, expected ({self.num_worlds},)")
+        self._forget(rows)
+        self._state = SupervisorState.initial(self.num_worlds, GuardState.RUN).where(rows, self._state)
+        self._settle()
+
+    def activate(self) -> None:
+        """Begins to guard robots that were left alone: in STANDSTILL, from where they are measured next.
+
+        A `Request.start` with the number that this leaves leads to RUN; older ones do not.
+        """
+        number = self._state.number + 1
+        self._forget(np.ones(self.num_worlds, bool))
+        state = SupervisorState.initial(self.num_worlds, GuardState.STANDSTILL)
+        state.number[...] = state.read_back[...] = number
+        self._state = state
+        self._settle()
+
+    @property
+    def level(self) -> GuardState:
+        """State of the first world, as decided last."""
+        state = self._state if self._pending is None else self._pending[1]
+        return GuardState(int(state.level[0]))
+
+    @property
+    def read_back(self) -> int:
+        """See `GuardResult.read_back`; of the first world."""
+        return int(self._state.read_back[0])
+
+    def resume_from(self, last: Array, step: Array) -> None:
+        """Continues from commands that something else has sent.
+
+        Args:
+            last: the command sent last, shape (A,) or (num_worlds, A).
+            step: its change from the one before, likewise.
+        """
+        self.last[...], self.step[...] = last, step
+        self._unreferenced[:] = False
+        self._settle()
+
+    def _forget(self, rows: Bools) -> None:
+        self.last[rows], self.step[rows] = self.limits.rest, 0.0
+        self._unreferenced[rows] = self.limits.holds_position.any()
+        self.sensors.reset(rows)
+        self._rest.reset(rows)
+        self._pending = None
+
+    def check(
+        self,
+        *,
+        now_s: float | Array,
+        sensor_stamp_s: float | Array,
+        joint_pos: Floats,
+        joint_vel: Floats,
+        targets: Mapping[str, Floats] | None,
+        sensors: Mapping[str, Floats] | None = None,
+        command_age_s: float | Array = 0.0,
+        deadline_missed: bool | Bools = False,
+        stop: bool | Bools = False,
+        least: int = GuardState.RUN,
+    ) -> GuardResult:
+        """Observes, decides and commits, for callers that always send; call it once in each control period.
+
+        Args:
+            now_s: time at which the command goes out [s], one for all worlds or shape (num_worlds,).
+            sensor_stamp_s: when the sample that the command rests on was taken, by the sensor's own stamp on the same
+                clock [s]; never the time at which it arrived. One for all, or shape (num_worlds,).
+            joint_pos: positions of that sample, robot's joint order [rad or m], shape (num_worlds, joints).
+            joint_vel: its velocities, shape (num_worlds, joints).
+            targets: the policy's commands by output name, shape (num_worlds, joints of the term); None if there are
+                none in any world, which is a missed deadline.
+            sensors: further sensor fields by name, those that the contract's sensor_ranges name.
+            command_age_s: time since the commands were computed [s]; older than a control period counts as missing.
+            deadline_missed: whether they came too late; one for all, or shape (num_worlds,).
+            stop: whether a protective stop is requested, likewise.
+            least: state to rise to.
+
+        Raises:
+            GuardError: a vector of another shape than the contract's, or one that is missing.
+        """
+        with np.errstate(all="ignore"):
+            self.observe(stamp_s=sensor_stamp_s, joint_pos=joint_pos, joint_vel=joint_vel, sensors=sensors)
+            asks = stop is not False or least
+            result = self.decide(
+                age_s=now_s - sensor_stamp_s,
+                targets=targets,
+                command_age_s=command_age_s,
+                deadline_missed=deadline_missed,
+                request=Request(stop=stop, least=least) if asks else NO_REQUEST,
+            )
+            self.commit()
+            return result
+
+    def observe(
+        self,
+        *,
+        stamp_s: float | Array,
+        joint_pos: Floats,
+        joint_vel: Floats,
+        sensors: Mapping[str, Floats] | None = None,
+    ) -> Bools:
+        """Takes a sample; whether it is believed, its age not considered, shape (num_worlds,). See `check`."""
+        if isinstance(stamp_s, np.ndarray) and stamp_s.shape != self._stamps.shape:
+            raise GuardError(f"sensor_stamp_s has shape {stamp_s.shape}, expected a number or ({self.num_worlds},)")
+        self._stamps[...] = stamp_s
+        self.sensors.read(self._stamps, joint_pos, joint_vel, sensors or {}, self.last)
+        return self.sensors.believed
+
+    @property
+    def asks(self) -> Bools:
+        """Worlds in which the policy has a say: in RUN, on a sample that is believed, shape (num_worlds,)."""
+        return self.sensors.believed if self._all_run else self.sensors.believed & (self._state.level == _RUN)
+
+    def decide(
+        self,
+        *,
+        age_s: float | Array,
+        targets: Mapping[str, Floats] | None,
+        command_age_s: float | Array = 0.0,
+        deadline_missed: bool | Bools = False,
+        request: Request = NO_REQUEST,
+    ) -> GuardResult:
+        """Decides on the sample observed last; nothing is remembered of it before `commit`. See `check`.
+
+        numpy's floating-point warnings should be off (`np.errstate(all="ignore")`).
+        """
+        commands, sensors = self._commands, self.sensors
+        commands.read_age(age_s)
+        late = self._flags(targets is None or deadline_missed, "deadline_missed")
+        if targets is None:
+            commands.repeat(self.last)
+        else:
+            commands.read(targets, command_age_s)
+        calm = self._calm
+        rests = self._quiet.no if calm else self._rests()
+        if self._starting:
+            self._start(rests)
+        kept = commands.compare(self.last, self.step, sensors.positions, sensors.velocities)
+        if kept and sensors.calm and calm and late is None and request is NO_REQUEST:
+            command = commands.command.copy()
+            self._pending = command, self._state
+            return self._result_calm(command)
+        if calm:
+            rests = self._rests()
+        return self._decide(commands.judge(sensors, self._quiet.no if late is None else late), request, rests)
+
+    def commit(self, *, sent: bool = True) -> None:
+        """Ends the control period: remembers the last decision, and whether it reached the robot.
+
+        A robot that got nothing keeps the command before, so its commanded positions were constant for a period.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        commands, state = pending
+        changed = state is not self._state
+        self._state = state
+        if sent:
+            np.subtract(commands, self.last, out=self.step)
+            self.last[...] = commands
+        else:
+            self.step[...] = 0.0
+        if changed or self._starting:
+            self._settle()
+
+    def idle(self) -> None:
+        """A control period passed in which nothing was decided or sent."""
+        self.step[...] = 0.0
+
+    def _flags(self, value: bool | Bools, label: str) -> Bools | None:
+        """None where no world is flagged, else shape (num_worlds,)."""
+        if isinstance(value, np.ndarray):
+            if value.shape != (self.num_worlds,):
+                raise GuardError(f"{label} has shape {value.shape}, expected ({self.num_worlds},)")
+            return value if value.any() else None
+        return np.ones(self.num_worlds, bool) if value else None
+
+    def _rests(self) -> Bools:
+        """Worlds outside RUN in which every joint is measured at rest; call it once in each period that has any."""
+        sensors = self.sensors
+        watched = sensors.believed & self._commands.recent & (self._state.level != _RUN)
+        return self._rest.read(sensors.positions, sensors.velocities, watched)
+
+    def _start(self, rests: Bools) -> None:
+        """Commands of worlds that have had none start where the joints are measured, as the graph's do.
+
+        A robot that was left alone has to rest there: of its first sample nothing tells yet that it is no spike.
+        """
+        limits = self.limits
+        first = self._unreferenced & self.sensors.believed & self._commands.recent
+        first &= rests | (self._state.level == _RUN)
+        measured = self.sensors.positions[:, limits.joints]
+        measured = np.clip(measured, limits.lower, limits.upper)
+        self.last[first] = np.where(limits.holds_position, measured, self.last)[first]
+        self._unreferenced = self._unreferenced & ~first
+
+    def _settle(self) -> None:
+        """Notes whether every world is in RUN with nothing to remember, so that a sound sample needs no more work."""
+        state = self._state
+        self._starting = bool(self._unreferenced.any())
+        self._all_run = not state.level.any()
+        self._calm = self._all_run and not (self._starting or state.missed.any() or state.violated.any())
+
+    def _result_calm(self, commands: Array) -> GuardResult:
+        """The policy's own commands in every world."""
+        quiet, state = self._quiet, self._state
+        return GuardResult(
+            self._by_output(commands),
+            quiet.run,
+            quiet.no,
+            quiet.flags,
+            quiet.flags,
+            quiet.no,
+            state.number,
+            state.read_back,
+            quiet.run,
+            quiet.run,
+            quiet.yes,
+            quiet.zero,
+        )
+
+    def _by_output(self, commands: Array) -> dict[str, Array]:
+        return {name: commands[:, part] for name, part in self.limits.slices.items()}
+
+    def _decide(self, found: Findings, request: Request, rests: Bools) -> GuardResult:
+        """Asks the supervisor, then commands what the state allows, inside the limits."""
+        reasons = self._reasons(found, request)
+        halt = self._flags(request.stop, "stop")
+        if halt is not None:
+            reasons[halt] |= np.uint32(Reason.STOP_REQUESTED)
+        state, out = step(self._state, self._inputs(found, request, halt, reasons, rests), self.thresholds)
+        reasons[out.unconfirmed & (state.level == _STOP)] |= np.uint32(Reason.STOP_NOT_CONFIRMED)
+        # A start that was obeyed in this period has no command yet.
+        run = (state.level == _RUN) & (self._state.level == _RUN)
+        obeyed = run & found.kept & ~self._unreferenced
+        # A command that keeps every limit goes out as it is, not as `last + (command - last)`.
+        commands = np.where(obeyed[:, None], self._commands.command, self._limited(found, run, state.level))
+        self._pending = commands, state
+        return self._result(commands, state, out, obeyed, reasons, found)
+
+    def _result(
+        self, commands: Array, state: SupervisorState, out: Outputs, obeyed: Bools, reasons: Flags, found: Findings
+    ) -> GuardResult:
+        return GuardResult(
+            targets=self._by_output(commands),
+            state=state.level,
+            intervened=~obeyed,
+            reasons=reasons,
+            causes=state.causes,
+            stopped=out.confirmed,
+            number=state.number,
+            read_back=state.read_back,
+            reset=out.reset,
+            start=out.start,
+            referenced=~self._unreferenced,
+            excess=found.excess,
+        )
+
+    def _reasons(self, found: Findings, request: Request) -> Flags:
+        # Compared with the guard's own command, the policy's, which no longer counts, proves nothing.
+        heard = self._state.level == _RUN
+        wrong = (
+            found.unmeasured,
+            found.stale,
+            found.implausible,
+            found.contradicts,
+            found.frozen,
+            found.not_finite & heard,
+            found.outdated & heard,
+            found.late & heard,
+            found.limited & heard,
+            found.jerked & heard,
+            found.outside,
+            found.too_fast,
+            found.lagging,
+            self._unreferenced,
+        )
+        flags: Flags = _FOUND @ np.array(wrong)
+        return flags | np.uint32(request.reasons)
+
+    def _inputs(self, found: Findings, request: Request, halt: Bools | None, reasons: Flags, rests: Bools) -> Inputs:
+        quiet = self._quiet
+        violated = found.outside | found.too_fast | (found.lagging & ~self._unreferenced)
+        constant = ((self.step == 0.0) | ~self.limits.holds_position).all(axis=1)
+        return Inputs(
+            missing=found.missing,
+            blind=found.blind,
+            violated=violated,
+            too_fast=found.too_fast,
+            at_rest=rests & constant,
+            ready=~(found.blind | violated | self._unreferenced),
+            unreferenced=self._unreferenced,
+            reasons=reasons,
+            skipped=everywhere(quiet.none, request.skipped),
+            least=everywhere(quiet.run, request.least),
+            stop=quiet.no if halt is None else halt,
+            reset=everywhere(quiet.nothing, request.reset),
+            start=everywhere(quiet.nothing, request.start),
+        )
+
+    def _limited(self, found: Findings, run: Bools, level: Levels) -> Array:
+        """The command where the policy's own may not go out."""
+        limits, free = self.limits, run & ~found.missing
+        positions = self.last + np.where(
+            free[:, None], self._allowed_step(), trajectory.brake(self.step, limits.change)
+        )
+        return np.where(limits.holds_position, positions, self._efforts(found, run, level))
+
+    def _allowed_step(self) -> Array:
+        """Steps of positions towards the policy's targets, within all limits; meaningless where there are none."""
+        limits = self.limits
+        wanted = self._commands.command
+        if len(limits.servos):
+            wanted = wanted.copy()
+            wanted[:, limits.servos] = self._within_servo_effort(wanted[:, limits.servos])
+        return trajectory.limited_step(
+            wanted - self.last,
+            self.step,
+            self.last,
+            lower=limits.lower,
+            upper=limits.upper,
+            speed=limits.rate,
+            change=limits.change,
+        )
+
+    def _efforts(self, found: Findings, run: Bools, level: Levels) -> Array:
+        """Efforts: the policy's within the limits, the last one where it has none, else damping.
+
+        The rate does not delay braking effort from DAMP on: it takes energy out, and must come at once.
+        """
+        limits = self.limits
+        velocity = self.sensors.velocities[:, limits.joints]
+        damping = np.where(found.blind[:, None], 0.0, -limits.brake * velocity)
+        own = np.where(found.missing[:, None], self.last, self._commands.command)
+        wanted = np.where(run[:, None], own, damping)
+        rate = np.where((level >= _DAMP)[:, None], UNLIMITED, self._effort_rate)
+        wanted = trajectory.between(wanted, self.last - rate, self.last + rate)
+        lower = np.where(run[:, None], limits.lower, limits.hard_lower)
+        upper = np.where(run[:, None], limits.upper, limits.hard_upper)
+        return trajectory.between(wanted, lower, upper)
+
+    def _within_servo_effort(self, target: Array) -> Array:
+        """Targets at which kp (target - q) - kd v stays inside the envelope; the limits on changes come first."""
+        limits, sensors = self.limits, self.sensors
+        joints = limits.joints[limits.servos]
+        centre = sensors.positions[:, joints] + limits.damping * sensors.velocities[:, joints] / limits.stiffness
+        reach = limits.effort / limits.stiffness
+        return trajectory.between(target, centre - reach, centre + reach)

@@ -1,0 +1,205 @@
+"""What a sequence of samples says about its own credibility: frozen, jumping or contradictory sensors, and rest.
+
+The velocity check is a leaky residual: the change of the measured position less the integral of the measured velocity
+(trapezoids), forgotten with a time constant of `WINDOW_S`. A step of the position and a dead velocity channel both show
+in it. A sample that jumps is not taken as the reference for the next one, so a spike costs one sample. Sensors that
+contradict themselves for longer than a sample may be old have slipped, and are not believed before a reset. What is no
+number says nothing: sensors that were silent for so long begin anew.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.contract import PolicyContract
+from physai.sdk.safety.limits import UNLIMITED, Array, GuardLimits
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.floating]
+
+
+def every(values: Bools) -> Bools:
+    """Whether all of a row are True, shape (n,)."""
+    found: Bools = np.logical_and.reduce(values, axis=1)
+    return found
+
+
+WINDOW_S = 0.25
+"""Time constant with which a difference between position and velocity is forgotten [s]."""
+
+FROZEN_TRAVEL = 0.01
+"""Change of a commanded position that a sensor must show [rad or m]: thousands of steps of an industrial encoder."""
+
+FROZEN_EFFORT_SHARE = 0.1
+"""Share of the effort limit above which an effort command counts as a command to move."""
+
+
+class FrozenWatch:
+    """Counts samples with new stamps and bit-equal values from when the robot has been commanded to move."""
+
+    def __init__(self, samples: int, limits: GuardLimits, num_worlds: int) -> None:
+        """`samples` in a row are frozen."""
+        self._samples, self._limits = samples, limits
+        self._values = np.full((num_worlds, 2 * len(limits.speed)), math.nan)
+        self._bytes = b""
+        self._command_then = np.zeros((num_worlds, len(limits.joints)))
+        self._equal, self._travelled = np.zeros((2, num_worlds), bool)
+        self._moved, self._pushed = np.zeros((2, num_worlds), np.int64)
+        self._counts = False
+        self.frozen = np.zeros(num_worlds, bool)
+
+    def reset(self, rows: Bools) -> None:
+        """Forgets the samples of these worlds."""
+        self._values[rows] = math.nan
+        self._bytes = b""
+        for array in (self._equal, self._travelled, self._moved, self._pushed, self.frozen):
+            array[rows] = 0
+
+    def read(self, fresh: Bools, values: Array, command: Array) -> None:
+        """Takes in positions and velocities, shape (n, 2·J), and the command sent last, shape (n, A)."""
+        # One robot, nothing counted yet: comparing bytes takes a tenth of the time.
+        if len(values) == 1 and not self._counts:
+            data = values.tobytes()
+            if data != self._bytes:
+                if fresh[0]:
+                    self._bytes = data
+                return
+            self._values[...] = values
+        self._count(fresh, values, command)
+        self._counts = bool(self._equal.any())
+        if not self._counts:
+            self._bytes = self._values.tobytes()
+
+    def _count(self, fresh: Bools, values: Array, command: Array) -> None:
+        limits = self._limits
+        equal = every(values.view(np.int64) == self._values.view(np.int64))
+        self._values[fresh] = values[fresh]
+        begins = fresh & ~(equal & self._equal)
+        self._command_then[begins] = command[begins]
+        travels = (limits.holds_position & ~(np.abs(command - self._command_then) <= FROZEN_TRAVEL)).any(axis=1)
+        travelled = equal & (self._travelled | travels)
+        pushed = (~limits.holds_position & ~(np.abs(command) <= FROZEN_EFFORT_SHARE * limits.hard_upper)).any(axis=1)
+        self._equal[fresh], self._travelled[fresh] = equal[fresh], travelled[fresh]
+        for count, happens in ((self._moved, travelled), (self._pushed, equal & pushed)):
+            count[fresh] = np.where(happens, count + 1, 0)[fresh]
+        self.frozen[...] = (self._moved >= self._samples) | (self._pushed >= self._samples)
+
+
+class ConsistencyWatch:
+    """Compares the change of positions with the velocities; the caller compares the columns with their bounds."""
+
+    def __init__(self, contract: PolicyContract, limits: GuardLimits, step: Array, residual: Array) -> None:
+        """Nothing has been measured yet.
+
+        Args:
+            contract: which sensors there are.
+            limits: of the contract.
+            step: view into which the unexplained step of each joint is written, shape (n, J).
+            residual: view into which the leaky sum of them is written, shape (n, J).
+        """
+        self._step, self._residual = step, residual
+        self._measured = any(sensor.name == "joint_vel" for sensor in contract.robot.sensors)
+        # Without a velocity sensor a step is what the joint cannot have moved in the time.
+        self._free = np.where(limits.mismatch < UNLIMITED, np.minimum(limits.speed, 1e6), 0.0)
+        self._continuous = np.array([joint.kind == "continuous" for joint in contract.robot.joints])
+        self._turns = bool(self._continuous.any())
+        self._gap_s = contract.timing.max_observation_age_s + contract.timing.control_dt
+        self._position, self._velocity, self._kept, self._room, self._mean = _rows(5, step.shape)
+        self._stamp_s: Array = np.full(len(step), -math.inf)
+        self._seen_s: Array = self._stamp_s.copy()
+        self._lost = np.zeros(len(step), bool)
+
+    def reset(self, rows: Bools) -> None:
+        """Forgets the samples of these worlds."""
+        self._stamp_s[rows] = self._seen_s[rows] = -math.inf
+        self._lost[rows] = False
+        self._step[rows] = self._residual[rows] = 0.0
+
+    def read(self, fresh: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
+        """Writes the columns of a sample; those of worlds without a new stamp stay as they are."""
+        if len(stamp_s) == 1:
+            self._read_one(float(stamp_s[0]), position, velocity)
+            return
+        gap, elapsed = stamp_s - self._seen_s, stamp_s - self._stamp_s
+        known = (gap <= self._gap_s) & (gap > 0.0) & (elapsed < math.inf)
+        step, residual = self._differences(np.where(known, elapsed, 0.0)[:, None], position, velocity)
+        begins, lost, rows = ~known[:, None], self._lost[:, None], fresh[:, None]
+        for column, values in ((self._step, step), (self._residual, residual)):
+            np.copyto(column, np.where(lost, math.inf, np.where(begins, 0.0, values)), where=rows)
+
+    def _read_one(self, stamp_s: float, position: Array, velocity: Array) -> None:
+        """The same for one world, in a quarter of the time."""
+        gap, elapsed = stamp_s - self._seen_s.item(), stamp_s - self._stamp_s.item()
+        if gap == 0.0:
+            return
+        if self._lost[0]:
+            self._step[...] = self._residual[...] = math.inf
+        # After a silence, or a clock that was set, there is nothing to compare with: the sample begins anew.
+        elif not (0.0 < gap <= self._gap_s and elapsed < math.inf):
+            self._step[...] = self._residual[...] = 0.0
+        else:
+            self._step[...], self._residual[...] = self._differences(elapsed, position, velocity)
+
+    def _differences(self, elapsed: Array | float, position: Array, velocity: Array) -> tuple[Array, Array]:
+        """Unexplained steps since the sample before, and their leaky sum."""
+        step = np.subtract(position, self._position, out=self._room)
+        if self._turns and not np.vdot(step, step) <= math.pi**2:
+            short = np.remainder(step + math.pi, 2.0 * math.pi) - math.pi
+            np.copyto(step, short, where=self._continuous & (np.abs(step) > math.pi))
+        if not self._measured:
+            allowed = self._free * elapsed
+            step -= np.minimum(np.maximum(step, -allowed), allowed)
+            return step, step
+        mean = np.add(velocity, self._velocity, out=self._mean)
+        mean *= 0.5 * elapsed
+        step -= mean
+        kept = 1.0 - elapsed / WINDOW_S
+        mean = np.multiply(
+            self._kept, np.maximum(kept, 0.0) if isinstance(kept, np.ndarray) else max(kept, 0.0), out=mean
+        )
+        mean += step
+        return step, mean
+
+    def accept(self, rows: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
+        """Takes samples for the reference of the next ones."""
+        if 0 not in rows.tobytes():
+            self._position[...], self._velocity[...] = position, velocity
+            self._stamp_s[...] = self._seen_s[...] = stamp_s
+            self._kept[...] = self._residual
+            return
+        self._position[rows], self._velocity[rows] = position[rows], velocity[rows]
+        self._stamp_s[rows] = self._seen_s[rows] = stamp_s[rows]
+        self._kept[rows] = self._residual[rows]
+
+    def refuse(self, rows: Bools, stamp_s: Array) -> None:
+        """Notes samples whose columns exceed their bounds."""
+        self._seen_s[rows] = stamp_s[rows]
+        self._lost |= rows & (stamp_s - self._stamp_s > self._gap_s)
+
+
+def _rows(count: int, shape: tuple[int, ...]) -> list[Array]:
+    return [np.zeros(shape) for _ in range(count)]
+
+
+class RestWatch:
+    """Whether velocities and positions show rest: no joint has left the place where its rest began."""
+
+    def __init__(self, limits: GuardLimits, num_worlds: int) -> None:
+        """Nothing rests yet."""
+        self._limits = limits
+        self._anchor = np.zeros((num_worlds, len(limits.speed)))
+        self._rested = np.zeros(num_worlds, bool)
+
+    def reset(self, rows: Bools) -> None:
+        """Forgets the samples of these worlds."""
+        self._rested[rows] = False
+
+    def read(self, position: Array, velocity: Array, believed: Bools) -> Bools:
+        """Whether each world rests, shape (n,); call it once in each period."""
+        slow = believed & every(np.abs(velocity) <= self._limits.still)
+        stays = self._rested & every(np.abs(position - self._anchor) <= self._limits.still_travel)
+        begins = slow & ~stays
+        self._anchor[begins] = position[begins]
+        self._rested = slow
+        return slow & stays

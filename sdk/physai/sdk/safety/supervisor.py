@@ -1,0 +1,250 @@
+"""The supervisor: one pure state machine for the robot's runtime, the twin's rollouts and the tests.
+
+`step(state, inputs, thresholds)` returns the next state and what came of the requests. There are no threads, clocks or
+I/O in it. Every array has shape (n,), one row per robot; rows never influence each other.
+
+Requests that make a robot safer (stop, a least state) are levels: they act in the period in which they are seen.
+Requests that make it less safe (reset, start) carry the number that their sender had read back. `number` counts
+everything that changes what such a request would mean: rising states, requested stops, resets, starts. A request with
+an older number is refused, so a reset can never take back a stop that came after it, whatever the order of delivery
+(ISO 13850, 4.1.4: the reset permits a restart, it does not cause one).
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.safety.states import Answer, GuardState
+
+Bools = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+Levels = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint32]
+
+NOTHING = -1
+"""Stands for no request in `Inputs.reset` and `Inputs.start`."""
+
+# As numpy compares them, because looking up a member of an enumeration takes longer than the comparison.
+_RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardState)
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Control periods in a row after which something is believed."""
+
+    reused: int
+    """Without a command, that are bridged."""
+    hold: int
+    """In HOLD without a sample that is believed, before DAMP."""
+    tolerated: int
+    """With a violation, that are put down to noise."""
+    effect: int
+    """In DAMP without effect, before PROTECTIVE_STOP."""
+    still: int
+    """At rest, before a standstill is believed."""
+    confirm: int
+    """In PROTECTIVE_STOP without a confirmed standstill, before that is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorState:
+    """All that the machine remembers."""
+
+    level: Levels
+    """`GuardState`."""
+    number: Counts
+    """Counts what supersedes a request; see the module."""
+    read_back: Counts
+    """The last number in which a standstill was confirmed."""
+    causes: Flags
+    """Reasons of the periods in which the state rose; 0 in RUN and STANDSTILL."""
+    missed: Counts
+    violated: Counts
+    ineffective: Counts
+    rested: Counts
+    moved: Counts
+    stopping: Counts
+
+    @classmethod
+    def initial(cls, count: int, level: GuardState) -> Self:
+        """Robots that nothing has happened to yet."""
+        number, read_back, *counters = np.zeros((8, count), np.int64)
+        return cls(np.full(count, level, np.uint8), number, read_back, np.zeros(count, np.uint32), *counters)
+
+    def where(self, mask: Bools, other: Self) -> Self:
+        """This state in the masked rows, the other one elsewhere."""
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        columns: list[Any] = [np.where(mask, mine, theirs) for mine, theirs in pairs]
+        return type(self)(*columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What one control period found, and what was requested since the one before."""
+
+    missing: Bools
+    """There is no command to obey."""
+    blind: Bools
+    """The sample is not believed: not finite, too old, implausible, contradictory or frozen."""
+    violated: Bools
+    """A believed sample shows a joint outside its range, too fast, or too far from its command."""
+    too_fast: Bools
+    at_rest: Bools
+    """A believed sample shows every joint at rest, and the commanded positions are constant."""
+    ready: Bools
+    """A believed sample inside all limits: the policy may take over."""
+    unreferenced: Bools
+    """No position has been measured since the activation."""
+    reasons: Flags
+    """What is wrong, for `SupervisorState.causes`."""
+    skipped: Counts
+    """Control periods that passed without a decision since the last one."""
+    least: Levels
+    """State asked for by an operator or the runtime; RUN for none."""
+    stop: Bools
+    """A protective stop was requested since the last period."""
+    reset: Counts
+    """`read_back` as the sender of the reset saw it; NOTHING for none."""
+    start: Counts
+    """The same of a start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What became of it."""
+
+    confirmed: Bools
+    """A standstill has been read back and lasts."""
+    unconfirmed: Bools
+    """A protective stop was not read back in time."""
+    reset: Levels
+    """`Answer`."""
+    start: Levels
+    """`Answer`."""
+
+
+def step(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> tuple[SupervisorState, Outputs]:
+    """One control period of every robot."""
+    counted = _count(state, inputs, limits)
+    level = _risen(state, counted, inputs, limits)
+    asked = inputs.stop | (inputs.least > _RUN)
+    risen = level > state.level
+    changed = asked | risen
+    number = state.number + changed
+    rested = np.where(changed, 0, counted.rested)
+    read_back = np.where(rested >= limits.still, number, state.read_back)
+    causes = state.causes | np.where(risen | asked, inputs.reasons, np.uint32(0))
+
+    seen = _Seen(changed, number, read_back)
+    reset = _answer_reset(state, inputs, seen)
+    start = _answer_start(state, inputs, seen)
+    down, up = reset == Answer.OBEYED, start == Answer.OBEYED
+    level = np.where(down, _STANDSTILL, np.where(up, _RUN, level))
+    number = number + (down | up)
+    read_back = np.where(down, number, read_back)
+    stopping = np.where(level == _STOP, np.minimum(state.stopping + 1, limits.confirm + 1), 0)
+    confirmed = (level > _RUN) & (rested >= limits.still)
+    cleared = down | up
+    after = SupervisorState(
+        level=level,
+        number=number,
+        read_back=read_back,
+        causes=np.where(cleared, np.uint32(0), causes),
+        missed=np.where(cleared, 0, counted.missed),
+        violated=np.where(cleared, 0, counted.violated),
+        ineffective=np.where(cleared, 0, counted.ineffective),
+        rested=rested,
+        moved=np.where(cleared, 0, counted.moved),
+        stopping=stopping,
+    )
+    unconfirmed = (stopping > limits.confirm) & ~confirmed
+    return after, Outputs(confirmed=confirmed, unconfirmed=unconfirmed, reset=reset, start=start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a request is held against."""
+
+    changed: Bools
+    number: Counts
+    read_back: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    missed: Counts
+    violated: Counts
+    ineffective: Counts
+    rested: Counts
+    moved: Counts
+
+
+def _count(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> _Counted:
+    """Periods in a row; no count grows beyond the point from which it makes no difference."""
+    in_run = state.level == _RUN
+    # Outside RUN the policy is not asked, so only the sensors can be missing.
+    awaits = np.where(in_run, inputs.missing, inputs.blind)
+    damping = state.level >= _DAMP
+    moves = (state.level == _STANDSTILL) & ~inputs.at_rest & ~inputs.blind
+    return _Counted(
+        missed=_in_a_row(state.missed + np.where(awaits, inputs.skipped, 0), awaits, limits.reused + limits.hold),
+        violated=_in_a_row(state.violated, inputs.violated, limits.tolerated, keep=inputs.blind),
+        ineffective=_in_a_row(state.ineffective, damping & (inputs.blind | inputs.too_fast), limits.effect),
+        rested=_in_a_row(state.rested, inputs.at_rest & ~in_run, limits.still),
+        moved=_in_a_row(state.moved, moves, limits.tolerated, keep=inputs.blind),
+    )
+
+
+def _in_a_row(count: Counts, happens: Bools, most: int, *, keep: Bools | None = None) -> Counts:
+    """One more where it happens, else 0, or unchanged where `keep`; at most one more than `most`."""
+    otherwise = 0 if keep is None else np.where(keep, count, 0)
+    return np.minimum(np.where(happens, count + 1, otherwise), most + 1)
+
+
+def _risen(state: SupervisorState, counted: _Counted, inputs: Inputs, limits: Thresholds) -> Levels:
+    """The state that faults and requests raise it to: never lower than before."""
+    hold = (counted.missed > limits.reused) | (counted.moved > limits.tolerated)
+    damp = (counted.missed > limits.reused + limits.hold) | (counted.violated > limits.tolerated)
+    stop = inputs.stop | (counted.ineffective > limits.effect) | (inputs.unreferenced & (state.level == _RUN))
+    level = np.maximum(state.level, inputs.least)
+    for least, where in ((_HOLD, hold), (_DAMP, damp), (_STOP, stop)):
+        level = np.maximum(level, np.where(where, least, _RUN))
+    return level
+
+
+def _answer_reset(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels:
+    """First match counts."""
+    if not (inputs.reset != NOTHING).any():
+        return np.zeros_like(state.level)
+    return _first(
+        (inputs.reset == NOTHING, Answer.NONE),
+        (seen.changed, Answer.SUPERSEDED),
+        (state.level <= _STANDSTILL, Answer.ALREADY),
+        (seen.read_back != seen.number, Answer.NOT_READ_BACK),
+        (inputs.reset != seen.number, Answer.SUPERSEDED),
+        (~inputs.at_rest, Answer.NOT_AT_REST),
+    )
+
+
+def _answer_start(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels:
+    if not (inputs.start != NOTHING).any():
+        return np.zeros_like(state.level)
+    return _first(
+        (inputs.start == NOTHING, Answer.NONE),
+        (seen.changed, Answer.SUPERSEDED),
+        (state.level == _RUN, Answer.ALREADY),
+        (state.level != _STANDSTILL, Answer.NOT_RESET),
+        (inputs.start != seen.number, Answer.SUPERSEDED),
+        (~inputs.ready, Answer.NOT_READY),
+        (~inputs.at_rest, Answer.NOT_AT_REST),
+    )
+
+
+def _first(*cases: tuple[Bools, Answer]) -> Levels:
+    """The answer of the first case that holds; OBEYED if none does."""
+    answer = np.full(cases[0][0].shape, Answer.OBEYED, np.uint8)
+    for holds, value in reversed(cases):
+        answer = np.where(holds, np.uint8(value), answer)
+    return answer

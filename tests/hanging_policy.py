@@ -1,0 +1,149 @@
+"""Policies whose graph can run for ever, for a robot of one joint: a Loop of 10^15 steps while `trigger` is 1."""
+
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from physai.deploy_jetson.bench.sample import ROBOT
+from physai.sdk.contract import PolicyContract
+from physai.sdk.contract_io import parse_contract
+from physai.sdk.golden import FINGERPRINT_NAME
+from physai.sdk.interface import graph_interface
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+
+PERIOD_S = 0.04
+"""Control period [s]: a busy machine keeps it, or the tests would see other faults than theirs."""
+SPEED = 1.0
+"""Greatest speed of the position-commanded joint [rad/s]."""
+ACCELERATION = 2.5
+"""Its greatest acceleration [rad/s²]."""
+DAMPING = 0.2
+"""Of the effort-commanded joint [N·m·s/rad]."""
+PUSH = 0.5
+"""What the policy adds to the measured position: its command [rad or N·m]."""
+
+
+def contract(kind: str) -> PolicyContract:
+    """A joint that is commanded by position (`joint_pos`) or effort (`joint_effort`)."""
+    effort = kind == "joint_effort"
+    bound = 2.5 if effort else 1000.0
+    envelope: dict[str, Any] = {"joint": "pivot", "effort_limit": 2.5, "velocity_limit": 20.0 if effort else SPEED}
+    drive = {"damping": DAMPING} if effort else {"stiffness": 100.0, "damping": 1.0}
+    document = {
+        "format_version": 2,
+        "task": "push",
+        "robot": {
+            "name": ROBOT,
+            "base": "fixed",
+            "joints": [{"name": "pivot", "kind": "continuous", "effort_limit": 2.5, **drive}],
+            "sensors": [
+                {"name": "joint_pos", "size": 1, "unit": "rad"},
+                {"name": "joint_vel", "size": 1, "unit": "rad/s"},
+                {"name": "trigger", "size": 1, "unit": "1"},
+            ],
+        },
+        "observation": {
+            "terms": [
+                {"name": "angle", "kind": "sin_cos"},
+                {"name": "trigger", "kind": "sensor", "source": "trigger"},
+            ]
+        },
+        "action": {
+            "terms": [
+                {
+                    "kind": kind,
+                    "joints": ["pivot"],
+                    "scale": [bound],
+                    "offset": [0.0],
+                    "lower": [-bound],
+                    "upper": [bound],
+                }
+            ]
+        },
+        "command": {},
+        "timing": {
+            "control_dt": PERIOD_S,
+            "physics_dt": 0.002,
+            "decimation": 20,
+            "deadline_s": 0.9 * PERIOD_S,
+            "max_observation_age_s": 0.2,
+        },
+        "safety": {
+            "joints": [envelope if effort else {**envelope, "acceleration_limit": ACCELERATION}],
+            "max_reused_commands": 10,
+        },
+    }
+    return parse_contract(json.dumps(document), source="hanging policy")
+
+
+def policy(of: PolicyContract, triggers: Sequence[float] = (0.0, 0.0, 0.0)) -> dict[str, bytes]:
+    """Members of a bundle.
+
+    Args:
+        of: the contract.
+        triggers: of its golden states; a 1 among them makes an installation hang.
+    """
+    header = PolicyHeader(of, {}, {"seed": "0"})
+    return {POLICY_FILE: _model(header), GOLDEN_FILE: _golden(header, triggers)}
+
+
+def _model(header: PolicyHeader) -> bytes:
+    (target,) = graph_interface(header.contract).targets
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["goes_on"], ["still_goes_on"]),
+            helper.make_node("Tanh", ["before"], ["after"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("before", TensorProto.FLOAT, ["n", 1]),
+        ],
+        [
+            helper.make_tensor_value_info("still_goes_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("after", TensorProto.FLOAT, ["n", 1]),
+        ],
+    )
+    nodes = [
+        helper.make_node("ReduceMax", ["trigger"], ["greatest"], keepdims=0),
+        helper.make_node("Mul", ["greatest", "many"], ["steps"]),
+        helper.make_node("Cast", ["steps"], ["trips"], to=TensorProto.INT64),
+        helper.make_node("Loop", ["trips", "", "joint_pos"], ["looped"], body=body),
+        helper.make_node("Add", ["looped", "push"], [target]),
+    ]
+    inputs, outputs = header.inputs, header.outputs
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in inputs.items()],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in outputs.items()],
+        [
+            helper.make_tensor("many", TensorProto.FLOAT, [], [1e15]),
+            helper.make_tensor("push", TensorProto.FLOAT, [1], [PUSH]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    helper.set_model_props(model, dict(header.metadata()))
+    return bytes(model.SerializeToString())
+
+
+def _golden(header: PolicyHeader, triggers: Sequence[float]) -> bytes:
+    (target,) = graph_interface(header.contract).targets
+    angles = np.linspace(-1.0, 1.0, len(triggers), dtype=np.float32)[:, None]
+    data = io.BytesIO()
+    np.savez(
+        data,
+        allow_pickle=False,
+        **{
+            "joint_pos": angles,
+            "trigger": np.array(triggers, np.float32)[:, None],
+            target: angles + np.float32(PUSH),
+            FINGERPRINT_NAME: np.array(header.contract.fingerprint),
+        },
+    )
+    return data.getvalue()

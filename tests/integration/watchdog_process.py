@@ -1,0 +1,48 @@
+"""A runtime as a process of its own: `python watchdog_process.py ROOT FREEZER TRANSPORT [KEY=VALUE …]`.
+
+When the file FREEZER appears, the policy's call sleeps for as many microseconds as it says, once, without letting go of
+Python's lock.
+"""
+
+import ctypes
+import sys
+from pathlib import Path
+
+from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
+from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.sdk.wire_ends import open_transport
+
+
+def freeze_where(freezer: Path) -> None:
+    compute, sleep = BoundPolicy.step, ctypes.PyDLL(None).usleep
+
+    def step(self: BoundPolicy) -> bool:
+        if freezer.exists():
+            duration_us = int(freezer.read_text())
+            freezer.unlink()
+            sleep(duration_us)
+        return compute(self)
+
+    BoundPolicy.step = step
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> None:
+    root, freezer, transport, *options = sys.argv[1:]
+    freeze_where(Path(freezer))
+    wanted = RunOptions(root=Path(root), unsafe_no_verdict=True, realtime=Realtime(lock_memory=False))
+    pairs = [(key, value) for key, _, value in (option.partition("=") for option in options)]
+    runtime = Runtime(wanted, open_transport(transport, dict(pairs)), say=say)
+    _catch_signals(runtime.commands)
+    end = runtime.run()
+    say(f"end: {end.value}, {runtime.guard_state}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The memory that the loop and its watchdog share, and the loop's end of it."""
+
+import os
+import time
+from collections.abc import Iterator
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import until
+
+from physai.deploy_jetson.bench.sample import sample_contract
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.watchdog import client
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.deploy_jetson.runtime.watchdog.plan import Plan, bound_s, silence_s
+from physai.deploy_jetson.runtime.watchdog.shared import Shared, Word, allocate
+from physai.sdk.contract import PolicyContract
+from physai.sdk.wire import Companion
+
+JOINTS = 5
+
+
+def shared(count: int = JOINTS) -> tuple[Shared, Shared]:
+    """Two mappings of one memory."""
+    descriptor = allocate(count)
+    try:
+        return Shared(descriptor, count), Shared(descriptor, count)
+    finally:
+        os.close(descriptor)
+
+
+def test_the_newest_record_is_read() -> None:
+    ours, theirs = shared()
+    assert theirs.loop.read() is None
+    for number in range(1, 6):
+        ours.loop.write(10 * number, number % 2, np.full((1, JOINTS), float(number)), np.full(JOINTS, -1.0 * number))
+        record = theirs.loop.read()
+        assert record is not None
+        assert (record.number, record.time_ns, record.flag) == (number, 10 * number, number % 2)
+        assert record.last.tolist() == [number] * JOINTS
+        assert record.step.tolist() == [-number] * JOINTS
+        assert theirs.watchdog.read() is None
+
+
+@given(st.data())
+def test_a_writer_that_stops_half_way_leaves_the_record_before(data: st.DataObject) -> None:
+    ours, theirs = shared()
+    count = data.draw(st.integers(1, 4))
+    for number in range(1, count + 1):
+        ours.loop.write(number, 1, np.full(JOINTS, float(number)), np.zeros(JOINTS))
+    before = bytes(ours._memory)  # pyright: ignore[reportPrivateUsage]
+    ours.loop.write(99, 1, np.full(JOINTS, 99.0), np.ones(JOINTS))
+    after = bytes(ours._memory)  # pyright: ignore[reportPrivateUsage]
+    changed = [index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    written = data.draw(st.sets(st.sampled_from(changed), max_size=len(changed) - 1))
+    for index in set(changed) - written:
+        ours._memory[index] = before[index]  # pyright: ignore[reportPrivateUsage]
+    record = theirs.loop.read()
+    assert record is not None
+    assert record.time_ns == count
+    assert record.last.tolist() == [count] * JOINTS
+
+
+def hammer(descriptor: int, count: int, stop_ns: int) -> None:
+    memory, value = Shared(descriptor, count), 0.0
+    while time.monotonic_ns() < stop_ns:
+        value += 1.0
+        memory.loop.write(int(value), 1, np.full(count, value), np.full(count, -value))
+
+
+def test_no_record_is_torn() -> None:
+    descriptor, count = allocate(30), 30
+    ours = Shared(descriptor, count)
+    # The descriptor is inherited under its number.
+    writer = get_context("fork").Process(target=hammer, args=(descriptor, count, time.monotonic_ns() + 10**9))
+    writer.start()
+    seen = 0
+    while writer.is_alive():
+        record = ours.loop.read()
+        if record is None:
+            continue
+        # While a record is being written, the one before is the newest.
+        assert record.number >= seen - 1
+        assert record.last.tolist() == [record.time_ns] * count
+        assert record.step.tolist() == [-record.time_ns] * count
+        seen = max(seen, record.number)
+    os.close(descriptor)
+    assert seen > 1000
+
+
+def test_times_and_plan_of_a_contract() -> None:
+    quick, slow = sample_contract(), sample_contract(slower=4.0)
+    assert (silence_s(quick), bound_s(quick)) == (0.025, 0.05)
+    assert (silence_s(slow), bound_s(slow)) == pytest.approx((0.1, 0.12))
+    companion = Companion("udp", {"robot": "127.0.0.1:1"}, (7,))
+    plan = Plan(quick, companion, Realtime(priority=80, cpu=1), os.getpid())
+    read = Plan.read(plan.write())
+    assert (read.contract, read.realtime, read.runtime) == (plan.contract, plan.realtime, plan.runtime)
+    assert (read.companion.transport, read.companion.options) == ("udp", {"robot": "127.0.0.1:1"})
+
+
+class Nowhere:
+    """A transport whose companion cannot be had."""
+
+    def companion(self) -> Companion:
+        return Companion("nowhere", {})
+
+
+@pytest.fixture
+def contract() -> PolicyContract:
+    return sample_contract()
+
+
+@pytest.fixture
+def watchdog(contract: PolicyContract) -> Iterator[Watchdog]:
+    made = Watchdog(contract, Nowhere(), Realtime(lock_memory=False))
+    yield made
+    made.close()
+
+
+def words(of: Watchdog) -> memoryview:
+    return of._words  # pyright: ignore[reportPrivateUsage]
+
+
+def test_one_that_does_not_start_is_in_the_way(capfd: pytest.CaptureFixture[str], contract: PolicyContract) -> None:
+    ended, told = "the watchdog, which ended with status 1 and is started again", list[str]()
+    watchdog = Watchdog(contract, Nowhere(), Realtime(lock_memory=False))
+    assert watchdog.obstacle() == "the watchdog, which starts"
+    until(lambda: watchdog.obstacle() == ended)
+    until(lambda: watchdog.obstacle() == "the watchdog, which starts")
+    until(
+        lambda: told.append(capfd.readouterr().err) or "does not start: no transport named 'nowhere'" in "".join(told)
+    )
+    watchdog.close()
+
+
+def test_the_loop_goes_on_from_what_the_watchdog_sent(watchdog: Watchdog) -> None:
+    last, step = np.array([[0.5]]), np.array([[0.1]])
+    watchdog.begin()
+    watchdog.claim()
+    assert watchdog.may_send()
+    watchdog.sent(last, step)
+    assert watchdog.taken_over() is None
+    words(watchdog)[Word.FIRED] = words(watchdog)[Word.CLAIM]
+    watchdog._other.write(1, 3, np.array([0.7]), np.array([0.05]))  # pyright: ignore[reportPrivateUsage]
+    watchdog.claim()
+    assert not watchdog.may_send()
+    # It still speaks.
+    assert watchdog.taken_over() is None
+    words(watchdog)[Word.YIELDED] = words(watchdog)[Word.CLAIM]
+    found = watchdog.taken_over()
+    assert found is not None
+    assert [values.tolist() for values in found] == [[0.7], [0.05]]
+    assert watchdog.taken_over() is None
+    watchdog.claim()
+    assert watchdog.may_send()
+    watchdog.end()
+
+
+def test_one_that_fired_and_said_nothing_leaves_nothing_to_take_over(watchdog: Watchdog) -> None:
+    watchdog.begin()
+    watchdog.claim()
+    words(watchdog)[Word.FIRED] = words(watchdog)[Word.CLAIM]
+    watchdog._other.write(1, 0, np.zeros(1), np.zeros(1))  # pyright: ignore[reportPrivateUsage]
+    watchdog.claim()
+    words(watchdog)[Word.YIELDED] = words(watchdog)[Word.CLAIM]
+    assert watchdog.taken_over() is None
+    assert watchdog.may_send()
+    watchdog.end()
+
+
+def test_one_that_died_while_it_spoke_does_not_keep_the_wire(
+    watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchdog.begin()
+    watchdog.claim()
+    words(watchdog)[Word.FIRED] = words(watchdog)[Word.CLAIM]
+    watchdog._other.write(1, 1, np.array([0.7]), np.array([0.0]))  # pyright: ignore[reportPrivateUsage]
+    assert watchdog.taken_over() is None
+    assert not watchdog.may_send()
+    monkeypatch.setattr(client, "YIELD_NS", -1)
+    found = watchdog.taken_over()
+    assert found is not None
+    assert found[0].tolist() == [0.7]
+    assert watchdog.may_send()
+    watchdog.end()

@@ -1,0 +1,127 @@
+"""A policy that hangs or crashes its self-test: the installation fails, says so, and leaves the slots unlocked."""
+
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import hanging_policy
+import pytest
+
+from physai.deploy_jetson.agent import apart, selftest, selftest_apart
+from physai.deploy_jetson.agent.active import open_active
+from physai.deploy_jetson.agent.apart import ApartError, call_apart
+from physai.deploy_jetson.agent.selftest import run_self_test
+from physai.deploy_jetson.agent.tested import Tested
+from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.candidate import examine
+from physai.deploy_jetson.runtime.examiner import examine_apart
+from physai.deploy_jetson.slots.errors import InstallError
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+
+
+def children() -> list[str]:
+    """Processes of this one."""
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+
+@pytest.fixture
+def hanging(workshop: Workshop) -> bytes:
+    """A bundle whose last golden state takes for ever."""
+    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), (0.0, 0.0, 1.0))
+    return workshop.validated(workshop.published(members, version=2))
+
+
+def test_a_policy_that_hangs_is_not_installed(site: Site, hanging: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest_apart, "CALL_S", 2.0)
+    monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)
+    agent, before = site.on(apart=True), children()
+    begun = time.monotonic()
+    with pytest.raises(InstallError, match=r"version 2 not installed: the self-test of policy.onnx hung: nothing"):
+        agent.install(hanging)
+    assert time.monotonic() - begun > 2.0
+    assert children() == before
+    assert agent.store.marker("a") is None
+    # Not locked, and as good as ever.
+    agent.install(site.bundles[1])
+    agent.activate()
+    assert site.active_version == 1
+
+
+def test_what_is_shown_apart_is_what_is_shown_here(site: Site) -> None:
+    told: list[tuple[str, float]] = []
+    here = site.agent.install(site.bundles[1]).marker
+
+    def progress(stage: str, share: float) -> None:
+        told.append((stage, share))
+
+    there = site.on(apart=True).install(site.bundles[1], again=True, progress=progress).marker
+    assert there.runtime == here.runtime
+    assert there.self_test == here.self_test
+    stages = list(dict.fromkeys(stage for stage, _ in told))
+    assert stages == ["verify", "write", "reference", "engine", "latency", "seal"]
+    assert ("reference", 0.25) in told
+
+
+def test_why_it_fails_is_told_as_it_is_here(site: Site, workshop: Workshop) -> None:
+    members = {**sample_policy(seed=1), GOLDEN_FILE: sample_policy(seed=2)[GOLDEN_FILE]}
+    bundle = workshop.published(members, version=2)
+    reasons: list[str] = []
+    for is_apart in (False, True):
+        with pytest.raises(InstallError) as caught:
+            site.on(apart=is_apart).install(bundle, unsafe_no_verdict=True)
+        reasons.append(str(caught.value))
+    assert reasons[0] == reasons[1]
+
+
+class Crash:
+    """Unpickled, it ends the process."""
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return os.abort, ()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "reason"),
+    [
+        (pickle.dumps(Crash()), r"the test crashed: its process ended with SIGABRT"),
+        (b"no pickle", r"UnpicklingError"),
+    ],
+)
+def test_a_process_that_dies_or_fails(request_bytes: bytes, reason: str) -> None:
+    before = children()
+    with pytest.raises(ApartError, match=reason):
+        call_apart(selftest_apart.__name__, request_bytes, what="the test", limit_s=lambda told: 60.0)
+    assert children() == before
+
+
+def test_one_that_does_not_even_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "START_S", 0.0)
+    with pytest.raises(ApartError, match=r"the test hung: nothing was heard of it for 0 s \(start\); it was killed"):
+        call_apart(selftest_apart.__name__, b"", what="the test", limit_s=lambda told: 60.0)
+
+
+def test_a_policy_that_hangs_once_it_is_active(site: Site, hanging: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run_self_test(sample_policy(seed=1), POLICY_FILE, backend="onnxruntime", ticks=5, clock_ns=quick_clock)
+
+    def passed(*given: Any, **named: Any) -> Tested:
+        """As a test whose inputs do not bring the policy to hang."""
+        return shown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(selftest, "run_self_test", passed)
+        site.agent.install(hanging)
+    site.agent.activate()
+    monkeypatch.setattr(selftest_apart, "CALL_S", 2.0)
+    monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)
+    before = children()
+    with pytest.raises(ApartError, match="the examination of what was activated hung: nothing was heard of it for 2 s"):
+        examine_apart(site.agent.root, 0.0)
+    assert children() == before
+
+
+def test_a_good_one_is_examined_apart_as_here(site: Site) -> None:
+    site.run(1)
+    assert examine_apart(site.agent.root, 0.0) == examine(open_active(site.agent.root))

@@ -1,0 +1,173 @@
+"""A robot's end in this process, and a runtime under its watchdog in another, which may hang, stop or die."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import hanging_policy
+import numpy as np
+from hanging_policy import ACCELERATION, PERIOD_S, SPEED
+from patience import PATIENCE_S, nap, until
+from robot_end import RobotEnd
+
+from physai.deploy_jetson.bench.sample import Workshop
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.slots.health import health_path
+from physai.sdk.contract import PolicyContract
+from physai.sdk.safety import STILL_S
+
+SCRIPT = Path(__file__).parent / "integration" / "watchdog_process.py"
+SIGN_US = 400_000
+"""Time after which systemd would kill a runtime that gives no sign of life."""
+ROUNDING = 1e-5
+"""Of positions, which UDP carries as float32 [rad]."""
+
+
+class WatchedRuntime:
+    """A robot's end, and a runtime that drives it."""
+
+    def __init__(
+        self, root: Path, contract: PolicyContract, transports: tuple[str, str], options: tuple[dict[str, str], ...]
+    ) -> None:
+        """Starts both; names and options are those of the robot's end and of the runtime's."""
+        self.root, self.freezer, self.output = root, root.parent / "freezer", root.parent / "output"
+        self.contract = contract
+        self.robot = RobotEnd(contract, transports[0], options[0])
+        self.signs: list[bytes] = []
+        """What systemd would hear."""
+        self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._manager.bind(str(root.parent / "manager"))
+        threading.Thread(target=self._listen, daemon=True).start()
+        told = {"NOTIFY_SOCKET": str(root.parent / "manager"), "WATCHDOG_USEC": str(SIGN_US)}
+        with self.output.open("w") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, str(SCRIPT), str(root), str(self.freezer), transports[1]),
+                    *(f"{key}={value}" for key, value in options[1].items()),
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | told,
+            )
+
+    def _listen(self) -> None:
+        while (sign := self._manager.recv(64)) != b"":
+            self.signs.append(sign)
+
+    def text(self) -> str:
+        return f"{self.output.read_text()}\n{self.robot.problems}"
+
+    def tell(self, word: str) -> dict[str, Any]:
+        return tell(health_path(self.root).with_name(CONTROL_FILE), word, timeout_s=PATIENCE_S)
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return {"guard": "", **self.tell("status")}
+        except ControlError:
+            return {"guard": ""}
+
+    def wait_for(self, holds: Callable[[], object]) -> None:
+        until(holds, said=self.text)
+
+    def wait_for_commands(self, count: int) -> None:
+        before = len(self.robot.log)
+        self.wait_for(lambda: len(self.robot.log) >= before + count)
+
+    def runs(self) -> bool:
+        """Whether the policy drives; a busy machine may have made the guard take over meanwhile."""
+        assert self.process.poll() is None, self.text()
+        guard = self.status()["guard"]
+        word = {"HOLD": "reset", "DAMP": "reset", "PROTECTIVE_STOP": "reset", "STANDSTILL": "start"}.get(guard)
+        if word is not None:
+            self._try(word)
+        return guard == "RUN"
+
+    def wait_for_run(self) -> None:
+        self.wait_for(self.runs)
+        self.wait_for_commands(5)
+        self.wait_for(self.runs)
+
+    def _try(self, word: str) -> None:
+        try:
+            self.tell(word)
+        except ControlError:
+            nap()
+
+    def watchdog(self) -> int:
+        """Its process id."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        (found,) = (pid for pid in children if b"watchdog.process" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return int(found)
+
+    def freeze(self, duration_us: int) -> None:
+        """Lets the policy's next call hang for so long."""
+        new = self.freezer.with_suffix(".new")
+        new.write_text(str(duration_us))
+        new.rename(self.freezer)
+        self.wait_for(lambda: not self.freezer.exists())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.robot.close()
+        self._manager.shutdown(socket.SHUT_RDWR)
+
+
+def installed(folder: Path, contract: PolicyContract) -> Path:
+    """The tree of a robot with an active policy that can hang."""
+    workshop = Workshop()
+    site = Site.make(folder / "robot", workshop, {}, now=datetime.now(UTC))
+    bundle = workshop.published(hanging_policy.policy(contract), version=1)
+    site.agent.install(bundle, unsafe_no_verdict=True)
+    site.agent.activate()
+    site.agent.commit("healthy")
+    return site.agent.root
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def at_full_speed(setup: WatchedRuntime) -> int:
+    """Waits until the joint is; the watchdog's process id."""
+
+    def fast() -> bool:
+        steps = np.diff(setup.robot.values()[-6:])
+        return setup.runs() and len(steps) == 5 and bool(np.all(np.abs(steps - SPEED * PERIOD_S) < ROUNDING))
+
+    setup.wait_for(fast)
+    return setup.watchdog()
+
+
+def wait_for_end(setup: WatchedRuntime, watchdog: int) -> None:
+    """Until the watchdog has killed a runtime that does not come back, and has ended itself."""
+    assert setup.process.wait(PATIENCE_S) == -signal.SIGKILL
+    setup.wait_for(lambda: not is_alive(watchdog))
+    assert "s and was killed; braked the robot for" in setup.text()
+
+
+def assert_braked(setup: WatchedRuntime, since_ns: int) -> None:
+    """From full speed the commanded position slows down by the acceleration limit, and then stays where it is."""
+    change, steps = ACCELERATION * PERIOD_S**2, round(SPEED / ACCELERATION / PERIOD_S)
+    way = np.cumsum(SPEED * PERIOD_S - change * np.arange(1, steps))
+    values = np.array([one.value for one in setup.robot.since(since_ns)])
+    # The robot's end, when it is late, sees the newest command only, so it may have missed some.
+    braked = values - (values[-1] - way[-1])
+    braked = braked[braked > ROUNDING]
+    places = np.abs(way - braked[:, None]).argmin(axis=1)
+    np.testing.assert_allclose(braked, way[places], rtol=0.0, atol=ROUNDING)
+    assert (np.diff(places) >= 0).all()
+    assert len(set(places.tolist())) > steps / 2
+    assert (braked == braked[-1]).sum() > STILL_S / PERIOD_S / 2
