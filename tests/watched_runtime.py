@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,14 @@ ROUNDING = 1e-5
 
 
 class WatchedRuntime:
-    """A robot's end, and a runtime that drives it."""
+    """A runtime that drives a robot's end."""
 
     def __init__(
-        self, root: Path, contract: PolicyContract, transports: tuple[str, str], options: tuple[dict[str, str], ...]
+        self, root: Path, robot: RobotEnd, transport: str, options: Mapping[str, str], *, watchdog: bool = True
     ) -> None:
-        """Starts both; names and options are those of the robot's end and of the runtime's."""
+        """Starts the runtime; name and options are those of its transport."""
         self.root, self.freezer, self.output = root, root.parent / "freezer", root.parent / "output"
-        self.contract = contract
-        self.robot = RobotEnd(contract, transports[0], options[0])
+        self.robot = robot
         self.signs: list[bytes] = []
         """What systemd would hear."""
         self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -50,8 +49,9 @@ class WatchedRuntime:
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, str(SCRIPT), str(root), str(self.freezer), transports[1]),
-                    *(f"{key}={value}" for key, value in options[1].items()),
+                    *(sys.executable, str(SCRIPT), str(root), str(self.freezer), transport),
+                    *(() if watchdog else ("--no-watchdog",)),
+                    *(f"{key}={value}" for key, value in options.items()),
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -118,7 +118,6 @@ class WatchedRuntime:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self.robot.close()
         self._manager.shutdown(socket.SHUT_RDWR)
 
 

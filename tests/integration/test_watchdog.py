@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hanging_policy import DAMPING, PERIOD_S, PUSH, SPEED
 from patience import PATIENCE_S
+from robot_end import RobotEnd
 from watched_runtime import ROUNDING, WatchedRuntime, assert_braked, at_full_speed, installed, is_alive, wait_for_end
 
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, silence_s
@@ -33,9 +34,11 @@ def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         pytest.importorskip("cyclonedds")
         monkeypatch.setenv("CYCLONEDDS_URI", LOOPBACK)
         options = ({"domain": str(1 + os.getpid() % 100)},) * 2
-    made = WatchedRuntime(installed(tmp_path, contract), contract, (transport, transport), options)
+    robot = RobotEnd(contract, transport, options[0])
+    made = WatchedRuntime(installed(tmp_path, contract), robot, transport, options[1])
     yield made
     made.close()
+    robot.close()
 
 
 BOTH = pytest.mark.parametrize("setup", [("joint_pos", "udp"), ("joint_pos", "dds")], indirect=True, ids=["udp", "dds"])
@@ -117,7 +120,7 @@ def test_a_call_that_returns_late(setup: WatchedRuntime) -> None:
 
 @ONE
 def test_calls_that_return_about_when_the_watchdog_takes_over(setup: WatchedRuntime) -> None:
-    silence_us, random = round(1e6 * silence_s(setup.contract)), np.random.default_rng(0)
+    silence_us, random = round(1e6 * silence_s(hanging_policy.contract("joint_pos"))), np.random.default_rng(0)
     at_full_speed(setup)
     since_ns = time.monotonic_ns()
     for share in random.uniform(0.5, 1.5, size=8):

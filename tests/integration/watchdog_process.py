@@ -1,4 +1,4 @@
-"""A runtime as a process of its own: `python watchdog_process.py ROOT FREEZER TRANSPORT [KEY=VALUE …]`.
+"""A runtime as a process of its own: `python watchdog_process.py ROOT FREEZER TRANSPORT [--no-watchdog] [KEY=VALUE …]`.
 
 When the file FREEZER appears, the policy's call sleeps for as many microseconds as it says, once, without letting go of
 Python's lock.
@@ -36,8 +36,11 @@ def say(text: str) -> None:
 def main() -> None:
     root, freezer, transport, *options = sys.argv[1:]
     freeze_where(Path(freezer))
-    wanted = RunOptions(root=Path(root), unsafe_no_verdict=True, realtime=Realtime(lock_memory=False))
-    pairs = [(key, value) for key, _, value in (option.partition("=") for option in options)]
+    watchdog = "--no-watchdog" not in options
+    wanted = RunOptions(
+        root=Path(root), unsafe_no_verdict=True, realtime=Realtime(lock_memory=False), watchdog=watchdog
+    )
+    pairs = [(key, value) for key, _, value in (option.partition("=") for option in options) if value]
     runtime = Runtime(wanted, open_transport(transport, dict(pairs)), say=say)
     _catch_signals(runtime.commands)
     end = runtime.run()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hanging_policy
 import pytest
+from robot_end import RobotEnd
 from watched_runtime import WatchedRuntime, assert_braked, at_full_speed, installed, is_alive
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
@@ -28,9 +29,11 @@ def setup(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / "sitecustomize.py").write_text(HIDDEN)
         monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     contract = hanging_policy.contract("joint_pos")
-    made = WatchedRuntime(installed(tmp_path, contract), contract, (robot, "ros"), ({"domain": domain},) * 2)
+    end = RobotEnd(contract, robot, {"domain": domain})
+    made = WatchedRuntime(installed(tmp_path, contract), end, "ros", {"domain": domain})
     yield made
     made.close()
+    end.close()
 
 
 def test_killed_the_joint_is_braked(setup: WatchedRuntime, request: pytest.FixtureRequest) -> None:

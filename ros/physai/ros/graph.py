@@ -76,6 +76,7 @@ def endpoint(info: Any, topic: str, companion_of: str = "") -> Endpoint:
         type_hash=hashed.removeprefix("RIHS01_") if hashed.startswith("RIHS01_") else "",
         owner=owner(info),
         companion_of=companion_of,
+        node=f"{str(info.node_namespace).rstrip('/')}/{info.node_name}",
     )
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.ports import DEPTH
+from physai.deploy_jetson.transport.dds.ports import DEPTH, EXCHANGE_DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
 from physai.ros.graph import Publishers, endpoints, mismatch, owner
@@ -122,6 +122,29 @@ class RosWire:
         self._publishers.append(made)
         return RosWriter(self._node, made, topic)
 
+    def exchange(self, topic: str, kind: str) -> tuple["RosReader", "RosWriter"]:
+        """See `Wire.exchange`: outside the node's namespace, as runtimes of other namespaces are on it.
+
+        Raises:
+            TransportError: the message's package is not built here, or rclpy refuses.
+        """
+        message = _message_class(kind)
+        try:
+            made = self._node.create_subscription(
+                message,
+                topic,
+                _never_called,
+                _qos(EXCHANGE_DEPTH, reliable=True),
+                callback_group=_untouched(),
+                raw=True,
+            )
+            self._spun.append(made)
+            publisher = self._node.create_publisher(message, topic, _qos(1, reliable=True))
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be had: {_told(error)}") from error
+        self._publishers.append(publisher)
+        return RosReader(self._node, made, topic, several=True), RosWriter(self._node, publisher, topic)
+
     def wait(self, timeout_s: float) -> None:
         """Blocks until a message is there, at most `timeout_s` and never long enough to delay a signal.
 
@@ -142,8 +165,10 @@ class RosWire:
                 self._waiting.add_subscription(handle)
             self._waiting.wait(limit_ns)
 
-    def publishers(self) -> tuple[Endpoint, ...]:
-        """Publishers of every topic the node sees, under their full names."""
+    def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
+        """Publishers of a topic by its full name, or of every topic the node sees."""
+        if topic is not None:
+            return endpoints(self._node.get_publishers_info_by_topic(topic), topic)
         return self._endpoints("get_publishers_info_by_topic")
 
     def subscribers(self) -> tuple[Endpoint, ...]:
@@ -180,9 +205,10 @@ class RosWire:
 class RosReader:
     """The newest messages of one topic."""
 
-    def __init__(self, node: Any, subscription: Any, topic: str) -> None:
-        """Wraps a subscription that no executor runs."""
+    def __init__(self, node: Any, subscription: Any, topic: str, *, several: bool = False) -> None:
+        """Wraps a subscription that no executor runs, and whose topic may have several publishers."""
         self.topic = topic
+        self._several = several
         self.full_name = str(subscription.topic_name)
         """Where it is, after namespace and remapping."""
         self._publishers = Publishers(node, self.full_name, subscription.qos_profile)
@@ -192,7 +218,9 @@ class RosReader:
         self._alone = True
 
     def _only_one(self) -> bool:
-        """Whether the topic has one publisher at most."""
+        """Whether the topic has one publisher at most, or may have more."""
+        if self._several:
+            return True
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_S:
             self._looked_s = now_s
@@ -209,7 +237,7 @@ class RosReader:
             TransportError: rclpy failed.
         """
         # Everything is taken, however deep the queue was made by an override: what waits longest is oldest.
-        found: deque[tuple[bytes, Info]] = deque(maxlen=DEPTH)
+        found: deque[tuple[bytes, Info]] = deque(maxlen=EXCHANGE_DEPTH if self._several else DEPTH)
         try:
             with self._handle:
                 for _ in range(MAX_TAKEN):

@@ -158,6 +158,44 @@ class HasCompanion(Protocol):
 
 
 @runtime_checkable
+class Exclusive(Protocol):
+    """A transport whose robot is driven by one runtime at a time, across processes and machines.
+
+    The lease has a fencing number, so that a runtime that has lost it is told from the one that has it.
+    """
+
+    @property
+    def lease_number(self) -> int:
+        """Of the lease that is held, or was held last; 0 for none."""
+        ...
+
+    def claim(self) -> str:
+        """Asks for the robot, and goes on asking with each call; empty once it is had, else what it waits for.
+
+        Not for the tick.
+        """
+        ...
+
+    def renew(self) -> None:
+        """Tells others that the robot is asked for, or had; to be called every `RENEW_S` (`physai.sdk.lease`).
+
+        From a thread of its own, and not for the tick.
+        """
+        ...
+
+    def lost(self) -> str:
+        """Why the robot is no longer this runtime's, as it was when `claim` returned; empty while it is.
+
+        Cheap, for every tick; nothing may be sent once it is not empty.
+        """
+        ...
+
+    def release(self) -> None:
+        """Gives the robot up; may be called twice."""
+        ...
+
+
+@runtime_checkable
 class Forgets(Protocol):
     """A transport whose `problems` remember what once was, and can be told to forget it."""
 

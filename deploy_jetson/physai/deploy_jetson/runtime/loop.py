@@ -163,6 +163,12 @@ class Loop:
                     due += skipped * period
                     number += skipped
                     self._skip(skipped)
+                why = tick.lost()
+                if why:
+                    # Not a command more, not even a safe one: the robot has another commander.
+                    self._say(f"nothing is sent any more: {why}; `activate` asks for the robot again")
+                    self._end = End.LEASE_LOST
+                    break
                 if self._watchdog is not None:
                     self._regain(self._watchdog)
                 request = self._request()

@@ -31,7 +31,7 @@ class Trouble(IntFlag):
     GUARD_FAILED = 1 << 26
     """The guard itself raised an error; nothing was sent."""
     LEASE_LOST = 1 << 27
-    """Another runtime has taken the robot over."""
+    """The robot is no longer this runtime's, so nothing was sent."""
 
 
 HARMLESS = int(Trouble.COMMAND_CUT)

@@ -12,6 +12,7 @@ from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, ex
 from physai.deploy_jetson.runtime.commands import NO_LEVELS, Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlSocket
 from physai.deploy_jetson.runtime.health import RuntimeHealth
+from physai.deploy_jetson.runtime.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.lifecycle import Lifecycle, advance
 from physai.deploy_jetson.runtime.loop import Counts, End, Loop
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
@@ -28,7 +29,7 @@ from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.sdk.contract import PolicyContract
 from physai.sdk.safety import ANSWERS, Answer, GuardState
-from physai.sdk.wire import Diagnoses, Forgets, HasCompanion, Transport, TransportError
+from physai.sdk.wire import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
 
 _STAND_BY_S = 0.05
 _SAY_AGAIN_S = 2.0
@@ -78,6 +79,8 @@ class Runtime:
         self._control: ControlSocket | None = None
         self._swapper: Swapper | None = None
         self._watchdog: Watchdog | None = None
+        self._exclusive = transport if isinstance(transport, Exclusive) else None
+        self._keeper: LeaseKeeper | None = None
         self._manager = ServiceManager()
         self._scout: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
@@ -97,7 +100,7 @@ class Runtime:
                 if isinstance(found, End):
                     return found
                 end = self._drive(loop, found)
-                if end is not End.DEACTIVATED:
+                if end not in (End.DEACTIVATED, End.LEASE_LOST):
                     return end
                 wanted = None
         except BaseException as error:
@@ -114,6 +117,8 @@ class Runtime:
             end = loop.run(self.options.seconds, levels=levels)
         finally:
             self.state = advance(self.state, Lifecycle.INACTIVE)
+            if self._exclusive is not None:
+                self._exclusive.release()
         self._say(f"not active any more: {end.value}")
         return end
 
@@ -136,13 +141,24 @@ class Runtime:
         policy = candidate.load(contract)
         health = self._open_health(candidate)
         self.transport.open(contract)
+        if self._exclusive is not None:
+            self._keeper = LeaseKeeper(self._exclusive, self._become_helper)
+            self._keeper.start()
         robot = self.transport.description() if isinstance(self.transport, DescribesRobot) else None
         if robot is not None:
             check_robot(contract, robot)
         sources = Sources(about=self._about, status=self.status, say=self._say, prepare=self._become_helper)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
         self._watchdog = self._open_watchdog(contract)
-        self._tick = Tick(contract, self.transport, policy, sink, clocks=self._clocks, watchdog=self._watchdog)
+        self._tick = Tick(
+            contract,
+            self.transport,
+            policy,
+            sink,
+            clocks=self._clocks,
+            watchdog=self._watchdog,
+            lost=(lambda: "") if self._exclusive is None else self._exclusive.lost,
+        )
         if self.options.hot_swap:
             self._scout, connection = start_scout(self.options.root, candidate.bundle_sha256)
             self._swapper = Swapper(
@@ -224,7 +240,7 @@ class Runtime:
             if wanted != commands.levels or commands.stopped:
                 # A stop, hold, damp or deactivate came after the request.
                 wanted = None
-            self.waiting_for = obstacle = self._obstacle(tick)
+            self.waiting_for = obstacle = self._obstacle(tick) or self._claim(wanted=wanted is not None)
             if wanted is not None and not obstacle:
                 return wanted
             text, now_ns = f"waiting for {obstacle or self._next_request()}", self._clocks.now_ns()
@@ -273,6 +289,15 @@ class Runtime:
             return f"the operator, who {silent}"
         return tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
 
+    def _claim(self, *, wanted: bool) -> str:
+        """What keeps the robot from being this runtime's alone, where it is wanted; empty for nothing."""
+        if self._exclusive is None:
+            return ""
+        if wanted:
+            return self._exclusive.claim()
+        self._exclusive.release()
+        return ""
+
     def _silence_s(self) -> str | None:
         """When the operator was last heard, if that is too long ago."""
         limit_s, heard_ns = self.options.heartbeat_s, self.commands.heartbeat_ns
@@ -296,6 +321,7 @@ class Runtime:
             "guard": GuardState(tick.state).name,
             "why": loop.why if self.state is Lifecycle.ACTIVE else "",
             "waiting_for": self.waiting_for,
+            "lease": 0 if self._exclusive is None else self._exclusive.lease_number,
             "stop_asked": self.commands.stopped,
             "stopped": tick.stopped and loop.seen == self.commands.levels,
             **vars(loop.counts),
@@ -352,6 +378,8 @@ class Runtime:
             self._reporter.join()
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._keeper is not None:
+            self._keeper.close()
         self.transport.close()
         if self._control is not None:
             self._control.close()

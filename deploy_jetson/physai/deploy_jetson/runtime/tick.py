@@ -35,7 +35,7 @@ DECISIONS = 3
 _TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
     int(flag) for flag in (Trouble.TRANSPORT_FAILED, Trouble.INFERENCE_FAILED, Trouble.NOT_SENT, Trouble.GUARD_FAILED)
 )
-_WATCHDOG = int(Trouble.WATCHDOG)
+_WATCHDOG, _LEASE_LOST = int(Trouble.WATCHDOG), int(Trouble.LEASE_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,18 @@ class Tick:
         *,
         clocks: Clocks | None = None,
         watchdog: Watchdog | None = None,
+        lost: Callable[[], str] = lambda: "",
     ) -> None:
         """Ties the parts together.
+
+        Args:
+            contract: of the policy.
+            transport: open.
+            policy: computes the commands.
+            sink: takes the records.
+            clocks: what time it is.
+            watchdog: speaks to the robot where the loop falls silent; None for none.
+            lost: why the robot is no longer this runtime's, empty while it is; see `Exclusive`.
 
         Raises:
             GuardError: the contract leaves a joint no command.
@@ -130,6 +140,8 @@ class Tick:
         self._unsent = False
         self._first_stamp_ns = 0
         self._watchdog = watchdog
+        self.lost = lost
+        """See `Exclusive.lost`."""
 
     def change(self, policy: BoundPolicy) -> None:
         """Computes another policy of the same contract from the next tick on, which remembers what this one did."""
@@ -322,6 +334,9 @@ class Tick:
             return 0
         if self._watchdog is not None and not self._watchdog.may_send():
             return _WATCHDOG
+        # As late as can be: this process may have stood still since the tick began.
+        if self.lost():
+            return _LEASE_LOST
         try:
             self._transport.send(result.targets, self._wall())
         except Exception as error:  # the same

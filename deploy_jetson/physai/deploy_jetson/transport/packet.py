@@ -2,9 +2,9 @@
 
     offset  type        field
     0       4 bytes     magic, `PHYS`
-    4       uint8       version, 1
-    5       uint8       kind: 1 sensors, 2 commands of an operator, 3 joint targets, 4 a greeting without values, by
-                        which a robot learns the runtime's address
+    4       uint8       version, 2
+    5       uint8       kind: 1 sensors, 2 commands of an operator, 3 joint targets; without values: 4 a greeting, by
+                        which a runtime asks for the robot, 5 the robot's answer to it and to targets that it refuses
     6       uint8       clock of the stamp: 0 CLOCK_REALTIME (synchronised, PTP or NTP), 1 the sender's own since it
                         started (a microcontroller's)
     7       uint8       0
@@ -12,8 +12,14 @@
     16      uint32      sequence, one more than that of the packet before of the same kind; wraps around
     20      uint32      count of values
     24      uint64      stamp [ns]: when the sensors were read, or the targets were computed
-    32      float32[n]  values, SI units
-    32+4n   uint32      CRC-32 (IEEE 802.3, as zlib's crc32) of all before it
+    32      uint32      commander: a number other than 0 that a runtime draws at random when it starts. From the robot:
+                        that of the runtime that it obeys, 0 for none
+    36      uint32      lease: how many leases the robot has granted since it started. From a runtime: the number of the
+                        lease that it holds; 0 where it has not been told
+    40      float32[n]  values, SI units
+    40+4n   uint32      CRC-32 (IEEE 802.3, as zlib's crc32) of all before it
+
+Version 1 had no commander and no lease. How a robot grants one: `physai.deploy_jetson.transport.udp_grants`.
 
 The values of a kind are all vectors of the contract, one after the other in its own order: sensors in the order of
 `robot.sensors`, commands in that of `command.fields`, targets in that of `action.terms`; joint vectors in the joint
@@ -37,8 +43,8 @@ from physai.sdk.interface import graph_interface
 from physai.sdk.wire import Array, TransportError
 
 MAGIC = b"PHYS"
-VERSION = 1
-HEADER = struct.Struct("<4sBBBB8sIIQ")
+VERSION = 2
+HEADER = struct.Struct("<4sBBBB8sIIQII")
 CRC = struct.Struct("<I")
 MAX_PACKET_BYTES = 1472
 """Payload of an Ethernet frame of 1500 bytes after the headers of IPv4 and UDP."""
@@ -53,6 +59,7 @@ class Kind(IntEnum):
     COMMANDS = 2
     TARGETS = 3
     GREETING = 4
+    LEASE = 5
 
 
 class Clock(IntEnum):
@@ -89,6 +96,7 @@ def packet_layout(contract: PolicyContract, kind: Kind) -> PacketLayout:
         Kind.COMMANDS: {field.name: field.size for field in contract.command.fields},
         Kind.TARGETS: graph_interface(contract).targets,
         Kind.GREETING: {},
+        Kind.LEASE: {},
     }[kind]
     slices: dict[str, slice] = {}
     start = 0
@@ -117,6 +125,8 @@ class PacketWriter:
         self._values: npt.NDArray[np.float32] = np.frombuffer(self._room, "<f4", layout.count, HEADER.size)
         self._values[:] = np.nan
         self._sequence = 0
+        self.commander = self.lease = 0
+        """What the next packet says of them; see the module."""
 
     @property
     def carries(self) -> bool:
@@ -142,7 +152,7 @@ class PacketWriter:
             layout, sequence = self._layout, self._sequence
             HEADER.pack_into(
                 self._room, 0, MAGIC, VERSION, layout.kind, self._clock, 0, layout.fingerprint, sequence, layout.count,
-                stamp_ns,
+                stamp_ns, self.commander, self.lease,
             )  # fmt: skip
             CRC.pack_into(self._room, len(self._body), zlib.crc32(self._body))
             self._sequence = (sequence + 1) % WRAP
@@ -157,6 +167,8 @@ class Header:
     clock: Clock
     sequence: int
     stamp_ns: int
+    commander: int
+    lease: int
 
 
 class PacketReader:
@@ -182,7 +194,9 @@ class PacketReader:
         least = HEADER.size + CRC.size
         if not least <= size <= MAX_PACKET_BYTES:
             raise TransportError(f"a packet of {size} bytes, expected {least} to {MAX_PACKET_BYTES}")
-        magic, version, kind, clock, _, fingerprint, sequence, count, stamp_ns = HEADER.unpack_from(self.room)
+        magic, version, kind, clock, _, fingerprint, sequence, count, stamp_ns, commander, lease = HEADER.unpack_from(
+            self.room
+        )
         if magic != MAGIC:
             raise TransportError(f"a packet starts with {bytes(magic)!r}, expected {MAGIC!r}")
         if version != VERSION:
@@ -201,7 +215,7 @@ class PacketReader:
             raise TransportError(f"a packet of {count} values and {size} bytes, expected {layout.count} values")
         if clock not in (Clock.REALTIME, Clock.OWN):
             raise TransportError(f"a packet with clock {clock}, expected 0 or 1")
-        return Header(layout.kind, Clock(clock), sequence, stamp_ns)
+        return Header(layout.kind, Clock(clock), sequence, stamp_ns, commander, lease)
 
 
 def is_newer(sequence: int, last: int) -> bool:

@@ -1,16 +1,19 @@
 """Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotLink`).
 
-The datagram is described in `physai.deploy_jetson.transport.packet`. The robot listens on a fixed port and answers
-whoever greets it with a packet of its own contract; the runtime hears that robot only. IPv4.
+The datagram is described in `physai.deploy_jetson.transport.packet`. The robot listens on a fixed port and obeys one
+runtime at a time, of those that greet it with a packet of its own contract; see
+`physai.deploy_jetson.transport.udp_grants`. The runtime hears that robot only. IPv4.
 
 A microcontroller that has no clock but its own stamps with that (clock 1); see
 `physai.deploy_jetson.transport.packet_source`.
 """
 
+import secrets
 import select
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Literal
 
 from physai.deploy_jetson.transport.notices import Notices
@@ -23,6 +26,7 @@ from physai.deploy_jetson.transport.packet import (
     packet_layout,
 )
 from physai.deploy_jetson.transport.packet_source import PacketSource
+from physai.deploy_jetson.transport.udp_grants import Grants
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import (
     Array,
@@ -40,8 +44,9 @@ OPTIONS = {
     "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
     "bind": "HOST:PORT to listen on (default: a free port)",
 }
-SHARED = "socket"
-"""Option of a companion only: the socket's descriptor. A robot answers one address, so both speak from it."""
+SHARED, COMMANDER = "socket", "commander"
+"""Options of a companion only: the socket's descriptor, as a robot answers one address and both speak from it, and the
+commander number."""
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
 MAX_PER_POLL = 256
 """Packets taken in one go; a flood must not hold the tick."""
@@ -49,8 +54,6 @@ MEETING_S = 1.0
 """Silence since the start that is told [s]."""
 GREETING_S = 0.1
 """Time between greetings while a robot is waited for [s]."""
-SILENCE_NS = 500_000_000
-"""Silence of a peer after which a robot hears another one [ns]: a runtime that was restarted has a new port."""
 
 Address = tuple[str, int]
 
@@ -87,24 +90,24 @@ def _bound(bind: Address) -> socket.socket:
 
 
 class _Socket:
-    """One UDP socket that hears one peer."""
+    """One UDP socket, and whom it sends to."""
 
-    def __init__(self, own: socket.socket, peer: Address | None, reader: PacketReader, notices: Notices) -> None:
+    def __init__(self, own: socket.socket, robot: Address | None, reader: PacketReader, notices: Notices) -> None:
         """Takes a socket that is bound.
 
         Args:
             own: the socket.
-            peer: the only one that is heard; None for the first that sends a sound packet, as long as it does.
-            reader: of its packets.
+            robot: the only one that is heard; None at the robot's end, which hears everybody.
+            reader: of the packets.
             notices: where refusals are told.
         """
         self._socket = own
-        self._peer: Address | None = peer
-        self._is_fixed = peer is not None
+        self.peer: Address | None = robot
+        self._only = robot
         self._heard_ns = 0
         self._reader, self._notices = reader, notices
 
-    def packets(self, take: Callable[[Header], bool]) -> bool:
+    def packets(self, take: Callable[[Header, Address], bool]) -> bool:
         """Gives every sound packet that has arrived to `take`; whether that returned True for any."""
         found = False
         for _ in range(MAX_PER_POLL):
@@ -113,25 +116,18 @@ class _Socket:
             except BlockingIOError:
                 break
             sender: Address = origin
-            if sender != self._peer and not self._may_speak(sender):
+            if self._only is not None and sender != self._only:
+                host, port = self._only
+                self._notices.add(f"UDP: packets from {sender[0]}, only {host}:{port} is heard")
                 continue
             try:
                 header = self._reader.read(size)
             except TransportError as error:
                 self._notices.add(f"UDP: refused: {error}")
                 continue
-            if self._peer != sender:
-                self._peer = sender
             self._heard_ns = time.monotonic_ns()
-            found |= take(header)
+            found |= take(header, sender)
         return found
-
-    def _may_speak(self, sender: Address) -> bool:
-        peer = self._peer
-        if peer is None or (not self._is_fixed and time.monotonic_ns() - self._heard_ns > SILENCE_NS):
-            return True
-        self._notices.add(f"UDP: packets from {sender[0]}, only {peer[0]}:{peer[1]} is heard")
-        return False
 
     @property
     def heard(self) -> bool:
@@ -142,18 +138,19 @@ class _Socket:
         """Blocks until a packet is there, or the time is over."""
         select.select([self._socket], [], [], timeout_s)
 
-    def send(self, data: memoryview) -> None:
-        """Sends a packet to the peer; as long as there is none, to nobody.
+    def send(self, data: memoryview, to: Address | None = None) -> None:
+        """Sends a packet to the peer, or to somebody else; as long as there is no peer, to nobody.
 
         Raises:
             TransportError: it did not leave.
         """
-        if self._peer is None:
+        to = to or self.peer
+        if to is None:
             return
         try:
-            self._socket.sendto(data, self._peer)
+            self._socket.sendto(data, to)
         except OSError as error:
-            raise TransportError(f"UDP: cannot send to {self._peer[0]}:{self._peer[1]}: {error.strerror}") from None
+            raise TransportError(f"UDP: cannot send to {to[0]}:{to[1]}: {error.strerror}") from None
 
     @property
     def descriptor(self) -> int:
@@ -211,8 +208,11 @@ class UdpTransport(_End):
             TransportError: an address is none.
         """
         super().__init__()
-        only_known("udp", options, {**OPTIONS, SHARED: ""})
+        self.lease_number = 0
+        """See `Exclusive`."""
+        only_known("udp", options, {**OPTIONS, SHARED: "", COMMANDER: ""})
         self._shared = int(options[SHARED]) if SHARED in options else None
+        self._commander = int(options.get(COMMANDER, 0)) or secrets.randbelow((1 << 32) - 1) + 1
         self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
         local = self._robot[0].startswith("127.")
         self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
@@ -222,10 +222,13 @@ class UdpTransport(_End):
         if self._link is not None:
             raise TransportError("the transport udp is open already")
         layouts = tuple(packet_layout(contract, kind) for kind in (Kind.SENSORS, Kind.COMMANDS))
-        self._reader = PacketReader(layouts)
+        self._reader = PacketReader((*layouts, packet_layout(contract, Kind.LEASE)))
         self._slices = {layout.kind: layout.slices for layout in layouts}
         self._targets = PacketWriter(packet_layout(contract, Kind.TARGETS))
         self._greeting = PacketWriter(packet_layout(contract, Kind.GREETING))
+        self._targets.commander = self._greeting.commander = self._commander
+        self._holder, self._greet_s = 0, 0.0
+        self._claimed = False
         ahead_s = contract.timing.max_observation_age_s
         self._sources = {
             layout.kind: PacketSource(f"UDP {layout.kind.name.lower()}", ahead_s, self._notices) for layout in layouts
@@ -250,11 +253,16 @@ class UdpTransport(_End):
         self._sample.sequence += 1
         return True
 
-    def _take(self, header: Header) -> bool:
+    def _take(self, header: Header, sender: Address) -> bool:
         """Copies a packet into the sample; whether it was a measurement."""
+        del sender
+        if header.kind is Kind.LEASE:
+            self._obeyed(header)
+            return False
         stamp_ns = self._sources[header.kind].stamp(header)
         if not stamp_ns:
             return False
+        self._obeyed(header)
         values = self._reader.values[header.kind]
         for name, part in self._slices[header.kind].items():
             self._sample.fields[name][:] = values[part]
@@ -265,21 +273,50 @@ class UdpTransport(_End):
         self._sample.stamp_ns = stamp_ns
         return True
 
+    def _obeyed(self, header: Header) -> None:
+        """The robot says whom it obeys."""
+        self._holder = header.commander
+        if self._holder == self._commander:
+            self._targets.lease = self.lease_number = header.lease
+
     def wait(self, timeout_s: float) -> bool:
-        """See `Transport.wait`; greets the robot while it is silent."""
+        """See `Transport.wait`; asks for the robot meanwhile, and so keeps it."""
         link, end = self._opened(), time.monotonic() + timeout_s
-        greet = 0.0
-        while not self.poll():
+        while True:
+            # Before the time is looked at: somebody who waits briefly on a busy machine is to be heard, too.
             now = time.monotonic()
-            if now >= greet:
-                # Before the time is looked at: somebody who waits briefly on a busy machine is to be heard, too.
+            if now >= self._greet_s:
                 self._greeting.write({}, time.time_ns())
                 link.send(self._greeting.data)
-                greet = now + GREETING_S
+                self._greet_s = now + GREETING_S
+            if self.poll():
+                return True
             if not now < end:
                 return False
-            link.wait(min(end, greet) - now)
-        return True
+            link.wait(min(end, self._greet_s) - now)
+
+    def claim(self) -> str:
+        """See `Exclusive`: the robot decides it, see `physai.deploy_jetson.transport.udp_grants`."""
+        self._claimed = self._holder == self._commander
+        return "" if self._claimed else self._unheld()
+
+    def _unheld(self) -> str:
+        return "the robot, which obeys another runtime" if self._holder else "the robot's lease"
+
+    def renew(self) -> None:
+        """See `Exclusive`: every command does."""
+
+    def lost(self) -> str:
+        """See `Exclusive`."""
+        if not self._claimed or self._holder == self._commander:
+            return ""
+        if self._holder:
+            return "the robot obeys another runtime now"
+        return "the robot has started anew"
+
+    def release(self) -> None:
+        """See `Exclusive`: falls silent."""
+        self._claimed = False
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `Transport.send`."""
@@ -291,7 +328,8 @@ class UdpTransport(_End):
         """See `HasCompanion`; each packet is heard by one of the two, so a companion listens only while it speaks."""
         host, port = self._robot
         descriptor = self._opened().descriptor
-        return Companion(self.name, {"robot": f"{host}:{port}", SHARED: str(descriptor)}, (descriptor,))
+        options = {"robot": f"{host}:{port}", SHARED: str(descriptor), COMMANDER: str(self._commander)}
+        return Companion(self.name, options, (descriptor,))
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
@@ -302,7 +340,9 @@ class UdpTransport(_End):
     def missing(self) -> tuple[tuple[str, float], ...]:
         """See `Transport.missing`."""
         waited_s = time.monotonic() - self._opened_s
-        return tuple((name, waited_s) for name in self._required if not self._sample.stamps_ns[name])
+        unseen = [name for name in self._required if not self._sample.stamps_ns[name]]
+        held = [] if self._holder in (0, self._commander) else [self._unheld()]
+        return tuple((name, waited_s) for name in (*held, *unseen))
 
 
 class UdpRobotLink(_End):
@@ -327,6 +367,8 @@ class UdpRobotLink(_End):
         self._reader = PacketReader((targets, greeting))
         self._slices = targets.slices
         self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
+        self._answer = PacketWriter(packet_layout(contract, Kind.LEASE))
+        self.grants = Grants(contract.timing.control_dt)
         self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
         self._command = empty_command(contract)
         self._link = _Socket(_bound(self._bind), None, self._reader, self._notices)
@@ -336,6 +378,7 @@ class UdpRobotLink(_End):
         """See `RobotLink.publish`."""
         link = self._opened()
         for writer in self._writers:
+            writer.commander, writer.lease = self.grants.holder, self.grants.number
             if writer.carries and writer.write(fields, stamp_ns):
                 link.send(writer.data)
 
@@ -353,8 +396,16 @@ class UdpRobotLink(_End):
         """See `RobotLink.poll`."""
         return self._opened().packets(self._take)
 
-    def _take(self, header: Header) -> bool:
+    def _take(self, header: Header, sender: Address) -> bool:
+        link, grants, now_s = self._opened(), self.grants, time.monotonic()
         if header.kind is Kind.GREETING:
+            if grants.greeted(header.commander, now_s):
+                link.peer = sender
+            self._tell(sender)
+            return False
+        if not grants.commanded(header.commander, header.lease, now_s):
+            self._notices.add(f"UDP: targets from {sender[0]} refused: {self._whom()}")
+            self._tell(sender)
             return False
         stamp_ns = self._source.stamp(header)
         if not stamp_ns:
@@ -365,6 +416,19 @@ class UdpRobotLink(_End):
         self._command.stamp_ns, self._command.received_ns = stamp_ns, time.monotonic_ns()
         self._command.sequence += 1
         return True
+
+    def _whom(self) -> str:
+        """Who is obeyed, in words."""
+        if not self.grants.holder or (peer := self._opened().peer) is None:
+            return "nobody has asked for the robot"
+        return f"the runtime at {peer[0]}:{peer[1]} has the robot, with lease {self.grants.number}"
+
+    def _tell(self, whom: Address) -> None:
+        """Tells somebody who is obeyed."""
+        self._answer.commander, self._answer.lease = self.grants.holder, self.grants.number
+        self._answer.write({}, time.time_ns())
+        with suppress(TransportError):  # whoever asked may be gone
+            self._opened().send(self._answer.data, whom)
 
     def wait(self, timeout_s: float) -> bool:
         """As `poll`, but blocks until it is true or the time is over."""

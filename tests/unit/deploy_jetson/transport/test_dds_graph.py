@@ -76,11 +76,12 @@ def gids(found: list[dict[str, Any]]) -> set[bytes]:
 def test_the_process_is_a_node_with_its_topics(domain: int, contract_of: ContractOf) -> None:
     with runtime(contract_of("go2-velocity")):
         listener = Listener(domain)
-        data, message = listener.nodes("physai_runtime", 1)
+        data, message = listener.nodes("physai_runtime", 2)
         (node,) = message["node_entities_info_seq"]
         assert node["node_namespace"] == "/"
-        assert gids(node["writer_gid_seq"]) == listener.keys("rt/joint_command", writers=True)
-        topics = ("rt/joint_states", "rt/imu/data", "rt/cmd_vel")
+        written = ("rt/joint_command", "rt/physai/commanders")
+        assert gids(node["writer_gid_seq"]) == set().union(*(listener.keys(t, writers=True) for t in written))
+        topics = ("rt/joint_states", "rt/imu/data", "rt/cmd_vel", "rt/physai/commanders")
         assert gids(node["reader_gid_seq"]) == set().union(*(listener.keys(t, writers=False) for t in topics))
         read_by_rosbags: Any = get_typestore(Stores.ROS2_JAZZY).deserialize_cdr(data, GRAPH_KIND)
         assert read_by_rosbags.node_entities_info_seq[0].node_name == "physai_runtime"

@@ -25,6 +25,8 @@ from physai.sdk.robot import SensorField
 from physai.sdk.wire import TransportError
 
 LAYOUT = PacketLayout(Kind.SENSORS, bytes(range(8)), {"pos": slice(0, 2), "vel": slice(2, 3)})
+WHOSE = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+"""Commander and lease."""
 
 
 def read(data: bytes, *layouts: PacketLayout) -> tuple[Header, list[float]]:
@@ -36,6 +38,7 @@ def read(data: bytes, *layouts: PacketLayout) -> tuple[Header, list[float]]:
 
 def packet(stamp_ns: int = 77) -> bytes:
     writer = PacketWriter(LAYOUT)
+    writer.commander, writer.lease = 8, 9
     assert writer.write({"pos": np.array([1.5, -2.0]), "vel": np.array([0.25])}, stamp_ns)
     return bytes(writer.data)
 
@@ -49,7 +52,7 @@ def changed(position: int, value: bytes, *, sealed: bool = True) -> bytes:
 
 
 def test_bytes_are_as_documented() -> None:
-    body = b"PHYS" + bytes([1, 1, 0, 0]) + bytes(range(8)) + struct.pack("<IIQ3f", 0, 3, 77, 1.5, -2.0, 0.25)
+    body = b"PHYS" + bytes([2, 1, 0, 0]) + bytes(range(8)) + struct.pack("<IIQII3f", 0, 3, 77, 8, 9, 1.5, -2.0, 0.25)
     assert packet() == body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -85,16 +88,16 @@ def test_every_flipped_bit_is_noticed(bit: int) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "a packet of 0 bytes, expected 36 to 1472"),
+        (b"", "a packet of 0 bytes, expected 44 to 1472"),
         (bytes(1473), "a packet of 1473 bytes"),
         (changed(0, b"PHYZ"), "starts with b'PHYZ', expected b'PHYS'"),
-        (changed(4, b"\x02"), "version 2, expected 1"),
+        (changed(4, b"\x01"), "version 1, expected 2"),
         (changed(5, b"\x03"), "kind 3, expected 1"),
         (changed(6, b"\x02"), "clock 2, expected 0 or 1"),
         (changed(8, b"\xff"), r"of the contract ff01020304050607…, expected 0001020304050607…"),
-        (changed(20, b"\x02"), "2 values and 48 bytes, expected 3 values"),
-        (changed(32, b"\x00", sealed=False)[:-1], "CRC does not fit"),
-        (changed(33, b"\x55", sealed=False), "CRC does not fit"),
+        (changed(20, b"\x02"), "2 values and 56 bytes, expected 3 values"),
+        (changed(40, b"\x00", sealed=False)[:-1], "CRC does not fit"),
+        (changed(41, b"\x55", sealed=False), "CRC does not fit"),
     ],
 )
 def test_what_is_wrong_is_told(data: bytes, problem: str) -> None:
@@ -110,13 +113,14 @@ def test_garbage_is_refused(data: bytes) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3), st.integers(0, 2**64 - 1))
-def test_there_and_back(numbers: list[float], stamp_ns: int) -> None:
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=3, max_size=3), st.integers(0, 2**64 - 1), WHOSE)
+def test_there_and_back(numbers: list[float], stamp_ns: int, whose: tuple[int, int]) -> None:
     writer = PacketWriter(LAYOUT)
+    writer.commander, writer.lease = whose
     writer.write({"pos": np.array([numbers[:2]]), "vel": np.array(numbers[2:])}, stamp_ns)
     header, values = read(bytes(writer.data))
     assert values == numbers
-    assert header == Header(Kind.SENSORS, Clock.REALTIME, 0, stamp_ns)
+    assert header == Header(Kind.SENSORS, Clock.REALTIME, 0, stamp_ns, *whose)
 
 
 def test_vectors_of_another_size_do_not_leave() -> None:

@@ -1,5 +1,6 @@
 """Both ends of a UDP link, on real sockets."""
 
+import os
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -8,12 +9,12 @@ import numpy as np
 import pytest
 from patience import PATIENCE_S, until
 
-from physai.deploy_jetson.transport import udp
+from physai.deploy_jetson.transport import udp, udp_grants
 from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
-from physai.deploy_jetson.transport.udp import address
+from physai.deploy_jetson.transport.udp import UdpRobotLink, address
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import UnknownNameError
-from physai.sdk.wire import Forgets, RobotLink, Transport, TransportError
+from physai.sdk.wire import Exclusive, Forgets, HasCompanion, RobotLink, Transport, TransportError
 from physai.sdk.wire_ends import open_robot_link, open_transport
 from physai.sim.transport import free_port
 
@@ -101,19 +102,98 @@ def test_only_the_robot_is_heard(ends: Ends) -> None:
     assert transport.problems() == ()
 
 
-def test_a_robot_hears_one_runtime_and_no_damaged_packet(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(udp, "SILENCE_NS", round(PATIENCE_S * 1e9))
+def test_a_robot_obeys_one_runtime_at_a_time(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp_grants, "LEAST_SILENCE_S", 60.0)
     transport, link, contract, ports = ends
+    link.close()
+    link.open(contract)
+    meet(ends)
+    assert claimed(transport) == ""
+    ones, nines = ({"joint_pos_target": np.full(12, value)} for value in (1.0, 9.0))
+    second = open_transport("udp", {"robot": f"127.0.0.1:{ports[1]}"})
+    second.open(contract)
+    until(lambda: claimed(second) == "the robot, which obeys another runtime", lambda: answered(second, link))
+    assert second.missing()[0][0] == "the robot, which obeys another runtime"
+    second.send(nines, time.time_ns())
+    assert not link.wait(0.2)
+    transport.send(ones, time.time_ns())
+    assert link.wait(PATIENCE_S)
+    assert link.command().targets["joint_pos_target"][0] == 1.0
+    assert "refused: the runtime at 127.0.0.1:" in link.problems()[0]
+    second.close()
+
+
+def test_a_runtime_that_lost_the_robot_knows_it_and_is_not_obeyed(ends: Ends) -> None:
+    """The first one is silent for long; a second one takes over; the first one comes back."""
+    transport, link, contract, ports = ends
+    meet(ends)
+    assert claimed(transport) == ""
+    second = open_transport("udp", {"robot": f"127.0.0.1:{ports[1]}"})
+    second.open(contract)
+    until(lambda: claimed(second) == "", lambda: answered(second, link))
+    numbers = [one.lease_number for one in (transport, second) if isinstance(one, Exclusive)]
+    assert numbers == [1, 2]
+    assert lost(transport) == ""
+    transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
+    assert not link.wait(0.2)
+    until(lambda: lost(transport) == "the robot obeys another runtime now", transport.poll)
+    assert lost(second) == ""
+    second.close()
+
+
+def test_a_robot_that_has_started_anew_obeys_nobody(ends: Ends) -> None:
+    transport, link, contract, _ = ends
+    meet(ends)
+    assert claimed(transport) == ""
+    link.close()
+    link.open(contract)
+    transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
+    assert not link.wait(0.2)
+    until(lambda: lost(transport) == "the robot has started anew", transport.poll)
+    assert link.command().sequence == 0
+
+
+def test_a_companion_speaks_as_its_commander(ends: Ends) -> None:
+    transport, link, contract, _ = ends
+    meet(ends)
+    assert isinstance(transport, HasCompanion)
+    told = transport.companion()
+    options = {**told.options, "socket": str(os.dup(told.descriptors[0]))}
+    companion = open_transport(told.transport, options)
+    companion.open(contract)
+    companion.send({"joint_pos_target": np.full(12, 3.0)}, time.time_ns())
+    assert link.wait(PATIENCE_S)
+    assert link.command().targets["joint_pos_target"][0] == 3.0
+    companion.close()
+
+
+def claimed(transport: Transport) -> str:
+    assert isinstance(transport, Exclusive)
+    return transport.claim()
+
+
+def lost(transport: Transport) -> str:
+    assert isinstance(transport, Exclusive)
+    return transport.lost()
+
+
+def answered(transport: Transport, link: RobotLink) -> None:
+    """Lets a runtime ask, and the robot answer."""
+    transport.wait(0.05)
+    link.wait(0.01)
+    transport.poll()
+
+
+def test_a_damaged_packet_is_not_heard(ends: Ends) -> None:
+    _, link, contract, ports = ends
     meet(ends)
     writer = PacketWriter(packet_layout(contract, Kind.TARGETS))
     writer.write({"joint_pos_target": np.full(12, 9.0)}, time.time_ns())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second:
-        second.sendto(writer.data, ("127.0.0.1", ports[1]))
-        transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
-        assert link.wait(PATIENCE_S)
+        second.sendto(bytes(writer.data)[:-1] + b"?", ("127.0.0.1", ports[1]))
     until(link.problems, lambda: link.wait(0.05))
-    assert link.command().targets["joint_pos_target"][0] == 1.0
-    assert "only 127.0.0.1:" in link.problems()[0]
+    assert "CRC does not fit" in link.problems()[0]
+    assert link.command().sequence == 0
 
 
 def test_another_contract_is_refused(
@@ -204,8 +284,9 @@ def test_a_robot_with_this_clock_that_restarts_is_heard_again(ends: Ends) -> Non
         link.publish(fields(contract), time.time_ns())
         assert transport.wait(PATIENCE_S)
     link.close()
-    again = open_robot_link("udp", {"bind": f"127.0.0.1:{ports[1]}"})
+    again = UdpRobotLink({"bind": f"127.0.0.1:{ports[1]}"})
     again.open(contract)
+    until(lambda: again.grants.holder, lambda: (transport.wait(0.05), again.wait(0.01)))
     transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())
     assert again.wait(PATIENCE_S)
     again.publish({**fields(contract), "joint_pos": np.full(12, 7.0)}, time.time_ns())
@@ -225,7 +306,9 @@ def test_a_runtime_that_restarts_is_obeyed_again(ends: Ends) -> None:
     again = open_transport("udp", {"robot": f"127.0.0.1:{ports[1]}"})
     again.open(contract)
     seven = {"joint_pos_target": np.full(12, 7.0)}
-    until(lambda: link.wait(0.05), lambda: again.send(seven, time.time_ns()))
+    until(lambda: claimed(again) == "", lambda: answered(again, link))
+    again.send(seven, time.time_ns())
+    assert link.wait(PATIENCE_S)
     assert link.command().targets["joint_pos_target"][0] == 7.0
     again.close()
 

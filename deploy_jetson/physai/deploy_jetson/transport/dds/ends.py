@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
+from physai.deploy_jetson.transport.dds.commanders import Commanders
 from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
 from physai.deploy_jetson.transport.dds.domain import discovery_range, domain_id
 from physai.deploy_jetson.transport.dds.feed import Feed
@@ -168,6 +169,11 @@ class _End:
 class DdsTransport(_End):
     """The runtime's end: reads what the robot and its operator publish, writes joint targets."""
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """See `_End`."""
+        super().__init__(options)
+        self._commanders: Commanders | None = None
+
     def open(self, contract: PolicyContract) -> None:
         """See `Transport.open`."""
         binding = find_binding(contract, self._options.get("binding"))
@@ -189,6 +195,8 @@ class DdsTransport(_End):
         self._required = tuple(name for name in self._required if name not in never)
         self._stamped = [name for name in self._required if name in sensors]
         self._unseen = set(self._required)
+        if COMPANION_OF not in self._options:
+            self._commanders = Commanders(self._opened(), [writer.full_name for _, writer in self._outlets])
 
     def sample(self) -> Sample:
         """See `Transport.sample`."""
@@ -220,6 +228,39 @@ class DdsTransport(_End):
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `Transport.send`."""
         self._publish(targets, stamp_ns)
+
+    def claim(self) -> str:
+        """See `Exclusive`."""
+        return self._asked().claim()
+
+    def renew(self) -> None:
+        """See `Exclusive`."""
+        self._asked().renew()
+
+    def lost(self) -> str:
+        """See `Exclusive`."""
+        return self._asked().lost()
+
+    def release(self) -> None:
+        """See `Exclusive`."""
+        if self._commanders is not None:
+            self._commanders.release()
+
+    @property
+    def lease_number(self) -> int:
+        """See `Exclusive`."""
+        return 0 if self._commanders is None else self._commanders.number
+
+    def _asked(self) -> Commanders:
+        if self._commanders is None:
+            raise TransportError(f"the transport {self.name} is not open")
+        return self._commanders
+
+    def close(self) -> None:
+        """Leaves the domain; may be called twice."""
+        self.release()
+        self._commanders = None
+        super().close()
 
     def companion(self) -> Companion:
         """See `HasCompanion`; its publishers exist from the start, so that the robot's subscribers know them."""

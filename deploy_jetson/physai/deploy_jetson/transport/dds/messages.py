@@ -13,6 +13,7 @@ from typing import Any
 DEFINITIONS = {
     "builtin_interfaces/msg/Time": "int32 sec\nuint32 nanosec",
     "builtin_interfaces/msg/Duration": "int32 sec\nuint32 nanosec",
+    "std_msgs/msg/String": "string data",
     "std_msgs/msg/Header": "builtin_interfaces/Time stamp\nstring frame_id",
     "std_msgs/msg/MultiArrayDimension": "string label\nuint32 size\nuint32 stride",
     "std_msgs/msg/MultiArrayLayout": "std_msgs/MultiArrayDimension[] dim\nuint32 data_offset",
@@ -58,6 +59,7 @@ DEFINITIONS = {
 ROS 2 takes for uint8, called so."""
 
 TOPIC_TYPES = (
+    "std_msgs/msg/String",
     "std_msgs/msg/Float64MultiArray",
     "geometry_msgs/msg/PoseStamped",
     "geometry_msgs/msg/Twist",

@@ -4,6 +4,7 @@ Names, types, hashes and QoS are those of rmw_cyclonedds. Nothing is built or pa
 """
 
 import os
+import threading
 import time
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
 from physai.deploy_jetson.transport.dds.messages import Field, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
+    EXCHANGE_DEPTH,
     Reader,
     Writer,
     endpoint_of,
@@ -97,9 +99,10 @@ class Node:
         self._topics: dict[str, Any] = {}
         self._builtin: dict[str, Any] = {}
         self._seen: dict[str, dict[Any, Endpoint]] = {"publishers": {}, "subscribers": {}}
+        self._looking = threading.Lock()
         self._parts: list[Any] = []
 
-    def writer(self, topic: str, kind: str) -> "Writer":
+    def writer(self, topic: str, kind: str) -> Writer:
         """A writer of a ROS topic: reliable, as ROS 2's default, but keeping the newest message only.
 
         Raises:
@@ -115,7 +118,7 @@ class Node:
         self._graph.add_writer(writer)
         return Writer(writer, topic)
 
-    def reader(self, topic: str, kind: str, *, reliable: bool) -> "Reader":
+    def reader(self, topic: str, kind: str, *, reliable: bool) -> Reader:
         """A reader of a ROS topic.
 
         Raises:
@@ -134,13 +137,31 @@ class Node:
         self._graph.add_reader(reader)
         return Reader(reader, topic)
 
+    def exchange(self, topic: str, kind: str) -> tuple[Reader, Writer]:
+        """See `Wire.exchange`.
+
+        Raises:
+            TransportError: DDS refuses.
+        """
+        from cyclonedds.sub import DataReader
+
+        qos = reader_qos(kind, reliable=True, depth=EXCHANGE_DEPTH)
+        try:
+            reader: Any = DataReader(self.participant, self._topic(topic, kind), qos)
+        except Exception as error:
+            raise TransportError(f"{topic}: cannot be subscribed to: {told(error)}") from error
+        self._parts.append(reader)
+        self._graph.add_reader(reader)
+        return Reader(reader, topic, EXCHANGE_DEPTH), self.writer(topic, kind)
+
     def wait(self, timeout_s: float) -> None:
         """Blocks until a reader has something, at most `timeout_s` and never long enough to delay a signal."""
         self._waitset.wait(max(0, min(WAIT_SLICE_NS, int(timeout_s * 1e9))))
 
-    def publishers(self) -> tuple[Endpoint, ...]:
-        """Publishers in this domain, this process's own included."""
-        return self._discovered("publishers")
+    def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
+        """Publishers in this domain, this process's own included; of one topic, or of all."""
+        found = self._discovered("publishers")
+        return found if topic is None else tuple(one for one in found if one.topic == dds_topic(topic))
 
     def subscribers(self) -> tuple[Endpoint, ...]:
         """Subscribers in this domain, this process's own included."""
@@ -154,18 +175,19 @@ class Node:
         )
         from cyclonedds.core import InstanceState
 
-        if which not in self._builtin:
-            topic = BuiltinTopicDcpsPublication if which == "publishers" else BuiltinTopicDcpsSubscription
-            self._builtin[which] = BuiltinDataReader(self.participant, topic)
         seen = self._seen[which]
-        found: list[Any] = self._builtin[which].take(1000)
-        for endpoint in found:
-            if endpoint.sample_info.instance_state == InstanceState.Alive:
-                known = seen.get(endpoint.key)
-                seen[endpoint.key] = endpoint_of(endpoint, time.monotonic() if known is None else known.seen_s)
-            else:
-                seen.pop(endpoint.key, None)
-        return tuple(seen.values())
+        with self._looking:
+            if which not in self._builtin:
+                topic = BuiltinTopicDcpsPublication if which == "publishers" else BuiltinTopicDcpsSubscription
+                self._builtin[which] = BuiltinDataReader(self.participant, topic)
+            found: list[Any] = self._builtin[which].take(1000)
+            for endpoint in found:
+                if endpoint.sample_info.instance_state == InstanceState.Alive:
+                    known = seen.get(endpoint.key)
+                    seen[endpoint.key] = endpoint_of(endpoint, time.monotonic() if known is None else known.seen_s)
+                else:
+                    seen.pop(endpoint.key, None)
+            return tuple(seen.values())
 
     def _topic(self, topic: str, kind: str) -> Any:
         from cyclonedds.topic import Topic

@@ -14,6 +14,9 @@ from physai.sdk.wire import TransportError
 DEPTH = 4
 """Samples a reader keeps: the newest is wanted, but it may be a second publisher's, which is refused."""
 
+EXCHANGE_DEPTH = 128
+"""Samples a reader keeps on a topic on which several speak."""
+
 POLICIES = {
     2: "durability",
     3: "presentation",
@@ -41,12 +44,12 @@ def writer_qos(kind: str, companion_of: str = "") -> Any:
     return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind, companion_of))
 
 
-def reader_qos(kind: str, *, reliable: bool) -> Any:
+def reader_qos(kind: str, *, reliable: bool, depth: int = DEPTH) -> Any:
     """Reliable or best effort; keeps the newest few messages."""
     from cyclonedds.qos import Policy, Qos
 
     reliability = Policy.Reliability.Reliable(0) if reliable else Policy.Reliability.BestEffort
-    return Qos(reliability, Policy.History.KeepLast(DEPTH), *_common_qos(kind))
+    return Qos(reliability, Policy.History.KeepLast(depth), *_common_qos(kind))
 
 
 def _common_qos(kind: str, companion_of: str = "") -> tuple[Any, ...]:
@@ -118,8 +121,8 @@ class Writer:
 class Reader:
     """Takes bytes."""
 
-    def __init__(self, entity: Any, topic: str) -> None:
-        """Wraps a DataReader of cyclonedds-python."""
+    def __init__(self, entity: Any, topic: str, depth: int = DEPTH) -> None:
+        """Wraps a DataReader of cyclonedds-python that keeps so many samples."""
         from cyclonedds._clayer import ddspy_take
         from cyclonedds.core import InstanceState, SampleState, ViewState
 
@@ -128,14 +131,14 @@ class Reader:
         self._arguments: tuple[int, ...] = (
             entity._ref,
             int(SampleState.Any | ViewState.Any | InstanceState.Any),
-            DEPTH,
+            depth,
         )
         self.topic = self.full_name = topic
         try:
             ddspy_take(*self._arguments)
         except TypeError:
             # cyclonedds-python 0.10 has no mask.
-            self._arguments = (entity._ref, DEPTH)
+            self._arguments = (entity._ref, depth)
 
     def take(self) -> Any:
         """All messages that wait, oldest first: pairs of bytes and SampleInfo; empty if there are none.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from physai.deploy_jetson.transport.dds.feed import Feed
 from physai.deploy_jetson.transport.dds.layout import Outlet
 from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
-from physai.deploy_jetson.transport.dds.wire import ByteWriter, Endpoint, Wire, wrong_hash
+from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endpoint, Wire, wrong_hash
 
 MAX_NAMED = 8
 DISCOVERY_S = 1.0
@@ -87,7 +87,9 @@ def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:
 
 def _named(endpoints: Sequence[Endpoint], own: Iterable[str]) -> str:
     """ROS topics that others have, for a sentence."""
-    names = sorted({one.topic.removeprefix("rt") for one in endpoints if one.topic.startswith("rt/")} - {*own})
+    names = sorted(
+        {one.topic.removeprefix("rt") for one in endpoints if one.topic.startswith("rt/")} - {*own, COMMANDERS}
+    )
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return (", ".join(names[:MAX_NAMED]) or "nothing") + more
 

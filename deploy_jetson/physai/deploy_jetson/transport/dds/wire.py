@@ -6,6 +6,9 @@ from typing import Any, Protocol
 
 from physai.deploy_jetson.transport.dds.messages import type_hash
 
+COMMANDERS = "/physai/commanders"
+"""The topic on which runtimes tell each other who has a robot."""
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -27,6 +30,8 @@ class Endpoint:
     that cannot be told."""
     companion_of: str = ""
     """The owner as whose companion it speaks (`physai.sdk.wire.HasCompanion`); empty for none."""
+    node: str = ""
+    """Full name of its node; empty where that cannot be told."""
 
     @property
     def speaker(self) -> str:
@@ -110,12 +115,20 @@ class Wire(Protocol):
         """
         ...
 
+    def exchange(self, topic: str, kind: str) -> tuple[ByteReader, ByteWriter]:
+        """Both ends of a topic by its full name, on which several speak to each other; `wait` does not wait for it.
+
+        Raises:
+            TransportError: it cannot be had.
+        """
+        ...
+
     def wait(self, timeout_s: float) -> None:
         """Blocks until a reader has something, or for a moment."""
         ...
 
-    def publishers(self) -> tuple[Endpoint, ...]:
-        """Publishers in this domain, this process's own included."""
+    def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
+        """Publishers in this domain, this process's own included; of one topic by its full name, or of all."""
         ...
 
     def subscribers(self) -> tuple[Endpoint, ...]:

@@ -1,0 +1,40 @@
+"""The runtime's part in the lease of its robot: a thread that renews it, whatever the loop and the terminal do."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from physai.sdk.lease import RENEW_S
+from physai.sdk.wire import Exclusive, TransportError
+
+
+class LeaseKeeper:
+    """Renews the claim of one transport from `start` to `close`."""
+
+    def __init__(self, transport: Exclusive, prepare: Callable[[], None]) -> None:
+        """Does nothing yet.
+
+        Args:
+            transport: open until after `close`.
+            prepare: called first in the thread.
+        """
+        self._transport, self._prepare = transport, prepare
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="physai-lease", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Gives the robot up."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._transport.release()
+
+    def _renew(self) -> None:
+        self._prepare()
+        while not self._over.wait(RENEW_S):
+            with suppress(TransportError):  # a lease that cannot be renewed is lost by its own clock
+                self._transport.renew()

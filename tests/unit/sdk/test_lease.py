@@ -1,0 +1,144 @@
+"""The lease between runtimes that tell each other: random messages, delays, silences and processes that stand still."""
+
+import math
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from physai.sdk.lease import EXPIRY_S, MAX_RIVALS, RENEW_S, SETTLE_S, TERM_S, Claim, Lease, Stage
+
+DELAYS_S = (0.0, 0.03, 0.15)
+"""What a message may take; the sum of the longest and `RENEW_S` is less than `SETTLE_S`."""
+
+
+@dataclass
+class Member:
+    """A runtime: it renews and tells every `RENEW_S`, unless its process stands still."""
+
+    lease: Lease
+    next_s: float = 0.0
+    stands: bool = False
+    inbox: list[tuple[float, Claim]] = field(default_factory=list[tuple[float, Claim]])
+
+    def drives(self, now_s: float) -> bool:
+        """Whether it would send a command now."""
+        return not self.stands and self.lease.holds and not self.lease.overdue(now_s)
+
+
+class Fleet(RuleBasedStateMachine):
+    """Four runtimes and one robot; messages arrive late, and processes stand still for any time."""
+
+    @initialize(names=st.permutations("abcd"))
+    def begin(self, names: list[str]) -> None:
+        self.now_s = 100.0
+        self.members = [Member(Lease(name)) for name in names]
+        self.numbers: dict[int, str] = {}
+
+    @rule(who=st.integers(0, 3))
+    def ask(self, who: int) -> None:
+        if not self.members[who].stands:
+            self.members[who].lease.ask(self.now_s)
+
+    @rule(who=st.integers(0, 3))
+    def release(self, who: int) -> None:
+        if not self.members[who].stands:
+            self.members[who].lease.release()
+
+    @rule(who=st.integers(0, 3))
+    def stand_still_or_go_on(self, who: int) -> None:
+        self.members[who].stands ^= True
+
+    @rule(seconds=st.sampled_from((0.05, 0.3, 1.0, TERM_S, 5.0)), delay=st.sampled_from(DELAYS_S))
+    def pass_time(self, seconds: float, delay: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            self.now_s += 0.05
+            for member in self.members:
+                self.live(member, delay)
+            self.one_drives()
+
+    def live(self, member: Member, delay: float) -> None:
+        if member.stands or self.now_s < member.next_s:
+            return
+        member.next_s = self.now_s + RENEW_S
+        arrived = [claim for at, claim in member.inbox if at <= self.now_s]
+        member.inbox = [(at, claim) for at, claim in member.inbox if at > self.now_s]
+        for claim in arrived:
+            member.lease.hear(claim, self.now_s)
+        member.lease.renew(self.now_s)
+        claim = member.lease.claim
+        for other in self.members:
+            if other is not member:
+                other.inbox.append((self.now_s + delay, claim))
+        if claim.stage is Stage.HOLDS:
+            # A fencing number is one holder's.
+            assert self.numbers.setdefault(claim.number, claim.name) == claim.name
+
+    @invariant()
+    def one_drives(self) -> None:
+        assert sum(member.drives(self.now_s) for member in self.members) <= 1
+
+
+class TestFleet(Fleet.TestCase):
+    settings = settings(deadline=None, max_examples=150, stateful_step_count=30)
+
+
+def alone(seconds: float, lease: Lease, now_s: float = 0.0) -> float:
+    """Lets time pass for a runtime that hears nobody; the time after it."""
+    for _ in range(round(seconds / RENEW_S)):
+        now_s += RENEW_S
+        lease.renew(now_s)
+    return now_s
+
+
+def test_it_is_had_after_a_while_and_numbered() -> None:
+    lease = Lease("m")
+    lease.ask(0.0)
+    alone(SETTLE_S - RENEW_S, lease)
+    assert not lease.holds
+    alone(2.0 * RENEW_S, lease, SETTLE_S - RENEW_S)
+    assert lease.claim == Claim("m", Stage.HOLDS, 1)
+
+
+def test_a_holder_is_waited_for_until_it_is_silent() -> None:
+    lease = Lease("a")
+    lease.hear(Claim("z", Stage.HOLDS, 7), 0.0)
+    lease.ask(0.0)
+    now_s = alone(EXPIRY_S - RENEW_S, lease)
+    assert lease.rival == Claim("z", Stage.HOLDS, 7)
+    assert not lease.holds
+    alone(1.0, lease, now_s)
+    assert lease.claim == Claim("a", Stage.HOLDS, 8)
+
+
+def test_of_two_holders_the_higher_number_keeps_the_robot() -> None:
+    lease = Lease("m")
+    lease.ask(0.0)
+    now_s = alone(1.0, lease)
+    lease.hear(Claim("z", Stage.HOLDS, 1), now_s)
+    assert lease.holds
+    lease.hear(Claim("a", Stage.HOLDS, 1), now_s)
+    assert (lease.holds, lease.lost) == (False, "another runtime holds the robot, with lease 1 after 1")
+
+
+def test_who_stood_still_has_lost_it() -> None:
+    lease = Lease("m")
+    lease.ask(0.0)
+    now_s = alone(1.0, lease)
+    assert not lease.overdue(now_s + TERM_S)
+    assert lease.overdue(now_s + TERM_S + 0.01)
+    assert lease.overdue(math.nan)
+    lease.renew(now_s + 2.5)
+    assert lease.lost == "this process stood still for more than 2 s"
+    lease.ask(now_s + 3.0)
+    assert lease.lost == ""
+
+
+def test_strangers_without_number_do_not_fill_the_memory() -> None:
+    lease = Lease("m")
+    for number in range(10 * MAX_RIVALS):
+        lease.hear(Claim(f"z{number}", Stage.IDLE, 0), 0.0)
+    assert len(lease.alive(0.0)) == MAX_RIVALS
+    lease.hear(Claim("late", Stage.HOLDS, 3), EXPIRY_S + 1.0)
+    assert set(lease.alive(EXPIRY_S + 1.0)) == {"late"}
