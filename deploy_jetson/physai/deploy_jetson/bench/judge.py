@@ -103,8 +103,8 @@ class Judge:
     # What happens
 
     def activated(self) -> None:
-        """A loop begins."""
-        self._active, self.last, self._first = True, None, []
+        """A loop begins, for an activation that was asked for after all other requests until now."""
+        self._active, self.last, self._first, self._new = True, None, [], []
         self.step[:] = 0.0
         self.state = int(GuardState.STANDSTILL)
         self._begin()

@@ -148,6 +148,8 @@ def _title(status: Mapping[str, Any]) -> str:
     if "version" not in status:
         return styled(printable(f"{status.get('lifecycle')}: no policy is loaded yet"), "bold", sys.stdout)
     text = f"version {status['version']} in slot {status['slot']} over {status.get('transport')}"
+    if status.get("lease"):
+        text += f", lease {status['lease']}"
     return styled(printable(text), "bold", sys.stdout)
 
 

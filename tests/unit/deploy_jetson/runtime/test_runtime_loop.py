@@ -435,3 +435,37 @@ def test_reasons_in_words() -> None:
     assert describe(Reason.SENSOR_STALE | Trouble.NOT_SENT) == "sensor stale, not sent"
     assert describe(0) == "nothing"
     assert not {int(reason) for reason in Reason} & {int(trouble) for trouble in Trouble}
+
+
+@pytest.mark.parametrize("when", ["before the tick", "while the policy computes"])
+def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path) -> None:
+    """Not a safe command either: somebody else commands the robot."""
+    sent: list[int] = []
+    lost: list[str] = []
+
+    def lose(rig: Rig) -> None:
+        sent.append(rig.world.findings.sent)
+        policy = rig.tick.policy
+        step = policy.step
+
+        def slow() -> bool:
+            lost.append("another runtime holds the robot")
+            return step()
+
+        if when == "before the tick":
+            lost.append("another runtime holds the robot")
+        else:
+            setattr(policy, "step", slow)  # noqa: B010
+
+    def begin(rig: Rig) -> None:
+        rig.tick.lost = lambda: lost[0] if lost else ""
+
+    with played(tmp_path, {1: begin, 40: lose}) as (rig, end, ticks):
+        assert end is End.LEASE_LOST
+        assert sent[0] > 20
+        assert rig.world.findings.sent - sent[0] <= (when == "before the tick")
+        assert "nothing is sent any more: another runtime holds the robot" in rig.said[-1]
+        assert len(ticks) <= 40
+        counters = read_counters(tmp_path / "health")
+        assert counters is not None
+        assert counters.faults == 0
