@@ -44,6 +44,8 @@ class Event:
     violated: bool = False
     too_fast: bool = False
     at_rest: bool = False
+    repeated: bool = False
+    """Whether no newer sample has come."""
     ready: bool = True
     unreferenced: bool = False
     skipped: int = 0
@@ -75,7 +77,9 @@ class Event:
 
 SAMPLES = {
     "moving": Event(),
+    "moving, no newer sample": Event(repeated=True),
     "at rest": Event(at_rest=True),
+    "at rest, no newer sample": Event(at_rest=True, repeated=True),
     "moving, no command": Event(missing=True),
     "at rest, no command": Event(missing=True, at_rest=True),
     "blind": Event(missing=True, blind=True, ready=False),
@@ -165,6 +169,7 @@ class Columns:
     violated: Bools
     too_fast: Bools
     at_rest: Bools
+    repeated: Bools
     ready: Bools
     unreferenced: Bools
     skipped: Counts

@@ -28,7 +28,7 @@ class Oracle:
     phase: Counts
     """MOVES, STOPPED or RESET."""
     quiet: Counts
-    """Periods at rest in a row since the last stop, fault, or start."""
+    """New samples of rest in a row since the last stop, fault, or start."""
     shown: Bools
     """Whether a standstill has been published since then."""
     valid: Bools
@@ -40,7 +40,7 @@ class Oracle:
     useless: Counts
     """Periods in a row in which DAMP shows no effect."""
     strays: Counts
-    """Believed samples in a row with a motion at standstill."""
+    """New believed samples in a row with a motion at standstill."""
     waited: Counts
     """Periods in PROTECTIVE_STOP."""
 
@@ -74,7 +74,7 @@ def observe(before: Oracle, seen: Seen, limits: Thresholds) -> tuple[Oracle, "Ex
     counted = _count(before, seen)
     raised = _raised(counted, seen, limits)
     stopped = event.stop | (event.least > GuardState.RUN) | (raised > level)
-    quiet = np.where(event.at_rest & (level != GuardState.RUN) & ~stopped, before.quiet + 1, 0)
+    quiet = np.where(event.at_rest & (level != GuardState.RUN) & ~stopped, before.quiet + ~event.repeated, 0)
     shown: Bools = ~stopped & (before.shown | (quiet >= limits.still))
     may_reset, may_start = (
         ~stopped & event.at_rest & _knows(ticket, before, quiet >= limits.still) & (before.phase == phase)
@@ -118,7 +118,7 @@ def _count(before: Oracle, seen: Seen) -> Oracle:
         without=np.where(lacks, before.without + event.skipped + 1, 0),
         # A sample that is not believed says neither that a violation lasts nor that it is over.
         off=np.where(event.blind, before.off, np.where(event.violated, before.off + 1, 0)),
-        strays=np.where(event.blind, before.strays, np.where(stirs, before.strays + 1, 0)),
+        strays=np.where(event.blind | event.repeated, before.strays, np.where(stirs, before.strays + 1, 0)),
         useless=np.where(helpless, before.useless + 1, 0),
     )
 

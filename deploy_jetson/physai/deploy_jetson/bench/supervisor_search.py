@@ -105,6 +105,7 @@ def follow(world: World, events: Columns, step: Step, limits: Thresholds) -> tup
         violated=events.violated,
         too_fast=events.too_fast,
         at_rest=events.at_rest,
+        repeated=events.repeated,
         ready=events.ready,
         unreferenced=events.unreferenced,
         reasons=np.where(wrong, np.uint32(Reason.COMMAND_LIMIT), np.uint32(0)),

@@ -81,7 +81,7 @@ class Guard:
         self.num_worlds = num_worlds
         self.sensors = SensorColumns(contract, limits, num_worlds)
         self._commands = CommandColumns(contract, limits, num_worlds)
-        self._rest = RestWatch(limits, num_worlds)
+        self._rest = RestWatch(contract, limits, num_worlds)
         periods = (math.ceil(time_s / contract.timing.control_dt) for time_s in (HOLD_S, EFFECT_S, STILL_S, CONFIRM_S))
         hold, effect, still, confirm = periods
         reused = contract.safety.max_reused_commands
@@ -291,7 +291,7 @@ class Guard:
         """Worlds outside RUN in which every joint is measured at rest; call it once in each period that has any."""
         sensors = self.sensors
         watched = sensors.believed & self._commands.recent & (self._state.level != _RUN)
-        return self._rest.read(sensors.positions, sensors.velocities, watched)
+        return self._rest.read(self._stamps, sensors.positions, sensors.velocities, watched)
 
     def _start(self, rests: Bools) -> None:
         """Commands of worlds that have had none start where the joints are measured, as the graph's do.
@@ -400,6 +400,7 @@ class Guard:
             violated=violated,
             too_fast=found.too_fast,
             at_rest=rests & constant,
+            repeated=self._rest.repeated,
             ready=~(found.blind | violated | self._unreferenced),
             unreferenced=self._unreferenced,
             reasons=reasons,

@@ -183,23 +183,41 @@ def _rows(count: int, shape: tuple[int, ...]) -> list[Array]:
 
 
 class RestWatch:
-    """Whether velocities and positions show rest: no joint has left the place where its rest began."""
+    """Whether velocities and positions show rest: no joint has left the place where its rest began.
 
-    def __init__(self, limits: GuardLimits, num_worlds: int) -> None:
+    A sample is read in as many periods as it takes until a newer one comes, and says the same each time.
+    """
+
+    def __init__(self, contract: PolicyContract, limits: GuardLimits, num_worlds: int) -> None:
         """Nothing rests yet."""
         self._limits = limits
+        self._continuous = np.array([joint.kind == "continuous" for joint in contract.robot.joints])
         self._anchor = np.zeros((num_worlds, len(limits.speed)))
-        self._rested = np.zeros(num_worlds, bool)
+        self._stamp_s: Array = np.full(num_worlds, -math.inf)
+        self._rested, self._rests = np.zeros((2, num_worlds), bool)
+        self.repeated = np.zeros(num_worlds, bool)
+        """Whether the sample was read before, and proves nothing again, shape (n,)."""
 
     def reset(self, rows: Bools) -> None:
         """Forgets the samples of these worlds."""
-        self._rested[rows] = False
+        self._rested[rows] = self._rests[rows] = False
+        self._stamp_s[rows] = -math.inf
 
-    def read(self, position: Array, velocity: Array, believed: Bools) -> Bools:
+    def read(self, stamp_s: Array, position: Array, velocity: Array, believed: Bools) -> Bools:
         """Whether each world rests, shape (n,); call it once in each period."""
         slow = believed & every(np.abs(velocity) <= self._limits.still)
-        stays = self._rested & every(np.abs(position - self._anchor) <= self._limits.still_travel)
+        # After a clock that was set back, or samples out of order, rest begins anew.
+        lasts = self._rested & (stamp_s >= self._stamp_s)
+        stays = lasts & every(np.abs(self._travel(position)) <= self._limits.still_travel)
         begins = slow & ~stays
+        self.repeated = stamp_s == self._stamp_s
+        self._rests = slow & stays & (self._rests | ~self.repeated)
         self._anchor[begins] = position[begins]
         self._rested = slow
-        return slow & stays
+        self._stamp_s[...] = stamp_s
+        return self._rests
+
+    def _travel(self, position: Array) -> Array:
+        """Distance from where the rest began; of joints that turn for ever, the short way round."""
+        travel = position - self._anchor
+        return np.where(self._continuous, np.remainder(travel + math.pi, 2.0 * math.pi) - math.pi, travel)

@@ -43,7 +43,7 @@ class Thresholds:
     effect: int
     """In DAMP without effect, before PROTECTIVE_STOP."""
     still: int
-    """At rest, before a standstill is believed."""
+    """With a new sample at rest, before a standstill is believed."""
     confirm: int
     """In PROTECTIVE_STOP without a confirmed standstill, before that is reported."""
 
@@ -93,6 +93,8 @@ class Inputs:
     too_fast: Bools
     at_rest: Bools
     """A believed sample shows every joint at rest, and the commanded positions are constant."""
+    repeated: Bools
+    """There is no newer sample than in the period before, so neither rest nor motion is shown once more."""
     ready: Bools
     """A believed sample inside all limits: the policy may take over."""
     unreferenced: Bools
@@ -187,13 +189,15 @@ def _count(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> _Count
     # Outside RUN the policy is not asked, so only the sensors can be missing.
     awaits = np.where(in_run, inputs.missing, inputs.blind)
     damping = state.level >= _DAMP
-    moves = (state.level == _STANDSTILL) & ~inputs.at_rest & ~inputs.blind
+    unknown = inputs.blind | inputs.repeated
+    moves = (state.level == _STANDSTILL) & ~inputs.at_rest & ~unknown
+    rests = inputs.at_rest & ~in_run
     return _Counted(
         missed=_in_a_row(state.missed + np.where(awaits, inputs.skipped, 0), awaits, limits.reused + limits.hold),
         violated=_in_a_row(state.violated, inputs.violated, limits.tolerated, keep=inputs.blind),
         ineffective=_in_a_row(state.ineffective, damping & (inputs.blind | inputs.too_fast), limits.effect),
-        rested=_in_a_row(state.rested, inputs.at_rest & ~in_run, limits.still),
-        moved=_in_a_row(state.moved, moves, limits.tolerated, keep=inputs.blind),
+        rested=_in_a_row(state.rested, rests & ~inputs.repeated, limits.still, keep=rests),
+        moved=_in_a_row(state.moved, moves, limits.tolerated, keep=unknown),
     )
 
 

@@ -132,8 +132,8 @@ def test_a_stop_is_not_believed_from_a_dead_velocity_channel(tmp_path: Path, mon
     assert stopped_lie(tmp_path) == []
     read = RestWatch.read
 
-    def by_speed_alone(self: RestWatch, position: Any, velocity: Any, watched: Any) -> Any:
-        return read(self, 0.0 * position, velocity, watched)
+    def by_speed_alone(self: RestWatch, stamp_s: Any, position: Any, velocity: Any, watched: Any) -> Any:
+        return read(self, stamp_s, 0.0 * position, velocity, watched)
 
     monkeypatch.setattr(RestWatch, "read", by_speed_alone)
     assert any("a standstill is shown" in text for text in stopped_lie(tmp_path))

@@ -120,8 +120,8 @@ def measured_positions_are_targets(patch: pytest.MonkeyPatch) -> None:
 def rest_unseen(patch: pytest.MonkeyPatch) -> None:
     """Finding 4: a stop is believed whatever the joints do."""
 
-    def calm(self: RestWatch, position: Array, velocity: Array, watched: Array) -> Array:
-        del self, position, velocity
+    def calm(self: RestWatch, stamp_s: Array, position: Array, velocity: Array, watched: Array) -> Array:
+        del self, stamp_s, position, velocity
         return watched
 
     patch.setattr(RestWatch, "read", calm)

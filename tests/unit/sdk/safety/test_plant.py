@@ -4,7 +4,7 @@ The contract: samples of at most 50 ms at 20 ms per period, so after 70 ms witho
 """
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -13,7 +13,9 @@ from guard_driver import Array, contract_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.safety import Guard
+from physai.sdk.contract import PolicyContract
+from physai.sdk.safety import Guard, GuardResult, GuardState, Request
+from physai.sdk.safety.limits import STILL_S
 from physai.sdk.safety.plant import WINDOW_S
 
 DT = 0.02
@@ -263,3 +265,75 @@ def test_a_world_is_frozen_or_not_on_its_own() -> None:
         np.testing.assert_array_equal(
             together.sensors.good(), np.concatenate([one.sensors.good() for one in alone], axis=1)
         )
+
+
+class Resting:
+    """A robot that rests, and whose sensors need not speak in every period."""
+
+    def __init__(self, contract: PolicyContract, angle: float) -> None:
+        self.guard, self.dt, self.now_s, self.stamp_s = Guard(contract), contract.timing.control_dt, 0.0, 0.0
+        self.angle = angle
+        self.guard.activate()
+
+    @classmethod
+    def slow(cls, dt: float = DT, *, oldest: int = 100, angle: float = 0.0) -> Self:
+        """One whose contract lets samples be that many periods old."""
+        document = arm_document(watched=True)
+        document["timing"] |= {"max_observation_age_s": oldest * dt, "control_dt": dt, "decimation": round(dt / 0.005)}
+        return cls(contract_of(document), angle)
+
+    def period(self, *, new: bool = True, **asked: Any) -> GuardResult:
+        self.now_s += self.dt
+        if new:
+            self.stamp_s, self.angle = self.now_s, -self.angle
+        self.guard.observe(
+            stamp_s=self.stamp_s,
+            joint_pos=np.array([[0.2, 0.0, 0.1, self.angle]]),
+            joint_vel=np.zeros((1, 4)),
+            sensors={"imu": np.zeros((1, 2))},
+        )
+        result = self.guard.decide(age_s=self.now_s - self.stamp_s, targets=None, request=Request(**asked))
+        self.guard.commit()
+        return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(repeats=st.lists(st.integers(0, 9), min_size=1, max_size=40), dt=st.sampled_from([DT, 0.1, 0.5, 1.0]))
+def test_a_standstill_is_believed_from_new_samples_alone(repeats: list[int], dt: float) -> None:
+    """A sample may be older than a standstill has to last, and then proves one in no number of periods."""
+    robot = Resting.slow(dt, oldest=10)
+    robot.period()
+    robot.period(stop=True)
+    seen = 0
+    for new in (k == times for times in repeats for k in range(times + 1)):
+        result = robot.period(new=new)
+        seen += new
+        assert bool(result.stopped[0]) == (seen >= math.ceil(STILL_S / dt))
+        assert (robot.guard.read_back == int(result.number[0])) == bool(result.stopped[0])
+
+
+def test_the_place_of_a_robot_is_not_known_from_one_sample_however_often_it_is_read() -> None:
+    robot = Resting.slow()
+    assert not any(robot.period(new=k == 0).referenced[0] for k in range(100))
+    assert robot.period().referenced[0]
+
+
+def test_sensors_slower_than_the_loop_do_not_show_a_motion() -> None:
+    """Neither the first sample nor the ones after it say more in the periods that have no newer one."""
+    robot = Resting.slow()
+    assert {int(robot.period(new=k % 8 == 0).state[0]) for k in range(80)} == {GuardState.STANDSTILL}
+
+
+def test_stamps_that_alternate_show_no_standstill() -> None:
+    robot = Resting.slow()
+    robot.period(stop=True)
+    for k in range(100):
+        robot.now_s = 0.2 + 0.1 * (k % 2)
+        assert not robot.period().stopped[0]
+
+
+def test_a_joint_that_turns_for_ever_rests_at_the_end_of_its_scale() -> None:
+    """3.14159 and -3.14159 rad are the same place, between which a sensor's noise may choose."""
+    robot = Resting.slow(oldest=2, angle=3.14159)
+    robot.period(stop=True)
+    assert [bool(robot.period().stopped[0]) for _ in range(20)] == [False] * 12 + [True] * 8
