@@ -1,8 +1,9 @@
 """The memory that the loop and its watchdog share, and the loop's end of it."""
 
+import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 
 import numpy as np
@@ -13,10 +14,10 @@ from patience import until
 
 from physai.deploy_jetson.bench.sample import sample_contract
 from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.watchdog import client
+from physai.deploy_jetson.runtime.watchdog import client, process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.runtime.watchdog.plan import Plan, bound_s, silence_s
-from physai.deploy_jetson.runtime.watchdog.shared import Shared, Word, allocate
+from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, Shared, Word, allocate
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import Companion
 
@@ -187,3 +188,118 @@ def test_one_that_died_while_it_spoke_does_not_keep_the_wire(
     assert found[0].tolist() == [0.7]
     assert watchdog.may_send()
     watchdog.end()
+
+
+class Spy:
+    """In the place of the watchdog's body: what it would send, and what the loop does meanwhile."""
+
+    def __init__(self, *_: object) -> None:
+        self.sent: list[float] = []
+        self.last, self.step = np.zeros(1), np.zeros(1)
+        self.at_rest = False
+        self.resumes: Callable[[], object] = lambda: None
+        self.decides: Callable[[], object] = lambda: None
+
+    def resume_from(self, record: Record) -> None:
+        self.last = record.last
+        self.resumes()
+
+    def decide(self) -> dict[str, Array]:
+        self.decides()
+        return {"joint_pos_target": self.last}
+
+    def send(self, targets: dict[str, Array]) -> bool:
+        self.sent.extend(values.item() for values in targets.values())
+        return True
+
+
+class Duel:
+    """A loop and its watchdog's process, in one thread: the test says who acts when."""
+
+    def __init__(self, contract: PolicyContract, watchdog: Watchdog, pipe: int) -> None:
+        self.loop, ours = watchdog, allocate(1)
+        theirs, mine = Shared(ours, 1), Shared(ours, 1)
+        os.close(ours)
+        for name, part in (("_words", mine.words), ("_loop", mine.loop), ("_other", mine.watchdog)):
+            setattr(watchdog, name, part)
+        plan = Plan(contract, Companion("nowhere", {}), Realtime(), os.getpid())
+        self.process = process.Process(plan, theirs, pipe)
+        body: object = self.process._body  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(body, Spy)
+        self.spy = body
+        watchdog.begin()
+
+    def sends(self, value: float) -> bool:
+        """Whether the loop may send, and does."""
+        if not self.loop.may_send():
+            return False
+        self.loop.sent(np.array([value]), np.zeros(1))
+        return True
+
+    def newest(self) -> Record:
+        record = self.process._shared.loop.read()  # pyright: ignore[reportPrivateUsage]
+        assert record is not None
+        return record
+
+    def takes_over(self, record: Record) -> None:
+        self.process._take_over(record)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+def duel(contract: PolicyContract, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Duel]:
+    monkeypatch.setattr(process, "Body", Spy)
+    reading, writing = os.pipe()
+    yield Duel(contract, watchdog, reading)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_watchdog_that_was_held_up_does_not_speak_from_an_old_record(duel: Duel) -> None:
+    """It read the record, did not run for a while, and then found it old; the loop had sent all the time."""
+    duel.loop.claim()
+    assert duel.sends(0.1)
+    old = duel.newest()
+    duel.loop.claim()
+    assert duel.sends(0.9)
+    duel.spy.decides = lambda: duel.loop.claim() if duel.spy.sent else None
+    duel.takes_over(old)
+    assert duel.spy.sent == []
+
+
+def test_a_loop_that_has_just_sent_is_not_contradicted(duel: Duel) -> None:
+    """It looks whether the watchdog has spoken up right before that writes that it will."""
+    duel.loop.claim()
+    assert duel.sends(0.1)
+    old = duel.newest()
+    duel.loop.claim()
+    duel.spy.resumes = lambda: duel.sends(0.9)
+    duel.spy.decides = lambda: duel.loop.claim() if duel.spy.sent else None
+    duel.takes_over(old)
+    assert duel.newest().last == 0.9
+    assert duel.spy.sent == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_watchdog_that_spoke_up_for_nothing_gives_the_wire_back(duel: Duel, late: bool) -> None:
+    duel.loop.claim()
+    assert duel.sends(0.1)
+    old = duel.newest()
+    assert duel.sends(0.9)
+    looks = itertools.count()
+    wait = duel.process._wait  # pyright: ignore[reportPrivateUsage]
+
+    def waits(for_ns: int | None) -> None:
+        if not late and next(looks) == 1:
+            assert duel.loop.taken_over() is None
+        wait(for_ns)
+
+    duel.process._wait = waits  # pyright: ignore[reportPrivateUsage]
+    duel.takes_over(old)
+    assert not duel.loop.may_send()
+    if late:
+        # It has been silent since; the watchdog speaks up again, and yields when it is back.
+        duel.spy.decides = lambda: duel.loop.taken_over() if duel.spy.sent else None
+        duel.takes_over(duel.newest())
+        assert duel.spy.sent == [0.9]
+    assert (duel.loop.taken_over() is not None) == late
+    assert duel.loop.may_send()

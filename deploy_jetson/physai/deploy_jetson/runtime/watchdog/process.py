@@ -94,7 +94,7 @@ class Process:
         sent = 0
         while True:
             targets = body.decide()
-            if not self._gone and self._is_back(claim):
+            if not self._gone and self._is_back(claim, record.number):
                 break
             sent += body.send(targets)
             self._shared.watchdog.write(time.monotonic_ns(), sent, body.last, body.step)
@@ -102,25 +102,32 @@ class Process:
             if (self._gone or elapsed_s > HUNG_S) and (body.at_rest or elapsed_s > LONGEST_S):
                 self._finish(elapsed_s)
             due += self._period_ns
-            if not self._sleep_until(due, claim):
+            if not self._sleep_until(due, claim, record.number):
                 break
         self._heard_ns = time.monotonic_ns()
+        self._wait_for_claim(claim)
         words[_YIELDED] = words[_CLAIM]
 
-    def _is_back(self, claim: int) -> bool:
-        """Whether the loop is about to decide again, or has ended in order."""
+    def _is_back(self, claim: int, number: int) -> bool:
+        """Whether the loop is about to decide again, has ended in order, or has sent since that record."""
         if self._words[_CLAIM] != claim:
             return True
         record = self._shared.loop.read()
-        return record is not None and not record.flag
+        return record is not None and (record.number != number or not record.flag)
 
-    def _sleep_until(self, due_ns: int, claim: int) -> bool:
+    def _sleep_until(self, due_ns: int, claim: int, number: int) -> bool:
         """Until the next command is due; False as soon as the loop is back."""
         while (left := due_ns - time.monotonic_ns()) > 0:
-            if not self._gone and self._is_back(claim):
+            if not self._gone and self._is_back(claim, number):
                 return False
             self._wait(min(left, round(LOOK_S * _NS)))
         return True
+
+    def _wait_for_claim(self, claim: int) -> None:
+        """Waits for a loop that has sent to decide again, which is when it hears that the wire is its own."""
+        until_ns = self._heard_ns + self._silence_ns
+        while self._words[_CLAIM] == claim and not self._gone and (left := until_ns - time.monotonic_ns()) > 0:
+            self._wait(min(left, round(LOOK_S * _NS)))
 
     def _finish(self, elapsed_s: float) -> None:
         """Ends a runtime that hangs, says what happened, and ends."""

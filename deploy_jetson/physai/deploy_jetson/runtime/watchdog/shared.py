@@ -6,9 +6,10 @@ it writes leaves the record before it behind.
 
 Who may speak to the robot is decided by two words. The loop writes a new `CLAIM` before each decision, and looks at
 `FIRED` right before it sends. The watchdog writes the claim it saw into `FIRED`, decides, and looks at `CLAIM` again
-right before it sends. Each writes its own word first and reads the other's after, the time of a guard's decision later,
-so at most one of them finds that it may send; that neither does costs one period. From then on the wire is the
-watchdog's, until it has seen a newer claim, has spoken for the last time, and says so in `YIELDED`.
+right before it sends, and whether there is a newer record than the one that it goes on from: a loop that had looked
+before `FIRED` was written has sent. Each writes its own word first and reads the other's after, the time of a guard's
+decision later, so at most one of them finds that it may send; that neither does costs one period. From then on the wire
+is the watchdog's, until it has seen a newer claim, has spoken for the last time, and says so in `YIELDED`.
 """
 
 import os
