@@ -10,7 +10,7 @@ made from a newer sample, without the policy, which has missed this period.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +24,7 @@ from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.understudy import Nowhere, Unmoved
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.sdk.contract import PolicyContract
-from physai.sdk.safety import NO_REQUEST, Answer, Guard, GuardResult, GuardState, Request
+from physai.sdk.safety import NO_REQUEST, NOTHING, Answer, Guard, GuardResult, GuardState, Request
 from physai.sdk.wire import Array, Sample
 
 Clock = Callable[[], int]
@@ -212,7 +212,8 @@ class Tick:
         self.error, self.sent = "", None
         if self._unsent:
             trouble |= _TRANSPORT_FAILED
-        trouble |= self._sense()
+        sensed = self._sense()
+        trouble |= sensed
         begun = now()
         targets = None
         asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._heard()
@@ -229,10 +230,11 @@ class Tick:
             started = now()
             if started > limit:
                 self.missed, targets, limit = asked or self.missed, None, started + self._deadline_ns
-                trouble |= self._sense()
+                sensed = self._sense()
+                trouble |= sensed
             if watchdog is not None:
                 watchdog.claim()
-            result = self._decide(targets, request)
+            result = self._decide(targets, _without_start(request) if sensed & ~HARMLESS else request)
             decided = now()
             guard_ns = decided - started
             if result is None:
@@ -252,7 +254,7 @@ class Tick:
             self.guard.commit(sent=sent)
             if sent and watchdog is not None:
                 watchdog.sent(self.guard.last, self.guard.step)
-        self._note(result, trouble)
+        self._note(result, trouble, request)
         self._remember(result, sent=sent)
         self.ended_ns = ended = now()
         self._sink.push(
@@ -347,7 +349,7 @@ class Tick:
         self.sent = result.targets
         return 0
 
-    def _note(self, result: GuardResult | None, trouble: int) -> None:
+    def _note(self, result: GuardResult | None, trouble: int, request: Request) -> None:
         self.reset_answer = self.start_answer = int(Answer.NONE)
         if result is None:
             self.reasons, self.intervened = trouble, True
@@ -357,4 +359,10 @@ class Tick:
         self.intervened = result.intervened.item() and bool(self.reasons & INTERVENTIONS)
         self.stopped = result.stopped.item()
         self.read_back = result.read_back.item()
-        self.reset_answer, self.start_answer = result.reset.item(), result.start.item()
+        withheld = int(Answer.NONE if request.start == NOTHING else Answer.NOT_READY)
+        self.reset_answer, self.start_answer = result.reset.item(), result.start.item() or withheld
+
+
+def _without_start(request: Request) -> Request:
+    """A request whose start is not even asked for, as there is no sample on which the policy could begin."""
+    return request if request.start == NOTHING else replace(request, start=NOTHING)

@@ -20,6 +20,7 @@ from physai.sdk.safety import GuardResult, GuardState, Reason
 from physai.sdk.wire import Array
 
 CARTPOLE = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / POLICY_FILE
+REACH = CARTPOLE.parents[1] / "reach" / POLICY_FILE
 RATE_HZ = 50
 """Of the cartpole's contract: deadline 10 ms, samples at most 60 ms old, two commands may be repeated."""
 
@@ -63,10 +64,11 @@ def played(
     periods: int = 100,
     heartbeat_s: float | None = None,
     seconds: float | None = None,
+    policy: Path = CARTPOLE,
 ) -> Generator[tuple[Rig, End, list[tuple[int, int]]]]:
     """Runs a loop; yields it, why it ended, and state and reasons of every tick."""
     rig = make_rig(
-        CARTPOLE.read_bytes(),
+        policy.read_bytes(),
         periods=periods,
         seed=0,
         health=tmp_path / "health",
@@ -268,6 +270,33 @@ def test_nothing_is_reset_or_started_blind(tmp_path: Path, kind: Fault) -> None:
     with played(tmp_path, script, periods=90) as (_, _, ticks):
         assert set(states(ticks)[12:]) == {GuardState.PROTECTIVE_STOP}
     assert [ticket.obeyed for ticket in answers] == [False]
+
+
+def forget_number(field: str) -> Callable[[Rig], object]:
+    """From now on a field of every sample begins with NaN."""
+
+    def wreck(rig: Rig) -> None:
+        measure = rig.robot.measure
+
+        def measured() -> None:
+            measure()
+            rig.robot.sample().fields[field][0] = np.nan
+
+        rig.robot.measure = measured
+
+    return wreck
+
+
+@pytest.mark.parametrize("lost", [fault(Fault.POLL_RAISES), forget_number("ee_pose_target")], ids=["driver", "command"])
+def test_nothing_is_started_without_a_sound_sample(tmp_path: Path, lost: Callable[[Rig], object]) -> None:
+    """Joints that rest are not enough, where the driver fails, or a field that the policy reads is no number."""
+    answers: list[Ticket] = []
+    script: Script = {10: request(Command.STOP), 60: asked(answers, Command.RESET)}
+    script[70] = lambda rig: (asked(answers, Command.START)(rig), lost(rig))
+    with played(tmp_path, script, periods=90, policy=REACH) as (_, _, ticks):
+        assert set(states(ticks)[60:88]) == {GuardState.STANDSTILL}
+    assert [ticket.obeyed for ticket in answers] == [True, False]
+    assert "the newest sample is not sound" in answers[1].text
 
 
 def test_a_stop_is_believed_only_once_every_joint_has_rested(tmp_path: Path) -> None:
