@@ -8,6 +8,7 @@ One that was made before the newest stop, hold, damp or deactivate is refused.
 import itertools
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -66,6 +67,10 @@ class Ticket:
         self.text, self.obeyed = text, obeyed
         self._answered.set()
 
+    def withdraw(self) -> None:
+        """Nobody waits for an answer any more: it is not obeyed, unless it is being obeyed just now."""
+        self.answer("withdrawn: there was no answer in time")
+
     @property
     def answered(self) -> bool:
         """Whether there is an answer."""
@@ -75,9 +80,10 @@ class Ticket:
         """The answer in words.
 
         Raises:
-            CommandError: the request was refused, or not answered in time.
+            CommandError: the request was refused, or not answered in time, and is withdrawn.
         """
         if not self._answered.wait(timeout_s):
+            self.withdraw()
             raise CommandError(f"{self.command}: no answer within {timeout_s:g} s")
         if not self.obeyed:
             raise CommandError(f"{self.command}: {self.text}")
@@ -142,11 +148,12 @@ class CommandQueue:
         return None
 
     def take(self) -> Ticket | None:
-        """The oldest request that waits; the caller answers it."""
-        try:
-            return self._tickets.popleft()
-        except IndexError:
-            return None
+        """The oldest request that waits and was not withdrawn; the caller answers it."""
+        with suppress(IndexError):
+            while (ticket := self._tickets.popleft()).answered:
+                pass
+            return ticket
+        return None
 
     def refuse_all(self, why: str) -> None:
         """Answers what waits."""

@@ -2,13 +2,15 @@
 
 One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
 if its sender has an address. Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop; for
-the same reason a request that has to wait for its answer does not hold up the ones behind it. The socket's file belongs
-to the user who runs the policy, and no other may write to it.
+the same reason a request that has to wait for its answer does not hold up the ones behind it. The kernel says when each
+was sent: what a runtime finds that stood still for a while makes the robot safer, or is refused. The socket's file
+belongs to the user who runs the policy, and no other may write to it.
 """
 
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +29,14 @@ HEARTBEAT, STATUS, RECORD = "heartbeat", "status", "record"
 ANSWER_S = 2.0
 """Longest time in which a reset or a start is answered [s]: the longest control period is 1 s."""
 
+_TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
+"""Requests that nobody expects to be obeyed any more once their sender has given up."""
+
+_SO_TIMESTAMPNS = 35
+"""asm-generic/socket.h; Python has no name for it."""
+
+_TIMESPEC = struct.Struct("@ll")
+_STAMP_ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
 _POLL_S = 0.2
 _POLL_ANSWER_S = 0.002
 
@@ -85,13 +95,13 @@ class ControlSocket:
         while not self._ended.is_set():
             self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
             try:
-                data, sender = self._socket.recvfrom(MAX_REQUEST_BYTES)
+                data, stamps, _, sender = self._socket.recvmsg(MAX_REQUEST_BYTES, _STAMP_ROOM)
             except TimeoutError:
                 pass
             except OSError:
                 return
             else:
-                answer = self._answer(data.decode("ascii", "replace").strip())
+                answer = self._answer(data.decode("ascii", "replace").strip(), _age_ns(stamps))
                 if isinstance(answer, Ticket):
                     waiting.append((answer, sender, self._clock_ns()))
                 else:
@@ -104,6 +114,7 @@ class ControlSocket:
             answer = {"accepted": ticket.command.value, "answer": ticket.text}
             self._send(answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}, sender)
         elif self._clock_ns() - asked_ns > ANSWER_S * 1e9:
+            ticket.withdraw()
             self._send({"error": f"{ticket.command}: the control loop did not answer within {ANSWER_S:g} s"}, sender)
         else:
             return False
@@ -114,9 +125,9 @@ class ControlSocket:
             with suppress(OSError):  # the caller is gone, or does not read
                 self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
 
-    def _answer(self, word: str) -> dict[str, Any] | Ticket:
+    def _answer(self, word: str, age_ns: int) -> dict[str, Any] | Ticket:
         if word == HEARTBEAT:
-            self._commands.heartbeat_ns = self._clock_ns()
+            self._commands.heartbeat_ns = self._clock_ns() - age_ns
             return {}
         if word == STATUS:
             return self._status()
@@ -124,6 +135,8 @@ class ControlSocket:
             return {"record": self._record()}
         if word not in tuple(Command):
             return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
+        if word in _TIMELY and age_ns > ANSWER_S * 1e9:
+            return {"error": f"{word}: refused: it was sent {age_ns * 1e-9:.0f} s ago; ask again"}
         try:
             return self._commands.put(Command(word)) or {"accepted": word}
         except CommandError as error:
@@ -143,6 +156,7 @@ def _bound(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     before = os.umask(0o177)
     try:
+        made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         made.bind(str(path))
     except OSError as error:
         made.close()
@@ -153,6 +167,15 @@ def _bound(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return made
+
+
+def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
+    """How long ago a datagram was sent, by CLOCK_REALTIME, the only one that the kernel stamps with [ns]."""
+    for level, kind, data in stamps:
+        if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS, _TIMESPEC.size):
+            seconds, nanoseconds = _TIMESPEC.unpack(data)
+            return max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+    return 0
 
 
 def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[str, Any]:
