@@ -35,9 +35,10 @@ class VelocityEstimate:
             return
         elapsed_s = (stamp_ns - self._before_ns) * 1e-9
         moved = np.subtract(joint_pos, self._before, out=self._moved)
-        # The first sample has no velocity; one that goes back in time has none either, and the guard sees its age.
-        if not (self._before_ns > 0 and elapsed_s > 0.0):
+        if self._before_ns <= 0:
             self.joint_vel[:] = np.where(np.isfinite(joint_pos), 0.0, math.nan)
+        elif not elapsed_s > 0.0:
+            self.joint_vel[:] = math.nan
         else:
             if self._turns and not np.vdot(moved, moved) <= _HALF_TURN_SQUARE:
                 short = np.remainder(moved + math.pi, 2.0 * math.pi) - math.pi

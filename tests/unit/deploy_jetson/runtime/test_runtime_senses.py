@@ -99,6 +99,18 @@ def test_a_velocity_that_is_not_measured_is_estimated() -> None:
     assert senses.joint_vel[0, 0] == pytest.approx(100.0 * (2.0 * math.pi - 6.2))
 
 
+def test_a_clock_that_was_set_back_leaves_no_velocity() -> None:
+    """Of a joint that moves, 0 would be believed: a sample is blind that says nothing of its speed."""
+    _, sample, _, senses = pendulum()
+    speeds: list[float] = []
+    for tick, angle in ((5, 0.1), (6, 0.2), (1, 0.3), (2, 0.4)):
+        sample.fields["joint_pos"][:] = angle
+        sample.stamp_ns = tick * 10 * MILLISECOND
+        senses.read()
+        speeds.append(senses.joint_vel[0, 0])
+    assert speeds == pytest.approx([0.0, 10.0, math.nan, 10.0], nan_ok=True)
+
+
 def test_a_lost_angle_leaves_no_velocity() -> None:
     _, sample, _, senses = pendulum()
     for tick, angle in enumerate((0.1, math.nan, 0.1)):
