@@ -97,6 +97,19 @@ def test_a_process_that_dies_or_fails(request_bytes: bytes, reason: str) -> None
     assert children() == before
 
 
+class Tell:
+    """Unpickled, it says by an exception what the kernel thinks of the process."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise ValueError(open('/proc/self/oom_score_adj').read())",)
+
+
+def test_a_policy_that_takes_all_memory_costs_nobody_else_theirs() -> None:
+    """The runtime that drives the robot meanwhile is another process of the same computer."""
+    with pytest.raises(ApartError, match=r"^ValueError: 1000"):
+        call_apart(selftest_apart.__name__, pickle.dumps(Tell()), what="the test", limit_s=lambda told: 60.0)
+
+
 def test_one_that_does_not_even_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "START_S", 0.0)
     with pytest.raises(ApartError, match=r"the test hung: nothing was heard of it for 0 s \(start\); it was killed"):

@@ -1,6 +1,7 @@
 """Work that may hang or crash, in a process of its own: computing a policy nobody has computed here before.
 
-The process is killed when it is silent for too long; it cannot outlive the one that waits for it.
+The process is killed when it is silent for too long, and first where memory runs out; it cannot outlive the one that
+waits for it.
 """
 
 import ctypes
@@ -10,8 +11,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from physai.sdk.errors import PhysaiError
@@ -110,6 +113,12 @@ def _file_of(data: bytes) -> int:
     return descriptor
 
 
+def _offer_to_oom_killer() -> None:
+    """Where memory runs out, the kernel ends this process, and not the one that drives the robot."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def serve(work: Work, arguments: Sequence[str]) -> None:
     """The main program of such a process.
 
@@ -121,6 +130,7 @@ def serve(work: Work, arguments: Sequence[str]) -> None:
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         return
+    _offer_to_oom_killer()
     with Connection(channel) as connection, open(request, "rb") as file:
 
         def tell(facts: Facts) -> None:
