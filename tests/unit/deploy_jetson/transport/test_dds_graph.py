@@ -16,6 +16,7 @@ from physai.deploy_jetson.transport.dds.domain import RANGES, configuration
 from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
 from physai.deploy_jetson.transport.dds.node import Node, message_struct
+from physai.deploy_jetson.transport.dds.ports import writer_qos
 from physai.sdk.contract import PolicyContract
 from physai.sdk.wire import TransportError
 
@@ -195,3 +196,13 @@ def test_two_processes_of_one_machine_meet_without_multicast(
     contract = contract_of("pendubot-swingup")
     with runtime(contract) as transport, peer("robot", contract, tmp_path):
         assert transport.wait(PATIENCE_S)
+
+
+def test_ros_reads_the_type_hash_of_a_companion() -> None:
+    """`parse_key_value` of ROS 2's rmw takes nothing at all where a key has anything but letters and digits."""
+    from cyclonedds.qos import Policy
+
+    data = writer_qos("sensor_msgs/msg/JointState", "0123456789ab" * 2)[Policy.Userdata].data
+    pairs = dict(pair.split(b"=") for pair in data.split(b";") if pair)
+    assert [key for key in pairs if not key.isalnum()] == []
+    assert pairs[b"typehash"].startswith(b"RIHS01_")

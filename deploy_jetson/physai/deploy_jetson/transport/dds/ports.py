@@ -32,8 +32,9 @@ POLICIES = {
 """Numbers of QoS policies: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as dds_public_qosdefs.h of Cyclone DDS."""
 
 
-COMPANION_KEY = "physai_companion_of"
-"""In the user data of a writer: see `Endpoint.companion_of`."""
+COMPANION_KEY = "physaicompanionof"
+"""In the user data of a writer: see `Endpoint.companion_of`. Letters only: where a key has anything but letters and
+digits, ROS 2 takes nothing from user data, the type's hash included (`parse_key_value` of rmw)."""
 
 
 def writer_qos(kind: str, companion_of: str = "") -> Any:
