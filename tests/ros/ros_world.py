@@ -74,7 +74,8 @@ def slots_of(task: str, robot: str, folder: Path) -> Path:
     physai("train", task, "--time-budget-s", "5", "--out", str(run))
     physai("export", str(run))
     physai("keys", "init", str(keys))
-    physai("bundle", "pack", str(run), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key"))
+    signed = ("--sign", "--key", str(keys / "publisher.key"))
+    physai("bundle", "pack", str(run), "--out", str(bundle), "--version", "1", *signed)
     physai("robot", "setup", "--root", str(root), "--robot", robot, "--trust", str(keys / "trust.json"))
     physai("robot", "install", str(bundle), "--root", str(root), "--activate", "--unsafe-no-verdict")
     # Not on trial: launch files watch trials, and a busy machine may be the end of one.
