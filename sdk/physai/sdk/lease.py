@@ -32,6 +32,9 @@ EXPIRY_S = 3.0
 MAX_RIVALS = 64
 """Other runtimes that are remembered."""
 
+MAX_NUMBER = 1 << 53
+"""Highest number of a lease: every reader of JSON has it exactly. Leases after it have the same one."""
+
 
 class Stage(StrEnum):
     """How far a claim has come."""
@@ -110,7 +113,8 @@ class Lease:
         if first:
             self._settles_s = now_s
         elif now_s - self._settles_s >= SETTLE_S:
-            self._highest += 1
+            # A higher one than others take in would be a lease that nobody hears of.
+            self._highest = min(self._highest + 1, MAX_NUMBER)
             self.claim = replace(self.claim, stage=Stage.HOLDS, number=self._highest)
 
     def overdue(self, now_s: float) -> bool:

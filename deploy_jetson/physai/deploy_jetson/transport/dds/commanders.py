@@ -7,7 +7,10 @@ neither asked for nor kept.
 
 import json
 import math
+import os
+import re
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Collection
@@ -18,13 +21,15 @@ from typing import Any, cast
 from physai.deploy_jetson.transport.dds.cdr import decode, encode
 from physai.deploy_jetson.transport.dds.surroundings import DISCOVERY_S
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Wire
-from physai.sdk.lease import TERM_S, Claim, Lease, Stage
+from physai.sdk.lease import MAX_NUMBER, TERM_S, Claim, Lease, Stage
 from physai.sdk.wire import TransportError
 
 KIND = "std_msgs/msg/String"
-MAX_TEXT, MAX_TOPICS = 4096, 16
-MAX_NUMBER = 1 << 53
-"""Bounds of a claim as it is told."""
+MAX_TEXT = 1 << 15
+"""Longest claim as it is told; room for the topics of a robot that has one for each of a hundred joints."""
+
+NAME = re.compile(r"[!-~]{1,64}")
+"""What names a runtime: nothing that a terminal would obey, or that cannot be shown."""
 
 LOOK_S = 0.5
 """Time between two looks at who publishes the commands, while the robot is held [s]."""
@@ -60,14 +65,20 @@ class Told:
             raise ValueError(f"{len(text)} characters, at most {MAX_TEXT} are expected")
         record: Any = json.loads(text)
         name, number = record["name"], record["number"]
-        if not (isinstance(name, str) and 0 < len(name) <= 64 and isinstance(record["owner"], str)):
+        if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(record["owner"], str)):
             raise ValueError(f"no name of a runtime: {name!r}")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
             raise ValueError(f"no number of a lease: {number!r}")
         if not isinstance(record["topics"], list):
             raise ValueError(f"no topics: {record['topics']!r}")
-        topics = cast(list[object], record["topics"])[:MAX_TOPICS]
-        return cls(Claim(name, Stage(record["stage"]), number), record["owner"], frozenset(map(str, topics)))
+        topics = frozenset(map(str, cast(list[object], record["topics"])))
+        return cls(Claim(name, Stage(record["stage"]), number), record["owner"], topics)
+
+
+def runtime_name() -> str:
+    """A name of its own for this runtime, by which an operator finds it: host, process, and a number at random."""
+    host = re.sub(r"[^!-~]", "?", socket.gethostname())[:32]
+    return f"{host}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
 class Commanders:
@@ -85,15 +96,13 @@ class Commanders:
         """
         self._wire, self._topics = wire, frozenset(topics)
         self._reader, self._writer = wire.exchange(COMMANDERS, KIND)
-        self._lease = Lease(secrets.token_hex(8))
+        self._lease = Lease(runtime_name())
         self._lock = threading.Lock()
         self._owner = ""
         self._opened_s = time.monotonic()
         self._looked_s = -math.inf
-        self._known: set[str] = set()
-        """Owners of runtimes that have told a claim."""
-        self._names: dict[str, str] = {}
-        """The same by the names of those whose claims may still count."""
+        self._known: dict[str, str] = {}
+        """Names of runtimes that have told a claim, by their owners; who was heard last comes last."""
         self._met: dict[str, float] = {}
         """When other publishers were first seen, by their owners."""
         self.number = 0
@@ -120,6 +129,9 @@ class Commanders:
         with self._lock:
             lease, now_s = self._lease, time.monotonic()
             self._hear(now_s)
+            if lease.claim.stage is Stage.ASKS and self._other_publisher(now_s, patience_s=0.0):
+                # `claim`, which says who it is and asks again, is not called while something else is in the way.
+                lease.release()
             lease.renew(now_s)
             if lease.holds and now_s - self._looked_s > LOOK_S:
                 self._looked_s = now_s
@@ -139,8 +151,10 @@ class Commanders:
     def release(self) -> None:
         """See `Exclusive.release`."""
         with self._lock:
-            self._lease.release()
-            self._tell()
+            # A runtime that stands by calls this with every sample.
+            if self._lease.claim.stage is not Stage.IDLE:
+                self._lease.release()
+                self._tell()
 
     def _tell(self) -> None:
         self._owner = self._owner or self._wire.owner
@@ -158,9 +172,12 @@ class Commanders:
                 continue
             if told.claim.name == self._lease.claim.name or not told.topics & self._topics:
                 continue
-            if told.owner and len(self._known) < MAX_KNOWN:
-                self._known.add(told.owner)
-                self._names[told.claim.name] = told.owner
+            if told.owner:
+                self._known.pop(told.owner, None)
+                self._known[told.owner] = told.claim.name
+                if len(self._known) > MAX_KNOWN:
+                    # Many have come and gone: those that are heard are never the oldest.
+                    del self._known[next(iter(self._known))]
             self._lease.hear(told.claim, now_s)
 
     def _other_publisher(self, now_s: float, *, patience_s: float) -> str:
@@ -171,7 +188,8 @@ class Commanders:
             patience_s: time that a publisher gets to tell a claim [s].
         """
         owner = self._owner or self._wire.owner
-        alive = {self._names.get(name) for name in self._lease.alive(now_s)}
+        names = self._lease.alive(now_s)
+        alive = {owner for owner, name in self._known.items() if name in names}
         present: set[str] = set()
         found = ""
         for topic in sorted(self._topics):
