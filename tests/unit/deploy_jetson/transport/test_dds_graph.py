@@ -170,9 +170,33 @@ def test_ranges_are_those_of_ros(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_loopback_is_used_on_this_machine_and_never_named_twice(
     loopback: bool, named: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("CYCLONEDDS_URI", raising=False)
     monkeypatch.setattr(domain, "_only_loopback", lambda: loopback)
     assert configuration("LOCALHOST").count("<NetworkInterface name='lo'/>") == named
     assert "NetworkInterface" not in configuration("SUBNET")
+
+
+def test_who_names_interfaces_gets_no_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(domain, "_only_loopback", lambda: False)
+    file = tmp_path / "cyclonedds.xml"
+    file.write_text(domain.LOOPBACK)
+    for own in (domain.LOOPBACK, f"file://{file}", f"<CycloneDDS/>,file://{file},<CycloneDDS/>"):
+        monkeypatch.setenv("CYCLONEDDS_URI", own)
+        monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        assert configuration().replace(own, "").count("NetworkInterface") == 0
+        assert configuration("LOCALHOST").replace(own, "").count("NetworkInterface") == 0
+    for own in ("<CycloneDDS/>", f"file://{tmp_path / 'absent.xml'}"):
+        monkeypatch.setenv("CYCLONEDDS_URI", own)
+        assert configuration().count("<NetworkInterface name='lo'/>") == 1
+
+
+@pytest.mark.usefixtures("domain")
+@pytest.mark.parametrize("where", ["environment", "option"])
+def test_a_domain_is_joined_with_interfaces_and_a_range(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domain, "_only_loopback", lambda: False)
+    if where == "environment":
+        monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    Node(domain.domain_id({}), "alone", "LOCALHOST" if where == "option" else None).close()
 
 
 def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ import re
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from physai.sdk.errors import MissingExtraError
@@ -106,7 +108,8 @@ def _discovery(reach: str) -> str:
         return ""
     general = ""
     if reach in ("LOCALHOST", "OFF"):
-        interfaces = _INTERFACES if reach == "LOCALHOST" and not _only_loopback() else ""
+        own = _names_interfaces(os.environ.get("CYCLONEDDS_URI", ""))
+        interfaces = _INTERFACES if reach == "LOCALHOST" and not own and not _only_loopback() else ""
         general = f"<General>{interfaces}<AllowMulticast>false</AllowMulticast></General>"
     if reach == "OFF":
         discovery = f"<ParticipantIndex>none</ParticipantIndex><Tag>physai_discovery_off_{os.getpid()}</Tag>"
@@ -119,6 +122,15 @@ def _discovery(reach: str) -> str:
             f"</MaxAutoParticipantIndex>{f'<Peers>{named}</Peers>' if named else ''}"
         )
     return f"<CycloneDDS><Domain>{general}<Discovery>{discovery}</Discovery></Domain></CycloneDDS>"
+
+
+def _names_interfaces(uri: str) -> bool:
+    """Whether CYCLONEDDS_URI says which interfaces are used; ours would be added to its list, and none may be twice."""
+    texts = [uri]
+    for path in re.findall(r"file://([^,]+)", uri):
+        with suppress(OSError):  # Cyclone DDS says what is wrong with it
+            texts.append(Path(path).read_text(errors="replace"))
+    return any("<NetworkInterface" in text for text in texts)
 
 
 def _only_loopback() -> bool:
