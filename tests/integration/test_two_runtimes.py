@@ -143,6 +143,24 @@ def test_who_stood_still_for_a_moment_goes_on(setup: Setup) -> None:
     assert_never_backwards(setup)
 
 
+def test_who_stood_still_while_it_waited_does_not_begin_by_itself(setup: Setup) -> None:
+    first = setup.start()
+    first.wait_for_run()
+    second = setup.start()
+    second.wait_for(lambda: "the robot" in waits_for(second))
+    second.process.send_signal(signal.SIGSTOP)
+    time.sleep(6.0)
+    second.process.send_signal(signal.SIGCONT)
+    second.wait_for(lambda: "this process stood still meanwhile" in second.text())
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait() == 0
+    time.sleep(3.0)
+    assert not drives(second)
+    second.tell("activate")
+    second.wait_for_run()
+    assert_never_backwards(setup)
+
+
 @ON_DDS
 def test_a_stranger_who_publishes_the_commands_keeps_a_runtime_away(setup: Setup) -> None:
     stranger = Node(int(setup.options["domain"]), "teleop")

@@ -138,3 +138,23 @@ def test_a_policy_that_hangs_once_it_is_active(site: Site, hanging: bytes, monke
 def test_a_good_one_is_examined_apart_as_here(site: Site) -> None:
     site.run(1)
     assert examine_apart(site.agent.root, 0.0) == examine(open_active(site.agent.root))
+
+
+@pytest.mark.parametrize(
+    ("says", "problem"),
+    [
+        ("connection._send(b'\\x00\\x00\\x00\\x09half'); time.sleep(600)", "crashed: its process ended with SIGKILL"),
+        ("connection.send_bytes(b'no JSON'); time.sleep(600)", "said something that is no JSON"),
+    ],
+)
+def test_half_a_message_and_nonsense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, problem: str) -> None:
+    """As from a process that is stopped while it writes, or whose memory a policy has spoilt."""
+    program = "import sys, time\nfrom multiprocessing.connection import Connection\n"
+    program += f"connection = Connection(int(sys.argv[2]))\n{says}\n"
+    (tmp_path / "strange_work.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(apart, "START_S", 5.0)
+    before = children()
+    with pytest.raises(ApartError, match=f"the work.*{problem}"):
+        call_apart("strange_work", b"", what="the work", limit_s=lambda facts: 1.0)
+    assert children() == before

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -72,7 +73,7 @@ def call_apart(
         os.close(descriptor)
     with ours:
         try:
-            return _answer(ours, what, limit_s, heard)
+            return _answer(ours, process, what, limit_s, heard)
         except (EOFError, OSError):
             raise ApartError(f"{what} crashed: its process ended with {_end_of(process)}") from None
         finally:
@@ -81,19 +82,36 @@ def call_apart(
 
 
 def _answer(
-    connection: "Connection[Any, Any]", what: str, limit_s: Callable[[Facts], float], heard: Tell
+    connection: "Connection[Any, Any]",
+    process: "subprocess.Popen[bytes]",
+    what: str,
+    limit_s: Callable[[Facts], float],
+    heard: Tell,
 ) -> tuple[Facts, list[bytes]]:
     limit, doing = START_S, "start"
     while True:
         if not connection.poll(limit):
             raise ApartError(f"{what} hung: nothing was heard of it for {limit:g} s ({doing}); it was killed")
-        told: Facts = json.loads(connection.recv_bytes())
+        try:
+            told: Facts = json.loads(_whole(connection, process, limit))
+        except ValueError:
+            raise ApartError(f"{what} failed: its process said something that is no JSON") from None
         if "error" in told:
             raise ApartError(str(told["error"]))
         if "answer" in told:
-            return told["answer"], [connection.recv_bytes() for _ in range(told["blobs"])]
+            return told["answer"], [_whole(connection, process, limit) for _ in range(told["blobs"])]
         heard(told)
         limit, doing = limit_s(told), str(told.get("stage", doing))
+
+
+def _whole(connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]", limit_s: float) -> bytes:
+    """The next message; a process that stops in the middle of one is killed after a time."""
+    timer = threading.Timer(limit_s, process.kill)
+    timer.start()
+    try:
+        return connection.recv_bytes()
+    finally:
+        timer.cancel()
 
 
 def _end_of(process: "subprocess.Popen[bytes]") -> str:

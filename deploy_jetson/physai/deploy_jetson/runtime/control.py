@@ -99,7 +99,8 @@ class ControlSocket:
             except TimeoutError:
                 pass
             except OSError:
-                return
+                # Without memory, say. The next request may be a stop, so this goes on.
+                self._ended.wait(_POLL_S)
             else:
                 answer = self._answer(data.decode("ascii", "replace").strip(), _age_ns(stamps))
                 if isinstance(answer, Ticket):
@@ -129,10 +130,8 @@ class ControlSocket:
         if word == HEARTBEAT:
             self._commands.heartbeat_ns = self._clock_ns() - age_ns
             return {}
-        if word == STATUS:
-            return self._status()
-        if word == RECORD:
-            return {"record": self._record()}
+        if word in (STATUS, RECORD):
+            return self._told_of(word)
         if word not in tuple(Command):
             return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
         if word in _TIMELY and age_ns > ANSWER_S * 1e9:
@@ -141,6 +140,12 @@ class ControlSocket:
             return self._commands.put(Command(word)) or {"accepted": word}
         except CommandError as error:
             return {"error": str(error)}
+
+    def _told_of(self, word: str) -> dict[str, Any]:
+        try:
+            return self._status() if word == STATUS else {"record": self._record()}
+        except Exception as error:  # whatever fails in them, the thread has to take the next stop
+            return {"error": f"{word}: {type(error).__name__}: {error}"}
 
 
 def _bound(path: Path) -> socket.socket:

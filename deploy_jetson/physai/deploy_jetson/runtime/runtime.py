@@ -32,6 +32,8 @@ from physai.sdk.safety import ANSWERS, Answer, GuardState
 from physai.sdk.wire import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
 
 _STAND_BY_S = 0.05
+_SUSPENDED_S = 5.0
+"""Time that the runtime may stand still while it waits for its robot [s]; nobody expects it to move one after that."""
 _SAY_AGAIN_S = 2.0
 _NEWS_S = 0.1
 _DIAGNOSE_S = 1.0
@@ -229,8 +231,13 @@ class Runtime:
         """
         commands = self.commands
         shown, shown_ns = "", 0
+        awake_ns = self._clocks.now_ns()
         while True:
             self.transport.wait(_STAND_BY_S)
+            before_ns, awake_ns = awake_ns, self._clocks.now_ns()
+            if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
+                self._say("not activated: this process stood still meanwhile; `activate` asks for it again")
+                wanted = None
             if commands.shutdown:
                 return End.SHUTDOWN
             if not loop.stand_by():

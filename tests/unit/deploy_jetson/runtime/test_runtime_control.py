@@ -121,6 +121,44 @@ def test_who_does_not_wait_for_an_answer_blocks_nobody(path: Path, queue: Comman
     assert queue.stopped
 
 
+def test_a_status_that_fails_does_not_keep_stops_from_coming(tmp_path: Path, queue: CommandQueue) -> None:
+    def fail() -> Any:
+        raise RuntimeError("dictionary changed size")
+
+    control = ControlSocket(tmp_path / "control", queue, fail, record=fail)
+    control.start()
+    for word in ("status", "record"):
+        with pytest.raises(ControlError, match=f"{word}: RuntimeError: dictionary changed size"):
+            ask(tmp_path / "control", word)
+    assert ask(tmp_path / "control", "stop") == {"accepted": "stop"}
+    assert queue.stop == 1
+    control.close()
+
+
+def test_a_socket_that_fails_for_a_while_is_heard_again(
+    tmp_path: Path, queue: CommandQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = ControlSocket(tmp_path / "control", queue, status)
+    real = control._socket  # pyright: ignore[reportPrivateUsage]
+    failures = iter([OSError(12, "Cannot allocate memory")] * 3)
+
+    class Failing:
+        def recvmsg(self, *arguments: int) -> Any:
+            error = next(failures, None)
+            if error is not None:
+                raise error
+            return real.recvmsg(*arguments)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    monkeypatch.setattr(control, "_socket", Failing())
+    control.start()
+    assert ask(tmp_path / "control", "stop") == {"accepted": "stop"}
+    assert next(failures, None) is None
+    control.close()
+
+
 def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="start it with `physai robot run`"):
         ask(tmp_path / "none", "status")
