@@ -2,12 +2,14 @@
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from patience import until
 
 from physai.deploy_jetson.transport.dds import commanders
 from physai.deploy_jetson.transport.dds.cdr import encode
@@ -21,7 +23,7 @@ from physai.deploy_jetson.transport.dds.commanders import (
 )
 from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.wire import Endpoint, Wire
-from physai.sdk.lease import EXPIRY_S, MAX_NUMBER, RENEW_S
+from physai.sdk.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
 
 TOPIC = "/joint_command"
 
@@ -106,7 +108,7 @@ class BusWire:
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Domain:
     made = Domain()
-    monkeypatch.setattr(commanders.time, "monotonic", lambda: made.now_s)
+    monkeypatch.setattr(commanders, "clock_s", lambda: made.now_s)
     return made
 
 
@@ -217,3 +219,19 @@ def test_who_stands_by_does_not_talk_more_than_needed(bus: Domain) -> None:
     bus.wires[1].inbox.clear()
     runtime.release()
     assert len(bus.wires[1].inbox) == 1
+
+
+def test_a_computer_that_was_suspended_has_lost_the_robot(bus: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its CLOCK_MONOTONIC stood still, and the robot is another's already."""
+    monkeypatch.undo()
+    slept_s = 0.0
+
+    def tell(clock: int) -> float:
+        return time.monotonic() + (slept_s if clock == time.CLOCK_BOOTTIME else 0.0)
+
+    monkeypatch.setattr(commanders.time, "clock_gettime", tell)
+    runtime = bus.runtime()
+    until(lambda: runtime.claim() == "", runtime.renew)
+    assert runtime.lost() == ""
+    slept_s = 2.0 * TERM_S
+    assert "not renewed" in runtime.lost()

@@ -75,6 +75,11 @@ class Told:
         return cls(Claim(name, Stage(record["stage"]), number), record["owner"], topics)
 
 
+def clock_s() -> float:
+    """CLOCK_BOOTTIME [s]: it goes on while this computer is suspended, and another runtime may have the robot."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def runtime_name() -> str:
     """A name of its own for this runtime, by which an operator finds it: host, process, and a number at random."""
     host = re.sub(r"[^!-~]", "?", socket.gethostname())[:32]
@@ -99,7 +104,7 @@ class Commanders:
         self._lease = Lease(runtime_name())
         self._lock = threading.Lock()
         self._owner = ""
-        self._opened_s = time.monotonic()
+        self._opened_s = clock_s()
         self._looked_s = -math.inf
         self._known: dict[str, str] = {}
         """Names of runtimes that have told a claim, by their owners; who was heard last comes last."""
@@ -111,7 +116,7 @@ class Commanders:
     def claim(self) -> str:
         """See `Exclusive.claim`."""
         with self._lock:
-            lease, now_s = self._lease, time.monotonic()
+            lease, now_s = self._lease, clock_s()
             if lease.holds:
                 return ""
             # Before the others are discovered nothing that they say is heard.
@@ -127,7 +132,7 @@ class Commanders:
     def renew(self) -> None:
         """See `Exclusive.renew`."""
         with self._lock:
-            lease, now_s = self._lease, time.monotonic()
+            lease, now_s = self._lease, clock_s()
             self._hear(now_s)
             if lease.claim.stage is Stage.ASKS and self._other_publisher(now_s, patience_s=0.0):
                 # `claim`, which says who it is and asks again, is not called while something else is in the way.
@@ -144,7 +149,7 @@ class Commanders:
     def lost(self) -> str:
         """See `Exclusive.lost`."""
         lease = self._lease
-        if lease.overdue(time.monotonic()):
+        if lease.overdue(clock_s()):
             return f"the lease was not renewed for {TERM_S:g} s"
         return lease.lost
 
@@ -184,7 +189,7 @@ class Commanders:
         """Who else publishes the commands, and is no runtime whose claim is known; empty for nobody.
 
         Args:
-            now_s: CLOCK_MONOTONIC [s].
+            now_s: `clock_s`.
             patience_s: time that a publisher gets to tell a claim [s].
         """
         owner = self._owner or self._wire.owner
