@@ -6,8 +6,10 @@ A pure state machine: no threads, no clock, no I/O. Each runtime tells its claim
   heard. The lease gets a fencing number above every number that was heard.
 - Of two holders, who cannot have heard each other, the one with the higher number keeps it, and of equal numbers the
   lower name. The other has lost it.
+- It has the robot once it has told the others that it holds it, and heard no objection until the next telling: its
+  process may have stood still in between, and another may hold the robot that never heard of it.
 - A claim that was not heard for `EXPIRY_S` counts no more. A holder who was not able to tell his for `TERM_S`, because
-  his process stood still, has lost it by his own clock before another can have it.
+  his process stood still or nothing left it, has lost it by his own clock before another can have it.
 """
 
 from collections.abc import Mapping
@@ -66,14 +68,17 @@ class Lease:
         """Who has the robot instead; None for nobody known."""
         self.lost = ""
         """Why a lease that was held is held no more, in words; empty otherwise."""
+        self.had = False
+        """Whether the robot is this runtime's to drive: it holds it, has said so, and nobody has objected."""
         self._highest = 0
         self._heard: dict[str, tuple[Claim, float]] = {}
         self._settles_s = 0.0
-        self._told_s = 0.0
+        self._told_s = self._before_s = 0.0
+        self._untold = False
 
     @property
     def holds(self) -> bool:
-        """Whether the robot is this runtime's."""
+        """Whether it tells the others that the robot is this runtime's."""
         return self.claim.stage is Stage.HOLDS
 
     def ask(self, now_s: float) -> None:
@@ -102,8 +107,9 @@ class Lease:
     def renew(self, now_s: float) -> None:
         """To be called every `RENEW_S`, after what was told has been heard and before the own claim is told."""
         if self.overdue(now_s):
-            self._lose(f"this process stood still for more than {TERM_S:g} s", None)
-        gap_s, self._told_s = now_s - self._told_s, now_s
+            self._lose(f"this process did not tell its claim for more than {TERM_S:g} s", None)
+        self.had, self._untold = self.holds and not self._untold, False
+        gap_s, self._before_s, self._told_s = now_s - self._told_s, self._told_s, now_s
         if self.claim.stage is not Stage.ASKS:
             return
         if not gap_s <= GAP_S:
@@ -116,6 +122,10 @@ class Lease:
             # A higher one than others take in would be a lease that nobody hears of.
             self._highest = min(self._highest + 1, MAX_NUMBER)
             self.claim = replace(self.claim, stage=Stage.HOLDS, number=self._highest)
+
+    def untold(self) -> None:
+        """The claim could not be told after `renew`, which then did not renew it."""
+        self._told_s, self._untold = self._before_s, True
 
     def overdue(self, now_s: float) -> bool:
         """Whether a lease was not renewed for so long that another may have it; cheap, for every control period."""
@@ -138,7 +148,7 @@ class Lease:
         self._become(Stage.IDLE)
 
     def _become(self, stage: Stage) -> None:
-        self.claim = replace(self.claim, stage=stage, number=0)
+        self.claim, self.had = replace(self.claim, stage=stage, number=0), False
 
 
 def _precedes(claim: Claim, other: Claim) -> bool:

@@ -20,11 +20,14 @@ class Member:
     lease: Lease
     next_s: float = 0.0
     stands: bool = False
+    halts: bool = False
+    """Whether it stands still as soon as it has renewed its claim, before it tells it."""
+    untold: Claim | None = None
     inbox: list[tuple[float, Claim]] = field(default_factory=list[tuple[float, Claim]])
 
     def drives(self, now_s: float) -> bool:
         """Whether it would send a command now."""
-        return not self.stands and self.lease.holds and not self.lease.overdue(now_s)
+        return not self.stands and self.lease.had and not self.lease.overdue(now_s)
 
 
 class Fleet(RuleBasedStateMachine):
@@ -50,6 +53,10 @@ class Fleet(RuleBasedStateMachine):
     def stand_still_or_go_on(self, who: int) -> None:
         self.members[who].stands ^= True
 
+    @rule(who=st.integers(0, 3))
+    def stand_still_before_it_tells(self, who: int) -> None:
+        self.members[who].halts = True
+
     @rule(seconds=st.sampled_from((0.05, 0.3, 1.0, TERM_S, 5.0)), delay=st.sampled_from(DELAYS_S))
     def pass_time(self, seconds: float, delay: float) -> None:
         for _ in range(round(seconds / 0.05)):
@@ -59,7 +66,12 @@ class Fleet(RuleBasedStateMachine):
             self.one_drives()
 
     def live(self, member: Member, delay: float) -> None:
-        if member.stands or self.now_s < member.next_s:
+        if member.stands:
+            return
+        if member.untold is not None:
+            self.tell(member, member.untold, delay)
+            member.untold = None
+        if self.now_s < member.next_s:
             return
         member.next_s = self.now_s + RENEW_S
         arrived = [claim for at, claim in member.inbox if at <= self.now_s]
@@ -67,13 +79,19 @@ class Fleet(RuleBasedStateMachine):
         for claim in arrived:
             member.lease.hear(claim, self.now_s)
         member.lease.renew(self.now_s)
-        claim = member.lease.claim
+        if member.lease.had:
+            # A fencing number is one holder's.
+            claim = member.lease.claim
+            assert self.numbers.setdefault(claim.number, claim.name) == claim.name
+        if member.halts:
+            member.halts, member.stands, member.untold = False, True, member.lease.claim
+        else:
+            self.tell(member, member.lease.claim, delay)
+
+    def tell(self, member: Member, claim: Claim, delay: float) -> None:
         for other in self.members:
             if other is not member:
                 other.inbox.append((self.now_s + delay, claim))
-        if claim.stage is Stage.HOLDS:
-            # A fencing number is one holder's.
-            assert self.numbers.setdefault(claim.number, claim.name) == claim.name
 
     @invariant()
     def one_drives(self) -> None:
@@ -97,8 +115,12 @@ def test_it_is_had_after_a_while_and_numbered() -> None:
     lease.ask(0.0)
     alone(SETTLE_S - RENEW_S, lease)
     assert not lease.holds
-    alone(2.0 * RENEW_S, lease, SETTLE_S - RENEW_S)
+    now_s = alone(RENEW_S, lease, SETTLE_S - RENEW_S)
+    now_s = now_s if lease.holds else alone(RENEW_S, lease, now_s)
     assert lease.claim == Claim("m", Stage.HOLDS, 1)
+    assert not lease.had
+    alone(RENEW_S, lease, now_s)
+    assert lease.had
 
 
 def test_a_holder_is_waited_for_until_it_is_silent() -> None:
@@ -130,7 +152,7 @@ def test_who_stood_still_has_lost_it() -> None:
     assert lease.overdue(now_s + TERM_S + 0.01)
     assert lease.overdue(math.nan)
     lease.renew(now_s + 2.5)
-    assert lease.lost == "this process stood still for more than 2 s"
+    assert lease.lost == "this process did not tell its claim for more than 2 s"
     lease.ask(now_s + 3.0)
     assert lease.lost == ""
 
@@ -142,3 +164,40 @@ def test_strangers_without_number_do_not_fill_the_memory() -> None:
     assert len(lease.alive(0.0)) == MAX_RIVALS
     lease.hear(Claim("late", Stage.HOLDS, 3), EXPIRY_S + 1.0)
     assert set(lease.alive(EXPIRY_S + 1.0)) == {"late"}
+
+
+def test_what_cannot_be_told_is_not_renewed() -> None:
+    lease = Lease("m")
+    lease.ask(0.0)
+    now_s = 0.0
+    for _ in range(20):
+        now_s += RENEW_S
+        lease.renew(now_s)
+        lease.untold()
+    assert not lease.holds
+    now_s = alone(1.2, lease, now_s)
+    assert lease.had
+    for _ in range(round(TERM_S / RENEW_S)):
+        now_s += RENEW_S
+        lease.renew(now_s)
+        lease.untold()
+    lease.renew(now_s + RENEW_S)
+    assert lease.lost == "this process did not tell its claim for more than 2 s"
+
+
+def test_who_stood_still_before_it_told_its_decision_does_not_drive_on_it() -> None:
+    """Meanwhile another has the robot, who comes first and was not heard in time."""
+    late, early = Lease("z"), Lease("a")
+    late.ask(0.0)
+    now_s = 0.0
+    while not late.holds:
+        now_s = alone(RENEW_S, late, now_s)
+    early.ask(now_s)
+    early.hear(Claim("z", Stage.ASKS, 0), now_s)
+    now_s = alone(1.2, early, now_s)
+    assert early.had
+    assert not late.overdue(now_s)
+    assert not late.had
+    late.hear(early.claim, now_s)
+    late.renew(now_s)
+    assert not late.holds

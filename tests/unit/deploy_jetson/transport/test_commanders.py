@@ -24,6 +24,7 @@ from physai.deploy_jetson.transport.dds.commanders import (
 from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.wire import Endpoint, Wire
 from physai.sdk.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
+from physai.sdk.wire import TransportError
 
 TOPIC = "/joint_command"
 
@@ -235,3 +236,22 @@ def test_a_computer_that_was_suspended_has_lost_the_robot(bus: Domain, monkeypat
     assert runtime.lost() == ""
     slept_s = 2.0 * TERM_S
     assert "not renewed" in runtime.lost()
+
+
+def test_who_cannot_tell_its_claim_has_lost_the_robot(bus: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have it after a while."""
+    runtime = bus.runtime()
+    bus.live(3.0, runtime, ask=[runtime])
+    assert runtime.claim() == ""
+
+    def fail(*_: object) -> None:
+        raise TransportError("no network")
+
+    monkeypatch.setattr(BusWire, "write", fail)
+    bus.live(TERM_S - RENEW_S, runtime)
+    assert runtime.lost() == ""
+    bus.live(2.0 * RENEW_S, runtime)
+    assert "this process did not tell its claim" in runtime.lost()
+    assert runtime.claim() == "the robot's lease"
+    bus.live(2.0, runtime, ask=[runtime])
+    assert runtime.claim() != ""

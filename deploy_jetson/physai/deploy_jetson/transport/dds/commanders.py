@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -118,7 +117,7 @@ class Commanders:
         with self._lock:
             lease, now_s = self._lease, clock_s()
             if lease.holds:
-                return ""
+                return "" if lease.had else "the robot's lease"
             # Before the others are discovered nothing that they say is heard.
             settling = now_s - self._opened_s <= DISCOVERY_S
             other = self._other_publisher(now_s, patience_s=0.0)
@@ -164,8 +163,10 @@ class Commanders:
     def _tell(self) -> None:
         self._owner = self._owner or self._wire.owner
         text = Told(self._lease.claim, self._owner, self._topics).encode()
-        with suppress(TransportError):  # untold for long enough, the others have their answer
+        try:
             self._writer.write(memoryview(encode(KIND, {"data": text})[0]), time.time_ns())
+        except TransportError:
+            self._lease.untold()
 
     def _hear(self, now_s: float) -> None:
         for data, info in self._reader.take():
