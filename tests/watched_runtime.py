@@ -114,6 +114,12 @@ class WatchedRuntime:
         new.rename(self.freezer)
         self.wait_for(lambda: not self.freezer.exists())
 
+    def crash(self) -> None:
+        """Lets the loop end by an exception."""
+        new = self.freezer.with_suffix(".new")
+        new.write_text("crash")
+        new.rename(self.freezer)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()

@@ -113,6 +113,24 @@ def test_the_second_runtime_follows_one_that_was_killed(setup: Setup) -> None:
     assert_never_backwards(setup)
 
 
+def test_the_second_runtime_follows_one_whose_loop_has_failed(setup: Setup) -> None:
+    """Not before the first one's watchdog has fallen silent, which takes its time as the robot says that it moves."""
+    first = setup.start()
+    first.wait_for_run()
+    second = setup.start()
+    second.wait_for(lambda: "the robot" in waits_for(second))
+    setup.robot.speed = 0.5 * hanging_policy.SPEED
+    first.crash()
+    while "braked the robot" not in first.text():
+        assert not drives(second) or "braked the robot" in first.text(), second.text()
+        time.sleep(PERIOD_S)
+    setup.robot.speed = None
+    second.wait_for_run()
+    second.wait_for_commands(20)
+    assert first.process.wait() != 0
+    assert_never_backwards(setup)
+
+
 def test_who_stood_still_for_long_finds_the_robot_taken(setup: Setup) -> None:
     """Without a watchdog, which would have ended it."""
     first = setup.start(watchdog=False)

@@ -1,7 +1,7 @@
 """A runtime as a process of its own: `python watchdog_process.py ROOT FREEZER TRANSPORT [--no-watchdog] [KEY=VALUE …]`.
 
 When the file FREEZER appears, the policy's call sleeps for as many microseconds as it says, once, without letting go of
-Python's lock.
+Python's lock. If it says `crash`, the loop ends by an exception.
 """
 
 import ctypes
@@ -21,9 +21,11 @@ def freeze_where(freezer: Path) -> None:
 
     def step(self: BoundPolicy) -> bool:
         if freezer.exists():
-            duration_us = int(freezer.read_text())
+            told = freezer.read_text()
             freezer.unlink()
-            sleep(duration_us)
+            if told == "crash":
+                raise KeyboardInterrupt
+            sleep(int(told))
         return compute(self)
 
     BoundPolicy.step = step

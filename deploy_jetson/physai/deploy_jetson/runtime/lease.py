@@ -2,10 +2,9 @@
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 from physai.sdk.lease import RENEW_S
-from physai.sdk.wire import Exclusive, TransportError
+from physai.sdk.wire import Exclusive
 
 
 class LeaseKeeper:
@@ -19,6 +18,8 @@ class LeaseKeeper:
             prepare: called first in the thread.
         """
         self._transport, self._prepare = transport, prepare
+        self.problem = ""
+        """Why the claim could not be renewed last; empty where it was."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="physai-lease", daemon=True)
 
@@ -36,5 +37,8 @@ class LeaseKeeper:
     def _renew(self) -> None:
         self._prepare()
         while not self._over.wait(RENEW_S):
-            with suppress(TransportError):  # a lease that cannot be renewed is lost by its own clock
+            try:
                 self._transport.renew()
+                self.problem = ""
+            except Exception as error:  # whatever a driver raises: without this thread the robot is never had again
+                self.problem = f"the lease of the robot cannot be renewed: {str(error) or type(error).__name__}"

@@ -35,6 +35,8 @@ _STAND_BY_S = 0.05
 _SUSPENDED_S = 5.0
 """Time that the runtime may stand still while it waits for its robot [s]; nobody expects it to move one after that."""
 _SAY_AGAIN_S = 2.0
+_GIVE_UP_S = 2.0
+"""Time for which a robot is kept from others while something keeps it from being driven [s]."""
 _NEWS_S = 0.1
 _DIAGNOSE_S = 1.0
 _MAX_NEWS = 256
@@ -119,8 +121,9 @@ class Runtime:
             end = loop.run(self.options.seconds, levels=levels)
         finally:
             self.state = advance(self.state, Lifecycle.INACTIVE)
-            if self._exclusive is not None:
-                self._exclusive.release()
+        if self._exclusive is not None:
+            # Not after an exception: the watchdog speaks then, and `_finish` gives the robot up once it is silent.
+            self._exclusive.release()
         self._say(f"not active any more: {end.value}")
         return end
 
@@ -231,7 +234,7 @@ class Runtime:
         """
         commands = self.commands
         shown, shown_ns = "", 0
-        awake_ns = self._clocks.now_ns()
+        awake_ns = clear_ns = self._clocks.now_ns()
         while True:
             self.transport.wait(_STAND_BY_S)
             before_ns, awake_ns = awake_ns, self._clocks.now_ns()
@@ -247,10 +250,17 @@ class Runtime:
             if wanted != commands.levels or commands.stopped:
                 # A stop, hold, damp or deactivate came after the request.
                 wanted = None
-            self.waiting_for = obstacle = self._obstacle(tick) or self._claim(wanted=wanted is not None)
+            now_ns, obstacle = self._clocks.now_ns(), self._obstacle(tick)
+            clear_ns = clear_ns if obstacle else now_ns
+            if self._exclusive is not None:
+                if wanted is None or now_ns - clear_ns > _GIVE_UP_S * 1e9:
+                    self._exclusive.release()
+                elif not obstacle:
+                    obstacle = self._exclusive.claim()
+            self.waiting_for = obstacle
             if wanted is not None and not obstacle:
                 return wanted
-            text, now_ns = f"waiting for {obstacle or self._next_request()}", self._clocks.now_ns()
+            text = f"waiting for {obstacle or self._next_request()}"
             again = (wanted is not None or text != shown) and now_ns - shown_ns > _SAY_AGAIN_S * 1e9
             if not shown or again:
                 self._say(text)
@@ -295,15 +305,6 @@ class Runtime:
         if silent is not None:
             return f"the operator, who {silent}"
         return tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
-
-    def _claim(self, *, wanted: bool) -> str:
-        """What keeps the robot from being this runtime's alone, where it is wanted; empty for nothing."""
-        if self._exclusive is None:
-            return ""
-        if wanted:
-            return self._exclusive.claim()
-        self._exclusive.release()
-        return ""
 
     def _silence_s(self) -> str | None:
         """When the operator was last heard, if that is too long ago."""
@@ -414,8 +415,9 @@ class Runtime:
             if now_ns - looked_ns > _SAY_AGAIN_S * 1e9:
                 looked_ns = now_ns
                 watched = "" if self._watchdog is None else self._watchdog.problem()
-                for problem in (*self.transport.problems(), *((watched,) if watched else ())):
-                    if problem not in self._told and len(self._told) < _MAX_NEWS:
+                leased = "" if self._keeper is None else self._keeper.problem
+                for problem in (*self.transport.problems(), watched, leased):
+                    if problem and problem not in self._told and len(self._told) < _MAX_NEWS:
                         self._told.add(problem)
                         self._say(problem)
             if now_ns - diagnosed_ns > _DIAGNOSE_S * 1e9:

@@ -1,0 +1,137 @@
+"""What a runtime does with the lease of its robot, whatever else happens."""
+
+import threading
+
+import pytest
+from patience import until
+
+from physai.deploy_jetson.bench.local_robot import LocalRobot
+from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.runtime.commands import Command
+from physai.deploy_jetson.runtime.lease import LeaseKeeper
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.loop import End, Loop
+from physai.deploy_jetson.runtime.options import RunOptions
+from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.sdk.contract import PolicyContract
+
+
+class Leased(LocalRobot):
+    """A robot that is had at once, and that may become unreachable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease_number = 0
+        self.had = False
+        self.gone: tuple[tuple[str, float], ...] = ()
+        self.events: list[str] = []
+        self.broken = False
+        self.renewed = 0
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        return self.gone
+
+    def claim(self) -> str:
+        """Asked for once, had from then on; that is told late, so that something may come between."""
+        before, self.had = self.had, True
+        return "" if before else "the robot's lease"
+
+    def renew(self) -> None:
+        if self.broken:
+            raise ZeroDivisionError
+        self.renewed += 1
+
+    def lost(self) -> str:
+        return ""
+
+    def release(self) -> None:
+        self.had = False
+        self.events.append("released")
+
+
+def begun(site: Site, robot: Leased) -> tuple[Runtime, threading.Thread]:
+    """A runtime that waits for `activate`, in a thread."""
+    site.run(1)
+    options = RunOptions(root=site.agent.root, stand_by=True, hot_swap=False, realtime=Realtime(lock_memory=False))
+    made = Runtime(options, robot, say=lambda _: None)
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    until(lambda: made.state is Lifecycle.INACTIVE)
+    return made, thread
+
+
+@pytest.mark.parametrize("what", ["stop", "deactivate"])
+def test_a_request_that_is_withdrawn_gives_the_robot_up_whatever_is_in_the_way(what: str, site: Site) -> None:
+    robot = Leased()
+    made, thread = begun(site, robot)
+    robot.gone = (("joint_pos", 1.0),)
+    until(lambda: "joint_pos" in made.waiting_for)
+    robot.had = True
+    made.commands.put(Command.ACTIVATE)
+    made.commands.put(Command(what))
+    until(lambda: not robot.had)
+    assert "joint_pos" in made.waiting_for
+    made.commands.put(Command.SHUTDOWN)
+    thread.join()
+
+
+def test_a_robot_that_cannot_be_driven_is_not_kept_from_others(site: Site) -> None:
+    robot = Leased()
+    made, thread = begun(site, robot)
+    robot.gone = (("joint_pos", 1.0),)
+    until(lambda: "joint_pos" in made.waiting_for)
+    made.commands.put(Command.ACTIVATE)
+    robot.had = True
+    until(lambda: not robot.had)
+    robot.gone = ()
+    until(lambda: made.state is Lifecycle.ACTIVE)
+    made.commands.put(Command.SHUTDOWN)
+    thread.join()
+
+
+def test_after_an_exception_the_robot_is_given_up_once_the_watchdog_is_silent(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = Leased()
+
+    class Silent:
+        """A watchdog that only ends."""
+
+        def obstacle(self) -> str:
+            return ""
+
+        def problem(self) -> str:
+            return ""
+
+        def close(self) -> None:
+            robot.events.append("the watchdog is silent")
+
+    def silent(self: Runtime, contract: PolicyContract) -> Silent:
+        del self, contract
+        return Silent()
+
+    def fail(self: Loop, *_: object, **__: object) -> End:
+        assert robot.had
+        robot.events.clear()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "run", fail)
+    monkeypatch.setattr(Runtime, "_open_watchdog", silent)
+    site.run(1)
+    options = RunOptions(root=site.agent.root, hot_swap=False, realtime=Realtime(lock_memory=False))
+    with pytest.raises(KeyboardInterrupt):
+        Runtime(options, robot, say=lambda _: None).run()
+    assert robot.events == ["the watchdog is silent", "released"]
+
+
+def test_a_claim_that_cannot_be_renewed_is_told_and_tried_again() -> None:
+    robot = Leased()
+    robot.broken = True
+    keeper = LeaseKeeper(robot, lambda: None)
+    keeper.start()
+    until(lambda: keeper.problem == "the lease of the robot cannot be renewed: ZeroDivisionError")
+    robot.broken = False
+    until(lambda: robot.renewed and not keeper.problem)
+    keeper.close()
+    assert robot.events == ["released"]
