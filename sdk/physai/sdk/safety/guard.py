@@ -15,9 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from physai.sdk.contract import PolicyContract
-from physai.sdk.safety import trajectory
-from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Levels, Request, everywhere, quiet_arrays
-from physai.sdk.safety.limits import STILL_S, UNLIMITED, Array, GuardError, guard_limits
+from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Request, everywhere, quiet_arrays
+from physai.sdk.safety.fallback import Fallback
+from physai.sdk.safety.limits import STILL_S, Array, GuardError, guard_limits
 from physai.sdk.safety.plant import RestWatch
 from physai.sdk.safety.sample import Bools, CommandColumns, Findings, Floats, SensorColumns
 from physai.sdk.safety.states import GuardState, Reason
@@ -86,8 +86,7 @@ class Guard:
         hold, effect, still, confirm = periods
         reused = contract.safety.max_reused_commands
         self.thresholds = Thresholds(reused, hold, TOLERATED_SAMPLES, effect, still, confirm)
-        # Limits on changes of effort that an envelope gives; efforts that damp a robot come at once.
-        self._effort_rate = np.where(limits.holds_position, UNLIMITED, limits.rate)
+        self._fallback = Fallback(limits, self.sensors, self._commands)
         self.last: Array = np.zeros((num_worlds, len(limits.joints)))
         """Command sent last, shape (num_worlds, A)."""
         self.step: Array = np.zeros_like(self.last)
@@ -346,7 +345,11 @@ class Guard:
         run = (state.level == _RUN) & (self._state.level == _RUN)
         obeyed = run & found.kept & ~self._unreferenced
         # A command that keeps every limit goes out as it is, not as `last + (command - last)`.
-        commands = np.where(obeyed[:, None], self._commands.command, self._limited(found, run, state.level))
+        commands = np.where(
+            obeyed[:, None],
+            self._commands.command,
+            self._fallback.command(found, run, state.level, self.last, self.step),
+        )
         self._pending = commands, state
         return self._result(commands, state, out, obeyed, reasons, found)
 
@@ -410,52 +413,3 @@ class Guard:
             reset=everywhere(quiet.nothing, request.reset),
             start=everywhere(quiet.nothing, request.start),
         )
-
-    def _limited(self, found: Findings, run: Bools, level: Levels) -> Array:
-        """The command where the policy's own may not go out."""
-        limits, free = self.limits, run & ~found.missing
-        positions = self.last + np.where(
-            free[:, None], self._allowed_step(), trajectory.brake(self.step, limits.change)
-        )
-        return np.where(limits.holds_position, positions, self._efforts(found, run, level))
-
-    def _allowed_step(self) -> Array:
-        """Steps of positions towards the policy's targets, within all limits; meaningless where there are none."""
-        limits = self.limits
-        wanted = self._commands.command
-        if len(limits.servos):
-            wanted = wanted.copy()
-            wanted[:, limits.servos] = self._within_servo_effort(wanted[:, limits.servos])
-        return trajectory.limited_step(
-            wanted - self.last,
-            self.step,
-            self.last,
-            lower=limits.lower,
-            upper=limits.upper,
-            speed=limits.rate,
-            change=limits.change,
-        )
-
-    def _efforts(self, found: Findings, run: Bools, level: Levels) -> Array:
-        """Efforts: the policy's within the limits, the last one where it has none, else damping.
-
-        The rate does not delay braking effort from DAMP on: it takes energy out, and must come at once.
-        """
-        limits = self.limits
-        velocity = self.sensors.velocities[:, limits.joints]
-        damping = np.where(found.blind[:, None], 0.0, -limits.brake * velocity)
-        own = np.where(found.missing[:, None], self.last, self._commands.command)
-        wanted = np.where(run[:, None], own, damping)
-        rate = np.where((level >= _DAMP)[:, None], UNLIMITED, self._effort_rate)
-        wanted = trajectory.between(wanted, self.last - rate, self.last + rate)
-        lower = np.where(run[:, None], limits.lower, limits.hard_lower)
-        upper = np.where(run[:, None], limits.upper, limits.hard_upper)
-        return trajectory.between(wanted, lower, upper)
-
-    def _within_servo_effort(self, target: Array) -> Array:
-        """Targets at which kp (target - q) - kd v stays inside the envelope; the limits on changes come first."""
-        limits, sensors = self.limits, self.sensors
-        joints = limits.joints[limits.servos]
-        centre = sensors.positions[:, joints] + limits.damping * sensors.velocities[:, joints] / limits.stiffness
-        reach = limits.effort / limits.stiffness
-        return trajectory.between(target, centre - reach, centre + reach)
