@@ -35,7 +35,7 @@ TOLERATED_SAMPLES = 2
 CONFIRM_S = 2.0
 """Time after which a protective stop that was not read back is reported [s]."""
 
-_RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardState)
+_RUN, _STOP = np.uint8(GuardState.RUN), np.uint8(GuardState.PROTECTIVE_STOP)
 
 _FOUND = np.array(
     [
