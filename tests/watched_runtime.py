@@ -84,11 +84,13 @@ class WatchedRuntime:
     def runs(self) -> bool:
         """Whether the policy drives; a busy machine may have made the guard take over meanwhile."""
         assert self.process.poll() is None, self.text()
-        guard = self.status()["guard"]
+        status = self.status()
+        guard = status["guard"]
         word = {"HOLD": "reset", "DAMP": "reset", "PROTECTIVE_STOP": "reset", "STANDSTILL": "start"}.get(guard)
         if word is not None:
             self._try(word)
-        return guard == "RUN"
+        # The guard's state is that of the last tick, also of a runtime that does not drive.
+        return guard == "RUN" and status.get("lifecycle") == "active"
 
     def wait_for_run(self) -> None:
         self.wait_for(self.runs)

@@ -180,6 +180,24 @@ def test_who_stood_still_while_it_waited_does_not_begin_by_itself(setup: Setup) 
 
 
 @ON_DDS
+def test_a_runtime_that_is_deactivated_hands_the_robot_over(setup: Setup) -> None:
+    first = setup.start()
+    first.wait_for_run()
+    second = setup.start()
+    second.wait_for(lambda: f"/{first.process.pid}/" in waits_for(second))
+    first.tell("deactivate")
+    second.wait_for_run()
+    first.tell("activate")
+    first.wait_for(lambda: f"/{second.process.pid}/" in waits_for(first))
+    assert not drives(first)
+    second.tell("deactivate")
+    first.wait_for_run()
+    assert not drives(second)
+    assert [first.status()["lease"], second.status()["lease"]] == [3, 2]
+    assert_never_backwards(setup)
+
+
+@ON_DDS
 def test_a_stranger_who_publishes_the_commands_keeps_a_runtime_away(setup: Setup) -> None:
     stranger = Node(int(setup.options["domain"]), "teleop")
     stranger.writer("/joint_command", "sensor_msgs/msg/JointState")
