@@ -30,6 +30,9 @@ RATE_SHARE = 0.1
 CLOCK_STEP_NS = 20_000_000
 """Change of CLOCK_REALTIME against CLOCK_MONOTONIC that somebody has made, and no slow correction [ns]."""
 
+ACTIVE_ALREADY = "active already; `reset` and `start` bring a stopped policy back"
+"""Answer to a request to activate what is active."""
+
 START_S = 2.0
 """Longest time that the start of an activation waits for the robot to be at rest and ready [s]."""
 
@@ -236,9 +239,11 @@ class Loop:
         if ticket is None:
             return NOTHING, self._tick.read_back if self._starting else NOTHING
         refusal = self._refusal(ticket)
-        if refusal:
+        if refusal or ticket.command is Command.ACTIVATE:
             self._ticket = None
-            ticket.answer(refusal, obeyed=ticket.command is Command.ACTIVATE)
+            ticket.answer(
+                refusal or "active already; `reset` and `start` bring a stopped policy back", obeyed=not refusal
+            )
             return NOTHING, NOTHING
         if ticket.command is Command.RESET:
             return ticket.read_back, NOTHING
@@ -246,8 +251,6 @@ class Loop:
 
     def _refusal(self, ticket: Ticket) -> str:
         """Why a request may not even be handed to the supervisor; empty where it may."""
-        if ticket.command is Command.ACTIVATE:
-            return "active already; `reset` and `start` bring a stopped policy back"
         if ticket.levels != self._levels:
             return ANSWERS[Answer.SUPERSEDED]
         if self._end is not None:

@@ -252,8 +252,6 @@ class Tick:
             self.guard.idle()
         else:
             self.guard.commit(sent=sent)
-            if sent and watchdog is not None:
-                watchdog.sent(self.guard.last, self.guard.step)
         self._note(result, trouble, request)
         self._remember(result, sent=sent)
         self.ended_ns = ended = now()
@@ -334,14 +332,20 @@ class Tick:
         """Sends the guard's commands; bits of trouble. One that did not leave counts as missing in the next period."""
         if not result.referenced[0]:
             return 0
-        if self._watchdog is not None and not self._watchdog.may_send():
+        watchdog = self._watchdog
+        if watchdog is not None and not watchdog.may_send():
             return _WATCHDOG
         # As late as can be: this process may have stood still since the tick began.
         if self.lost():
             return _LEASE_LOST
+        if watchdog is not None:
+            # Before it leaves: the kernel likes to put a sender aside, or ends it, with the system call that sends.
+            watchdog.sends(*self.guard.decided())
         try:
             self._transport.send(result.targets, self._wall())
         except Exception as error:  # the same
+            if watchdog is not None:
+                watchdog.takes_back(self.guard.last)
             self.error = f"{self._transport.name}: {error}"
             self._unsent = True
             return _TRANSPORT_FAILED

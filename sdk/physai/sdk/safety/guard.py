@@ -255,6 +255,14 @@ class Guard:
             rests = self._rests()
         return self._decide(commands.judge(sensors, self._quiet.no if late is None else late), request, rests)
 
+    def decided(self) -> tuple[Array, Array]:
+        """The commands decided on last, and their changes from those sent before, shape (num_worlds, A) each.
+
+        To be called between `decide` and `commit`.
+        """
+        commands = self.last if self._pending is None else self._pending[0]
+        return commands, commands - self.last
+
     def commit(self, *, sent: bool = True) -> None:
         """Ends the control period: remembers the last decision, and whether it reached the robot.
 

@@ -498,3 +498,61 @@ def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path
         counters = read_counters(tmp_path / "health")
         assert counters is not None
         assert counters.faults == 0
+
+
+def test_who_asks_to_activate_what_is_about_to_end_is_refused(tmp_path: Path) -> None:
+    tickets: list[Ticket | None] = []
+
+    def ask(rig: Rig) -> None:
+        tickets.append(rig.commands.put(Command.ACTIVATE))
+
+    with played(tmp_path, {40: request(Command.DEACTIVATE), 42: ask}) as (_, end, _):
+        assert end is End.DEACTIVATED
+    (ticket,) = tickets
+    assert ticket is not None
+    assert (ticket.obeyed, ticket.text) == (False, "refused: the policy is about to end (deactivated)")
+
+
+def test_the_watchdog_knows_a_command_before_it_leaves(tmp_path: Path) -> None:
+    """A loop that is put aside or killed in the system call that sends has sent."""
+    told: list[tuple[str, float]] = []
+
+    class Told:
+        """Notes what the tick says to its watchdog."""
+
+        def claim(self) -> None:
+            pass
+
+        def may_send(self) -> bool:
+            return True
+
+        def taken_over(self) -> None:
+            pass
+
+        def sends(self, commands: Array, step: Array) -> None:
+            told.append(("sends", float(commands[0, 0])))
+            told.append(("step", float(step[0, 0])))
+
+        def takes_back(self, last: Array) -> None:
+            told.append(("takes back", float(last[0, 0])))
+
+    def begin(rig: Rig) -> None:
+        rig.tick._watchdog = Told()  # pyright: ignore
+        send = rig.robot.send
+
+        def noted(targets: Mapping[str, Array], stamp_ns: int) -> None:
+            told.append(("leaves", float(next(iter(targets.values()))[0, 0])))
+            send(targets, stamp_ns)
+
+        rig.robot.send = noted
+
+    with played(tmp_path, {1: begin, **fault_in(Fault.SEND_RAISES, range(60, 62))}):
+        pass
+    sent = 0.0
+    for (first, command), (second, step), (third, left) in zip(told[:90:3], told[1:90:3], told[2:90:3], strict=True):
+        assert (first, second, third) == ("sends", "step", "leaves")
+        assert command == left
+        assert step == pytest.approx(command - sent)
+        sent = left
+    (back, again) = [number for number, (what, _) in enumerate(told) if what == "takes back"]
+    assert told[back][1] == told[again][1] == told[back - 4][1]

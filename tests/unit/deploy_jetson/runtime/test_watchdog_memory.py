@@ -138,12 +138,31 @@ def test_one_that_does_not_start_is_in_the_way(capfd: pytest.CaptureFixture[str]
     watchdog.close()
 
 
+def test_a_command_that_did_not_leave_is_taken_back(watchdog: Watchdog) -> None:
+    """The robot has the one before it, and has heard nothing since."""
+    read = watchdog._loop.read  # pyright: ignore[reportPrivateUsage]
+    watchdog.begin()
+    watchdog.sends(np.array([[0.5]]), np.array([[0.5]]))
+    watchdog.takes_back(np.array([[0.0]]))
+    record = read()
+    assert record is not None
+    assert (record.flag, record.time_ns) == (0, 0)
+    watchdog.sends(np.array([[0.5]]), np.array([[0.5]]))
+    before = read()
+    watchdog.sends(np.array([[0.9]]), np.array([[0.4]]))
+    watchdog.takes_back(np.array([[0.5]]))
+    after = read()
+    assert before is not None
+    assert after is not None
+    assert (after.time_ns, after.flag, after.last.tolist(), after.step.tolist()) == (before.time_ns, 1, [0.5], [0.0])
+
+
 def test_the_loop_goes_on_from_what_the_watchdog_sent(watchdog: Watchdog) -> None:
     last, step = np.array([[0.5]]), np.array([[0.1]])
     watchdog.begin()
     watchdog.claim()
     assert watchdog.may_send()
-    watchdog.sent(last, step)
+    watchdog.sends(last, step)
     assert watchdog.taken_over() is None
     words(watchdog)[Word.FIRED] = words(watchdog)[Word.CLAIM]
     watchdog._other.write(1, 3, np.array([0.7]), np.array([0.05]))  # pyright: ignore[reportPrivateUsage]
@@ -233,7 +252,7 @@ class Duel:
         """Whether the loop may send, and does."""
         if not self.loop.may_send():
             return False
-        self.loop.sent(np.array([value]), np.zeros(1))
+        self.loop.sends(np.array([value]), np.zeros(1))
         return True
 
     def newest(self) -> Record:

@@ -64,6 +64,7 @@ class Watchdog:
                 os.close(descriptor)
         self._words, self._loop, self._other = shared.words, shared.loop, shared.watchdog
         self._claim = self._known = self._back_ns = 0
+        self._sent_ns = self._before_ns = 0
 
     def obstacle(self) -> str:
         """What keeps it from watching, for a person; empty once it can. For a loop that does not drive.
@@ -87,6 +88,7 @@ class Watchdog:
     def begin(self) -> None:
         """The loop begins to drive."""
         self._driving = True
+        self._sent_ns = self._before_ns = 0
         self._known, self._back_ns = self._words[_FIRED], 0
         self._tell(b"+")
 
@@ -99,14 +101,24 @@ class Watchdog:
         """Whether the loop may send what it has decided since `claim`; False if the watchdog has taken over."""
         return self._words[_FIRED] == self._known
 
-    def sent(self, last: Array, step: Array) -> None:
-        """The loop has sent a command.
+    def sends(self, commands: Array, step: Array) -> None:
+        """The loop is about to send a command.
 
         Args:
-            last: the command, shape (A,) or (1, A).
+            commands: shape (A,) or (1, A).
             step: its change from the one before, likewise.
         """
-        self._loop.write(time.monotonic_ns(), 1, last, step)
+        self._before_ns, self._sent_ns = self._sent_ns, time.monotonic_ns()
+        self._loop.write(self._sent_ns, 1, commands, step)
+
+    def takes_back(self, last: Array) -> None:
+        """The command did not leave: the robot still has the last one, and has heard nothing since that.
+
+        Args:
+            last: shape (A,) or (1, A).
+        """
+        self._sent_ns = self._before_ns
+        self._loop.write(self._sent_ns, int(self._sent_ns > 0), last, self._zeros)
 
     def taken_over(self) -> tuple[Array, Array] | None:
         """After the watchdog has spoken and is silent again: its last command and that one's step, once.
