@@ -14,6 +14,7 @@ from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, End
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.watchdog.client import END_S
 from physai.sdk.errors import PhysaiError
 from physai.sdk.safety import GuardState
 from physai.sdk.wire import Transport
@@ -22,6 +23,9 @@ CONFIGURE_S = 120.0
 """Longest time for loading: a TensorRT engine may have to be built first [s]."""
 RAMP_DOWN_S = RAMP_S + DAMP_S + 1.0
 """Longest time from the order to stop to the last command [s]."""
+STOP_S = RAMP_DOWN_S + END_S + 2.0
+"""Longest time until the loop's thread has ended, too: the watchdog ends meanwhile, and DDS waits a second for every
+subscriber that was killed before it took the last command [s]."""
 
 ANSWER_S = 3.0
 """Longest time in which a request is answered [s]."""
@@ -154,7 +158,7 @@ class Drive:
         ticket = self.runtime.commands.put(command)
         return f"{command}: requested" if ticket is None else ticket.wait(timeout_s)
 
-    def stop(self, timeout_s: float = RAMP_DOWN_S) -> None:
+    def stop(self, timeout_s: float = STOP_S) -> None:
         """Ramps to a safe state, disconnects and ends the thread; may be called twice.
 
         Raises:

@@ -36,7 +36,7 @@ from physai.deploy_jetson.agent.agent import Agent
 from physai.deploy_jetson.runtime.commands import Command
 from physai.deploy_jetson.runtime.loop import End
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
-from physai.ros.drive import RAMP_DOWN_S, Drive, DriveError
+from physai.ros.drive import STOP_S, Drive, DriveError
 from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, expected, run_options
 from physai.ros.parameters import transport_options as options_of_transport
 from physai.ros.telemetry import telemetry_arguments
@@ -52,7 +52,7 @@ LOOK_S = 0.05
 STOP_CONFIRM_S = 3.0
 """Longest time an emergency stop may take to be read back [s]."""
 
-FINISH_S = RAMP_DOWN_S + 5.0
+FINISH_S = STOP_S + 1.0
 """Longest time that the end of the process waits for a transition under way [s]."""
 
 BRAKES = {"hold": (Command.HOLD, GuardState.HOLD), "damp": (Command.DAMP, GuardState.DAMP)}
