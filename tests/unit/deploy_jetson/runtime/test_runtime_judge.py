@@ -18,6 +18,7 @@ from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.sdk.policy_file import POLICY_FILE
 from physai.sdk.safety import Guard, GuardResult, GuardState, trajectory
+from physai.sdk.safety.fallback import Fallback
 from physai.sdk.safety.plant import RestWatch
 from physai.sdk.wire import Array
 
@@ -106,15 +107,16 @@ def no_room_to_stop(patch: pytest.MonkeyPatch) -> None:
 
 def measured_positions_are_targets(patch: pytest.MonkeyPatch) -> None:
     """Finding 5: positive feedback."""
-    decide = Guard._limited  # pyright: ignore[reportPrivateUsage]
+    decide = Fallback.command
 
-    def following(self: Guard, found: Any, run: Any, level: Any) -> Any:
-        limits, command = self.limits, decide(self, found, run, level)
+    def following(self: Fallback, found: Any, run: Any, level: Any, last: Any, step: Any) -> Any:
+        limits, sensors = self._limits, self._sensors  # pyright: ignore[reportPrivateUsage]
         damps = (level >= GuardState.DAMP)[:, None] & limits.holds_position & ~found.blind[:, None]
-        measured = np.clip(self.sensors.positions[:, limits.joints], limits.lower, limits.upper)
-        return np.where(damps, np.clip(measured, self.last - limits.rate, self.last + limits.rate), command)
+        measured = np.clip(sensors.positions[:, limits.joints], limits.lower, limits.upper)
+        command = decide(self, found, run, level, last, step)
+        return np.where(damps, np.clip(measured, last - limits.rate, last + limits.rate), command)
 
-    patch.setattr(Guard, "_limited", following)
+    patch.setattr(Fallback, "command", following)
 
 
 def rest_unseen(patch: pytest.MonkeyPatch) -> None:
