@@ -242,6 +242,22 @@ def test_services_of_the_operator(world: RosWorld) -> None:
     assert call(world, "heartbeat") == (True, "heard")
 
 
+def test_another_publisher_of_the_commands_makes_the_node_inactive(world: RosWorld) -> None:
+    world.driver()
+    node = world.policy()
+    up(world, node)
+    message = "{name: [pivot], effort: [0.0]}"
+    stranger = world.python(
+        "-c", ROS2, "topic", "pub", "-r", "10", "/joint_command", "sensor_msgs/msg/JointState", message
+    )
+    node.says("the robot has another commander: another publisher (/_ros2cli")
+    eventually(lambda: state(world) == "inactive", "inactive")
+    assert not transition(world, "activate")
+    stranger.end()
+    eventually(lambda: transition(world, "activate"), "activation beside nobody")
+    assert state(world) == "active"
+
+
 def test_no_service_answers_success_where_nothing_is_driven(world: RosWorld) -> None:
     world.driver()
     node = world.policy()

@@ -34,6 +34,7 @@ from std_srvs.srv import Trigger
 
 from physai.deploy_jetson.agent.agent import Agent
 from physai.deploy_jetson.runtime.commands import Command
+from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.runtime.loop import End
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.ros.drive import STOP_S, Drive, DriveError
@@ -304,9 +305,13 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _on_look(self) -> None:
         drive = self._drive
-        if drive is not None and not drive.running and self._turn.acquire(blocking=False):
+        if drive is not None and self._turn.acquire(blocking=False):
             try:
-                self._ended(drive)
+                if not drive.running:
+                    self._ended(drive)
+                elif self._reached == ACTIVE and drive.runtime.state is not Lifecycle.ACTIVE:
+                    # It has lost the robot to another commander; `activate` asks for it again.
+                    self.trigger_deactivate()
             finally:
                 self._turn.release()
         status: dict[str, Any] = {} if self._drive is None else self._drive.runtime.status()

@@ -8,6 +8,7 @@ deadlines, guard interventions, faults (u64 each), message of the last fault (16
 half-written file sees a wrong CRC and reads again.
 """
 
+import math
 import mmap
 import os
 import struct
@@ -277,7 +278,7 @@ class HealthWindow:
         allowed = limits.max_missed_share * max(counters.ticks, self._needed)
         if not counters.missed <= allowed:
             found = f"{counters.missed} of {counters.ticks} ticks missed their deadline"
-            return self._finding(Health.FAILED, f"{found}, at most {allowed:.0f} are allowed")
+            return self._finding(Health.FAILED, f"{found}, at most {math.floor(allowed)} are allowed")
         if counters.ticks >= self._needed:
             return self._finding(Health.HEALTHY, f"{counters.ticks} ticks, {counters.missed} missed, no fault")
         return self._finding(Health.WATCHING, f"{counters.ticks} of {self._needed} ticks have passed")

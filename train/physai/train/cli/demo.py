@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai demo`."""
     parser.add_argument("--task", default="ur10e-reach", help="task to train (default: ur10e-reach)")
     parser.add_argument(
-        "--time-budget-s", type=float, default=270.0, metavar="S", help="longest training [s] (default: 270)"
+        "--time-budget-s", type=float, default=600.0, metavar="S", help="longest training [s] (default: 600)"
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the results (default: demo)")
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="episodes to judge it in (default: 256)")
