@@ -304,8 +304,10 @@ class Judge:
         self.last, self.step = row, step
 
     def _judge_first(self, row: Array) -> None:
-        """Starts where a sample showed the joints."""
+        """Starts where a sample showed the joints; without one, efforts may only be 0."""
         bounds, servo = self.bounds, self.bounds.servo
+        if not servo.any() and not row.any():
+            return
         for position in self._first:
             start = np.minimum(np.maximum(position[bounds.joints], bounds.lower), bounds.upper)
             if (np.abs(row - start)[servo] <= ROUNDING).all():

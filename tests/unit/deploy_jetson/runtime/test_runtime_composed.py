@@ -8,9 +8,17 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from physai.deploy_jetson.bench.arms import ARMS, arm_policy
 from physai.deploy_jetson.bench.composed import ComposedWorld, PlantRobot
@@ -220,5 +228,12 @@ TestLoop.settings = settings(
     max_examples=25,
     stateful_step_count=25,
     deadline=None,
+    # The same ones each time; test_everything_at_random_for_long looks for others.
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
+
+
+@pytest.mark.exhaustive
+def test_everything_at_random_for_long() -> None:
+    run_state_machine_as_test(LoopMachine, settings=settings(TestLoop.settings, max_examples=1000, derandomize=False))
