@@ -52,7 +52,8 @@ class FrozenWatch:
     def reset(self, rows: Bools) -> None:
         """Forgets the samples of these worlds."""
         self._values[rows] = math.nan
-        self._bytes = b""
+        if rows.any():
+            self._bytes = b""
         for array in (self._equal, self._travelled, self._moved, self._pushed, self.frozen):
             array[rows] = 0
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, GuardState, Request
-from physai.sdk.safety.limits import STILL_S
-from physai.sdk.safety.plant import WINDOW_S
+from physai.sdk.safety.limits import STILL_S, guard_limits
+from physai.sdk.safety.plant import WINDOW_S, FrozenWatch
 
 DT = 0.02
 BOUND = 0.05
@@ -255,7 +255,11 @@ def test_a_world_is_frozen_or_not_on_its_own() -> None:
     positions[40:44, 1] = np.nan
     velocities = random.choice([0.0, -0.0, 0.05], (80, 3, 4))
     together, alone = Guard(CONTRACT, 3), [Guard(CONTRACT) for _ in range(3)]
-    for stamp, q, v in zip(stamps, positions, velocities, strict=True):
+    for number, (stamp, q, v) in enumerate(zip(stamps, positions, velocities, strict=True)):
+        if number % 7 == 3:
+            # An episode that begins in no world changes nothing.
+            for guard in (together, *alone):
+                guard.reset(np.zeros(guard.num_worlds, bool))
         known = together.observe(stamp_s=stamp, joint_pos=q, joint_vel=v).tolist()
         singles = [
             one.observe(stamp_s=stamp[i : i + 1], joint_pos=q[i : i + 1], joint_vel=v[i : i + 1])[0]
@@ -337,3 +341,16 @@ def test_a_joint_that_turns_for_ever_rests_at_the_end_of_its_scale() -> None:
     robot = Resting.slow(oldest=2, angle=3.14159)
     robot.period(stop=True)
     assert [bool(robot.period().stopped[0]) for _ in range(20)] == [False] * 12 + [True] * 8
+
+
+def test_an_episode_that_begins_in_no_world_forgets_no_sample() -> None:
+    limits = guard_limits(CONTRACT)
+    watch, values = FrozenWatch(3, limits, 1), np.full((1, 2 * len(limits.speed)), 0.1)
+    yes, far = np.ones(1, bool), np.zeros((1, len(limits.joints)))
+    frozen: list[bool] = []
+    for number in range(6):
+        watch.reset(~yes)
+        watch.read(yes, values, far + number)
+        frozen.append(bool(watch.frozen[0]))
+    # From the second equal sample on, three more under a command that has moved.
+    assert frozen == [False, False, False, False, True, True]
