@@ -23,6 +23,7 @@ from physai.sdk.canonical import sha256_hex
 from physai.sdk.contract_io import CONTRACT_FILE
 from physai.sdk.documents import MAX_CONTAINERS
 from physai.sdk.errors import PhysaiError
+from physai.sdk.origin import RobotName
 from physai.sdk.robot import Frozen, Name
 from physai.sdk.verdict import Sha256, Utc, Verdict
 
@@ -34,9 +35,6 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 BUNDLE_PREDICATE = "urn:physai:bundle:1"
 VERDICT_PREDICATE = "urn:physai:verdict:1"
-
-Robot = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,127}$")]
-"""A robot model, by the name in its contract, or one unit of it: `ur10e`, `ur10e/cell-3`."""
 
 PolicyFile = Literal["policy.onnx", "policy.int8.onnx", "policy.fp16.onnx", "policy.fp8.onnx"]
 
@@ -159,7 +157,7 @@ class VerdictPredicate(Frozen):
     """The robot accepts the verdict before this moment."""
     policy: PolicyFile
     """Member of the bundle that was judged, and so the one that may run."""
-    robot: Robot
+    robot: RobotName
     """Robot the verdict is for."""
     verdict: Verdict
 

@@ -17,7 +17,9 @@ from physai.sdk.attestation import (
 from physai.sdk.bundle import Bundle, attach
 from physai.sdk.bundle_archive import SIGNATURE_FOLDER, VERDICT_FILE, BundleError, signature_file, write_archive
 from physai.sdk.keys import SigningKey
-from physai.sdk.trust import SignedVerdict, is_unit_of, signed_verdict
+from physai.sdk.origin import is_unit_of
+from physai.sdk.requirements import Requirements, RequirementsError
+from physai.sdk.trust import SignedVerdict, signed_verdict
 from physai.sdk.verdict import Outcome, Verdict, utc_text
 
 MAX_LIFETIME = timedelta(days=3650)
@@ -51,6 +53,7 @@ def sign_verdict(
     robot: str | None = None,
     now: datetime,
     lifetime: timedelta = DEFAULT_LIFETIME,
+    requirements: Requirements | None = None,
     replace: bool = False,
 ) -> bytes:
     """The bundle's file with a validator's signature over a verdict.
@@ -62,27 +65,39 @@ def sign_verdict(
         robot: the robot it is for, a model or one unit of it (`ur10e/cell-3`); None means every robot of the model.
         now: the time, with a time zone.
         lifetime: for how long robots accept the verdict.
+        requirements: what the robot asks of a verdict; the defaults where nothing is given.
         replace: leave the signatures of other keys out.
 
     Raises:
-        BundleError: the verdict is not on this bundle or no PASS, the robot is of another model, the lifetime is out
-            of range, or others have signed another statement, which is not to be replaced.
+        BundleError: the verdict is not on this bundle, no PASS, or not what the robot asks for; the robot is of another
+            model, the lifetime is out of range, or others have signed another statement, which is not to be replaced.
         AttestationError: the bundle's own verdict is malformed.
     """
     held = _held(bundle)
+    asked = requirements or Requirements()
     if verdict is None:
         if held is None:
             raise BundleError("the bundle has no verdict to sign; give the one of `physai sim validate`")
-        signed_verdict(bundle, held.payload)
+        signed = signed_verdict(bundle, held.payload)
+        _require(asked, signed.verdict, signed.robot)
         payload = held.payload
     else:
         payload = _new_payload(bundle, verdict, robot, now, lifetime)
+        _require(asked, verdict, robot or bundle.manifest.robot)
     signature = key.sign(payload)
     others = () if replace or held is None else held.signatures
     if held is not None and held.payload != payload:
         _require_own(key, others)
         others = ()
     return attach(bundle, {VERDICT_FILE: Envelope(payload, others).with_signature(signature).encode()})
+
+
+def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
+    """Refuses to sign what the robot would refuse."""
+    try:
+        requirements.check(verdict, robot=robot)
+    except RequirementsError as error:
+        raise BundleError(f"not signed: {error}") from None
 
 
 def _require_own(key: SigningKey, signatures: tuple[Signature, ...]) -> None:

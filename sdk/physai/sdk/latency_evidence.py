@@ -5,16 +5,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from physai.sdk.canonical import canonical_json
+from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
 from physai.sdk.files import write_atomic
+from physai.sdk.origin import Origin
 from physai.sdk.robot import Frozen, Label
 from physai.sdk.verdict import Sha256
 
 MAX_EVIDENCE_BYTES = 64 << 20
 MAX_TICKS = 2_000_000
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class EvidenceError(PhysaiError):
@@ -27,10 +28,12 @@ class LatencyEvidence(Frozen):
     A tick lasts from the arrival of a sensor sample to the command's departure: inputs, inference and guard included.
     """
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     policy_sha256: Sha256
     """Of the ONNX file that ran, or that the engine was built from."""
     contract_fingerprint: Sha256
+    origin: Origin = Origin()
+    """Where it was measured: on a robot, or on a computer that is none."""
     device: Annotated[str, Field(min_length=1, max_length=200)]
     """`Jetson AGX Thor, JetPack 7.2`"""
     runtime: Annotated[str, Field(min_length=1, max_length=200)]
@@ -38,6 +41,11 @@ class LatencyEvidence(Frozen):
     measured_at: Label = ""
     tick_s: Annotated[tuple[Annotated[float, Field(gt=0.0, le=100.0, allow_inf_nan=False)], ...], Field(min_length=1)]
     """Duration of each tick [s]."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return sha256_hex(canonical_json(self))
 
     @model_validator(mode="after")
     def _is_bounded(self) -> Self:

@@ -79,6 +79,10 @@ def vector(now_ns: int, unit: str, frame: str, values: npt.NDArray[np.floating[A
     return {"timestamp": stamp(now_ns), "unit": unit, "frame_id": frame, "value": numbers(values)}
 
 
+ORIGIN_METADATA_KEY = "recorded_on"
+"""Key of the metadata that says where a recording was made: `physai.sdk.origin.Origin.mark`."""
+
+
 class ChannelWriter:
     """Writes an MCAP file of JSON messages; channels and schemas are declared when they are first used."""
 

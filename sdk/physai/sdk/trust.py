@@ -26,7 +26,9 @@ from physai.sdk.bundle_archive import (
     signature_file,
 )
 from physai.sdk.errors import PhysaiError
+from physai.sdk.origin import is_unit_of
 from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.requirements import Requirement, Requirements, RequirementsError
 from physai.sdk.trust_store import TrustError, TrustStore
 from physai.sdk.verdict import Outcome, Verdict, utc_text
 
@@ -37,7 +39,6 @@ __all__ = [
     "TrustStore",
     "VerificationError",
     "Verified",
-    "is_unit_of",
     "parse_utc",
     "signed_verdict",
     "verify",
@@ -62,6 +63,9 @@ class Rule(StrEnum):
     ROBOT = "robot"
     NO_VERDICT = "no-verdict"
     OUTCOME = "outcome"
+    GATES = "gates"
+    SETTINGS = "settings"
+    EVIDENCE = "evidence"
     CLOCK = "clock"
     EXPIRED = "expired"
 
@@ -111,13 +115,16 @@ class Verified:
         return POLICY_FILE if self.verdict is None else self.verdict.policy
 
 
-def is_unit_of(robot: str, model: str) -> bool:
-    """Whether a robot is of a model: `ur10e` and `ur10e/cell-3` are a `ur10e`."""
-    return robot == model or robot.startswith(f"{model}/")
-
-
 def verify(
-    data: bytes, trust: TrustStore, *, robot: str, now: datetime, floor: int, require_verdict: bool = True
+    data: bytes,
+    trust: TrustStore,
+    *,
+    robot: str,
+    now: datetime,
+    floor: int,
+    requirements: Requirements | None = None,
+    machine: str | None = None,
+    require_verdict: bool = True,
 ) -> Verified:
     """The bundle in these bytes, if this robot may install it. Pure: no file, no clock, no state.
 
@@ -135,8 +142,10 @@ def verify(
     6. robot: the contract is for this robot's model.
     7. no-verdict: there is one. Its envelope is checked as in 2 and 3, with validators. Only then it is parsed:
        statement: it names this manifest, and a policy and contract of this bundle, by the hashes of the bytes that
-       are here. outcome: it is PASS. robot: it is for this robot. clock: the clock does not show a time before the
-       verdict was made, which would make its expiry worthless. expired: it has not expired.
+       are here. outcome: it is PASS. robot: it is for this robot. gates: every gate that the robot requires passed.
+       settings: under gate settings that it accepts. evidence: twin and latency come from where it accepts. clock: the
+       clock does not show a time before the verdict was made, which would make its expiry worthless. expired: it has
+       not expired.
 
     Args:
         data: the bundle's file; what is installed must come from these bytes, not from the file read once more.
@@ -144,6 +153,8 @@ def verify(
         robot: name of this robot: its model (`ur10e`) or one unit of it (`ur10e/cell-3`).
         now: the time, with a time zone.
         floor: lowest version that may be installed.
+        requirements: what this robot asks of a verdict; the defaults where nothing is given.
+        machine: this robot's computer, `physai.sdk.origin.machine_text`; None compares it with nothing.
         require_verdict: whether rule 7 decides. If not, a bundle that breaks it comes back without a verdict, with
             the reason; meant for nothing but an explicit override that is logged.
 
@@ -166,7 +177,9 @@ def verify(
     if not is_unit_of(robot, manifest.robot):
         raise VerificationError(Rule.ROBOT, f"the bundle is for {manifest.robot}, this robot is {robot}")
     try:
-        verdict, validators = _check_verdict(bundle, trust, robot, now)
+        verdict, validators = _check_verdict(bundle, trust, robot)
+        _check_requirements(verdict.verdict, requirements or Requirements(), robot, machine)
+        _check_time(verdict, now)
     except VerificationError as error:
         if require_verdict:
             raise
@@ -230,9 +243,7 @@ def _check_threshold(role: Role, count: int, trust: TrustStore, remedy: str) -> 
         raise VerificationError(Rule.THRESHOLD, f"{count} of {needed} {role} signatures; {remedy}")
 
 
-def _check_verdict(
-    bundle: Bundle, trust: TrustStore, robot: str, now: datetime
-) -> tuple[SignedVerdict, tuple[str, ...]]:
+def _check_verdict(bundle: Bundle, trust: TrustStore, robot: str) -> tuple[SignedVerdict, tuple[str, ...]]:
     """The verdict that validators signed of this bundle for this robot, and the ids of their keys."""
     if VERDICT_FILE not in bundle.members:
         reason = "nobody has validated this bundle; `physai sim validate`, then "
@@ -248,8 +259,14 @@ def _check_verdict(
         raise VerificationError(Rule.OUTCOME, f"the verdict is {signed.outcome}, and only PASS may be installed")
     if not is_unit_of(robot, signed.robot):
         raise VerificationError(Rule.ROBOT, f"the verdict is for {signed.robot}, this robot is {robot}")
-    _check_time(signed, now)
     return signed, tuple(validators)
+
+
+def _check_requirements(verdict: Verdict, requirements: Requirements, robot: str, machine: str | None) -> None:
+    try:
+        requirements.check(verdict, robot=robot, machine=machine)
+    except RequirementsError as error:
+        raise VerificationError(Rule((error.requirement or Requirement.GATES).value), str(error)) from None
 
 
 def signed_verdict(bundle: Bundle, payload: bytes) -> SignedVerdict:

@@ -16,9 +16,10 @@ from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
 from physai.sdk.files import write_atomic
+from physai.sdk.origin import Accepted, Origin
 from physai.sdk.robot import Finite, Frozen, Label, Name, require_unique
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Changes when an older reader could misunderstand a newer verdict."""
 
 MAX_VERDICT_BYTES = 1 << 22
@@ -208,10 +209,23 @@ def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class Evidence(Frozen):
+    """What the gates rest on beside the policy, and where it comes from."""
+
+    twin: Origin = Origin()
+    """Of the recordings that the twin was fitted to."""
+    latency: Origin = Origin()
+    """Of the ticks that the latency gate judged."""
+    latency_sha256: Sha256 | None = None
+    """Of the canonical JSON of these ticks; None where there were none."""
+    accepted: Accepted = ("robot",)
+    """Origins that whoever validated let pass."""
+
+
 class Verdict(Frozen):
     """All gates and what they were held over: change one byte of any of the four and the verdict is of another."""
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[2] = FORMAT_VERSION
     policy_sha256: Sha256
     """Of the bytes of the ONNX file that was judged."""
     contract_fingerprint: Sha256
@@ -219,6 +233,8 @@ class Verdict(Frozen):
     """Hash that `twin.json` states, or of the nominal twin."""
     gates_sha256: Sha256
     """Of the canonical JSON of the gate settings."""
+    evidence: Evidence = Evidence()
+    """Where twin and latency come from."""
     created: Utc
     gates: Annotated[tuple[GateResult, ...], Field(max_length=64)]
     outcome: Outcome

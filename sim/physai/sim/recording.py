@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from physai.sdk import recording_channels as channels
 from physai.sdk.canonical import canonical_json
-from physai.sdk.recording_channels import ChannelWriter, joint_state, numbers, stamp, vector
+from physai.sdk.origin import Origin
+from physai.sdk.recording_channels import ORIGIN_METADATA_KEY, ChannelWriter, joint_state, numbers, stamp, vector
 from physai.sim import recording_format as form
 from physai.sim.engines.protocol import Array
 from physai.sim.markers import pose_fields
@@ -46,6 +47,7 @@ class RecordingWriter:
         floating = int(has_floating_base(model))
         self._first_joint = int(model.jnt_qposadr[floating]), int(model.jnt_dofadr[floating])
         head = {
+            ORIGIN_METADATA_KEY: Origin(kind="stand-in", robot=task.contract.robot.name).mark,
             **(origin or {}),
             "format": form.FORMAT_VERSION,
             "task": task.name,

@@ -18,10 +18,12 @@ import yaml
 
 from physai.sdk.errors import ModelError, PhysaiError
 from physai.sdk.files import write_atomic
+from physai.sdk.origin import Origin
 from physai.sdk.robot import JointSpec
 from physai.sim.calibrate.drive import is_servo
 from physai.sim.calibrate.fitted import calibration_model
 from physai.sim.calibrate.parameters import DELAY, Parameter, catalogue, model_fields
+from physai.sim.logs.table import ORIGIN_COLUMN
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
 
@@ -206,10 +208,12 @@ def write_recording(recording: Recording, robot: Robot, path: Path) -> None:
     """
     names = robot.spec.joint_names
     kinds = ("command", "joint_pos", "joint_vel", "joint_effort")
-    header = ["time", *(f"{name}.{kind}" for kind in kinds for name in names)]
+    header = ["time", *(f"{name}.{kind}" for kind in kinds for name in names), ORIGIN_COLUMN]
+    mark = Origin(kind="stand-in", robot=robot.name).mark
     columns = np.hstack([recording.time[:, None], *(getattr(recording, kind) for kind in kinds)])
     text = io.StringIO()
-    np.savetxt(text, columns, fmt="%.9g", delimiter=",", header=",".join(header), comments="")
+    row = ",".join(["%.9g"] * columns.shape[1] + [mark])
+    np.savetxt(text, columns, fmt=row, header=",".join(header), comments="")
     write_atomic(path, text.getvalue().encode())
 
 

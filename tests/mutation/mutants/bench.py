@@ -10,6 +10,7 @@ from mutants import springs
 from mutants.edits import golden_of
 from mutants.twins import credible_twin
 
+from physai.sdk import origin as evidence_origin
 from physai.sdk.latency_evidence import LatencyEvidence
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.verdict import GateResult, Outcome, Verdict
@@ -118,6 +119,7 @@ def validate(trial: Trial, folder: Path) -> Verdict:
     evidence = LatencyEvidence(
         policy_sha256=trial.ticks_of or subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
+        origin=evidence_origin.Origin(kind="robot", robot=subject.task.contract.robot.name),
         device="bench",
         runtime="none",
         tick_s=trial.ticks,

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from physai.sdk.origin import Origin
 from physai.sim.calibrate.calibrate import residuals
 from physai.sim.calibrate.fitted import calibration_model
 from physai.sim.calibrate.parameters import DELAY, catalogue
@@ -62,7 +63,7 @@ def credible_twin(
         )
         for name, share in spread.items()
     )
-    joints = robot.spec.joint_names
+    joints, of = robot.spec.joint_names, Origin(kind="robot", robot=robot.name)
     small, large = (tuple(Interval(value=v, lo=0.9 * v, hi=1.1 * v) for _ in joints) for v in (0.002, 0.02))
     return replace(
         nominal_twin(robot),
@@ -79,7 +80,8 @@ def credible_twin(
             motion=(0.2,) * len(joints),
         ),
         logs=Logs(
-            train=(LogRecord(name="train", sha256="a" * 64),), held_out=(LogRecord(name="held", sha256="b" * 64),)
+            train=(LogRecord(name="train", sha256="a" * 64, origin=of),),
+            held_out=(LogRecord(name="held", sha256="b" * 64, origin=of),),
         ),
     )
 
@@ -142,6 +144,7 @@ def _record(
         command_kind="joint_effort",
         source=f"{name}.csv",
         sha256=f"{random.integers(2**63):064x}",
+        origin=Origin(kind="robot", robot=robot.name),
     )
 
 
@@ -150,5 +153,5 @@ def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
     robot = twin.nominal()
     score = replay(twin, robot, held_out, num_threads=1)
     nominal = replay(calibration_model(robot), robot, held_out, num_threads=1)
-    records = tuple(LogRecord(name=log.name, sha256=log.sha256) for log in held_out)
+    records = tuple(LogRecord(name=log.name, sha256=log.sha256, origin=log.origin) for log in held_out)
     return replace(twin, residuals=residuals(score, nominal), logs=twin.logs.model_copy(update={"held_out": records}))

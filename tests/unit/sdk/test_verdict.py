@@ -237,7 +237,7 @@ def passing(name: str) -> dict[str, Any]:
         (("created",), "2026-11-21 12:00", "created"),
         (("signature",), "x", r"signature: unknown field \(got 'x'\)"),
         (("twin_hash",), GONE, "twin_hash: missing"),
-        (("format_version",), 2, "verdict format 2 is newer than format 1"),
+        (("format_version",), 3, "verdict format 3 is newer than format 2"),
         (("format_version",), 0, "there is no verdict format 0"),
         (("format_version",), "1", "format_version must be a whole number, got '1'"),
         (("gates",), [passing(f"g{i}") for i in range(65)], "gates: .* at most 64"),

@@ -70,7 +70,7 @@ def test_real_verdicts_validate(validator: Any, record: dict[str, Any]) -> None:
         ("policy_sha256", "abc"),
         ("created", "yesterday"),
         ("gates", {}),
-        ("format_version", 2),
+        ("format_version", 3),
         ("twin_hash", ...),
         ("signature", "x"),
     ],

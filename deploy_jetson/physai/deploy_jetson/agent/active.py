@@ -12,6 +12,7 @@ from physai.deploy_jetson.slots.layout import BUNDLE_FILE
 from physai.deploy_jetson.slots.records import Marker, SlotName
 from physai.deploy_jetson.slots.store import SlotStore
 from physai.sdk.bundle import Bundle
+from physai.sdk.origin import Origin
 from physai.sdk.trust import parse_utc, verify
 
 
@@ -24,6 +25,8 @@ class Active:
     bundle: Bundle
     plan: bytes | None
     """The built engine; None where the policy file itself is loaded."""
+    origin: Origin
+    """Of what is measured while it runs on this robot."""
 
     def start(self) -> Engine:
         """Loads the engine that was tested at installation.
@@ -38,8 +41,9 @@ class Active:
 def open_active(root: Path, *, fs: FileSystem | None = None) -> Active:
     """The active policy, if it may run.
 
-    Signatures, revocations, the verdict and every byte are checked anew. The verdict's expiry is not: it limits when a
-    policy may be activated; a robot that was switched on must not lose its policy to a date.
+    Signatures, revocations, the verdict, what this robot asks of it, and every byte are checked anew. The verdict's
+    expiry is not: it limits when a policy may be activated; a robot that was switched on must not lose its policy to a
+    date.
 
     Raises:
         SlotError: no slot is active, or it is damaged.
@@ -53,14 +57,16 @@ def open_active(root: Path, *, fs: FileSystem | None = None) -> Active:
     marker = store.marker(slot)
     if marker is None:
         raise SlotError(f"slot {slot} is active but was not installed to the end; `physai robot doctor` says more")
+    identity = config.identity()
     verified = verify(
         store.read(slot, BUNDLE_FILE),
         config.trust(),
-        robot=config.identity().robot,
+        robot=identity.robot,
         now=parse_utc(marker.installed),
         floor=0,
+        requirements=config.requirements(),
         require_verdict=not marker.unsafe_no_verdict,
     )
     engine = marker.runtime.engine
     plan = None if engine is None else store.read(slot, engine)
-    return Active(slot, marker, verified.bundle, plan)
+    return Active(slot, marker, verified.bundle, plan, identity.origin)

@@ -42,6 +42,8 @@ from physai.deploy_jetson.slots.tree import known_time, printable_reason
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_gaps import lacks_text
 from physai.sdk.errors import PhysaiError
+from physai.sdk.origin import machine_text
+from physai.sdk.requirements import Requirements
 from physai.sdk.trust import Verified, verify
 from physai.sdk.trust_store import TrustStore
 from physai.sdk.verdict import utc_text
@@ -99,6 +101,8 @@ class Agent:
     """Ticks of the latency self-test."""
     tick_clock_ns: Callable[[], int] = time.perf_counter_ns
     """What measures them [ns]."""
+    machine: str = field(default_factory=machine_text)
+    """This robot's computer, with which a verdict's latency must have been measured."""
     apart: bool = True
     """Whether the self-test runs in a process of its own, which may hang or crash."""
     wait_s: float = 0.0
@@ -117,7 +121,11 @@ class Agent:
         return RobotConfig(self.store.fs)
 
     def setup(
-        self, identity: RobotIdentity, trust: TrustStore | None = None, limits: HealthLimits | None = None
+        self,
+        identity: RobotIdentity,
+        trust: TrustStore | None = None,
+        limits: HealthLimits | None = None,
+        requirements: Requirements | None = None,
     ) -> None:
         """Makes an empty tree for this robot, or changes what is said of it; slots, state and the rest stay.
 
@@ -136,7 +144,7 @@ class Agent:
             mended = store.mend()
             if mended:
                 self.warn(mended)
-            self.config.save(identity, trust, limits)
+            self.config.save(identity, trust, limits, requirements)
 
     def install(
         self, data: bytes, *, unsafe_no_verdict: bool = False, again: bool = False, progress: Progress = no_progress
@@ -284,9 +292,17 @@ class Agent:
         return found
 
     def _verify(self, store: SlotStore, data: bytes, *, floor: int, unsafe: bool) -> Verified:
-        robot = self.config.identity().robot
-        now = self._now(store)
-        return verify(data, self.config.trust(), robot=robot, now=now, floor=floor, require_verdict=not unsafe)
+        config = self.config
+        return verify(
+            data,
+            config.trust(),
+            robot=config.identity().robot,
+            now=self._now(store),
+            floor=floor,
+            requirements=config.requirements(),
+            machine=self.machine,
+            require_verdict=not unsafe,
+        )
 
     def _now(self, store: SlotStore) -> datetime:
         return known_time(store.state(), self.clock())

@@ -4,9 +4,11 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, replace_files
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity, decode, encode
+from physai.sdk.requirements import MAX_SETTINGS_BYTES, Requirements
 from physai.sdk.trust_store import MAX_TRUST_BYTES, TRUST_FILE, TrustError, TrustStore
 
 LIMITS_FILE = "limits"
+SETTINGS_FILE = "settings.json"
 
 
 class RobotConfig:
@@ -22,6 +24,10 @@ class RobotConfig:
             SlotError: it was never said, or the file is damaged.
         """
         return decode(RobotIdentity, self._read(IDENTITY_FILE, MAX_RECORD_BYTES), source=IDENTITY_FILE)
+
+    def exists(self) -> bool:
+        """Whether anybody has said who this robot is."""
+        return self._fs.kind(IDENTITY_FILE) is not None
 
     def limits(self) -> HealthLimits:
         """What a version on trial must show; the defaults, where nothing else was said.
@@ -44,7 +50,24 @@ class RobotConfig:
             return TrustStore()
         return TrustStore.parse(self._read(TRUST_FILE, MAX_TRUST_BYTES), source=TRUST_FILE)
 
-    def save(self, identity: RobotIdentity, trust: TrustStore | None, limits: HealthLimits | None) -> None:
+    def requirements(self) -> Requirements:
+        """What this robot asks of a verdict; the defaults, where nothing else was said.
+
+        Raises:
+            RequirementsError: the file is damaged.
+            SlotError: it cannot be read.
+        """
+        if self._fs.kind(SETTINGS_FILE) is None:
+            return Requirements()
+        return Requirements.parse(self._read(SETTINGS_FILE, MAX_SETTINGS_BYTES), source=SETTINGS_FILE)
+
+    def save(
+        self,
+        identity: RobotIdentity,
+        trust: TrustStore | None,
+        limits: HealthLimits | None,
+        requirements: Requirements | None = None,
+    ) -> None:
         """Replaces the files. What is not said stays as it is: None, and a limit that was not set.
 
         Joints and unit stay with a robot of the same model only.
@@ -58,6 +81,8 @@ class RobotConfig:
         if trust is not None:
             self._require_revoked(trust)
             files[TRUST_FILE] = trust.model_dump_json(indent=2).encode() + b"\n"
+        if requirements is not None:
+            files[SETTINGS_FILE] = requirements.encode()
         replace_files(self._fs, files)
 
     def _kept_identity(self, said: RobotIdentity) -> RobotIdentity:

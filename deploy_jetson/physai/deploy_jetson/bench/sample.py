@@ -21,9 +21,11 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.golden import FINGERPRINT_NAME
 from physai.sdk.keys import SigningKey
+from physai.sdk.origin import Origin, machine_text
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.requirements import ALL_GATES, DEFAULT_GATES_SHA256
 from physai.sdk.trust_store import TrustStore
-from physai.sdk.verdict import GateResult, Outcome, Verdict, utc_text
+from physai.sdk.verdict import Evidence, GateResult, Outcome, Verdict, utc_text
 
 ROBOT = "pendulum"
 DEADLINE_S = 0.009
@@ -127,6 +129,20 @@ def sample_policy(*, seed: int = 0, width: int = 4, rows: int = 4, slower: float
     return {POLICY_FILE: _model(header, weights), GOLDEN_FILE: _golden(header, weights, rows)}
 
 
+def passed_gates() -> tuple[GateResult, ...]:
+    """A PASS of every gate."""
+    return tuple(
+        GateResult(gate=name, outcome=Outcome.PASS, question="Is it so?", method="none", threshold="none")
+        for name in ALL_GATES
+    )
+
+
+def robot_evidence(robot: str) -> Evidence:
+    """Evidence of a robot whose computer is this one."""
+    twin = Origin(kind="robot", robot=robot)
+    return Evidence(twin=twin, latency=twin.model_copy(update={"machine": machine_text()}))
+
+
 @dataclass(frozen=True)
 class Workshop:
     """A publisher and a validator who sign whatever they are shown."""
@@ -152,16 +168,14 @@ class Workshop:
     ) -> bytes:
         """The bundle with a signed verdict on one of its policies."""
         bundle = read_bundle(data)
-        gate = GateResult(
-            gate="success", outcome=Outcome.PASS, question="Does it do its task?", method="none", threshold="none"
-        )
         verdict = Verdict(
             policy_sha256=bundle.members.sha256(policy),
             contract_fingerprint=bundle.manifest.contract_fingerprint,
             twin_hash="0" * 64,
-            gates_sha256="0" * 64,
+            gates_sha256=DEFAULT_GATES_SHA256,
+            evidence=robot_evidence(bundle.manifest.robot),
             created=utc_text(self.created),
-            gates=(gate,),
+            gates=passed_gates(),
             outcome=Outcome.PASS,
             versions={},
             physai_version=bundle.manifest.physai_version,

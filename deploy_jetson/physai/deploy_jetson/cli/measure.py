@@ -1,12 +1,18 @@
 """`physai robot measure`: time a policy's ticks on this machine, as evidence for its latency gate."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from physai.sdk.cli.progress import progress
 from physai.sdk.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from physai.sdk.origin import Origin
 
 DEFAULT_TICKS = 12_000
 
@@ -19,10 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="JSON", default=Path("latency.json"))
     parser.add_argument("--ticks", type=int, default=DEFAULT_TICKS, metavar="N", help=f"default: {DEFAULT_TICKS}")
     parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")
+    parser.add_argument("--root", type=Path, metavar="DIR", help="tree of the robot this is (default: the usual one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(root: Path, arguments: argparse.Namespace) -> int:
     """Measures, writes the evidence, prints percentiles."""
     import numpy as np
 
@@ -38,8 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     reference = OnnxEngine(data, source=str(path))
     golden = read_golden(golden_data, reference.header)
     built = backend.build(data, reference, source=str(path), choice=arguments.backend)
+    origin = _origin(root)
     with progress("measuring", arguments.ticks, sys.stderr) as tell:
-        evidence = measure_evidence(data, built, golden, ticks=arguments.ticks, tell=tell)
+        evidence = measure_evidence(data, built, golden, ticks=arguments.ticks, origin=origin, tell=tell)
     save_evidence(evidence, arguments.output)
     ticks, deadline = np.array(evidence.tick_s), reference.header.contract.timing.deadline_s
     shares = {f"p{100 * q:g}": float(np.quantile(ticks, q)) for q in (0.5, 0.99, 0.999)}
@@ -49,10 +57,18 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**document, "max": float(ticks.max()), "deadline_s": deadline, "device": evidence.device}))
         return 0
     numbers = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in shares.items())
-    print(f"{len(ticks)} ticks on {evidence.device} with {evidence.runtime}")
+    print(f"{len(ticks)} ticks on {evidence.device} with {evidence.runtime}, from {evidence.origin}")
     print(f"{numbers}, greatest {1e3 * ticks.max():.3g} ms; {missed} beyond the deadline of {1e3 * deadline:g} ms")
     print(f"next: physai sim validate {path} --latency {arguments.output}")
     return 0
+
+
+def _origin(root: Path) -> Origin | None:
+    """The robot's that this is; None on a computer that was never set up as one."""
+    from physai.deploy_jetson.agent.agent import Agent
+
+    config = Agent(root=root).config
+    return config.identity().origin if config.exists() else None
 
 
 def _read(path: Path) -> bytes:

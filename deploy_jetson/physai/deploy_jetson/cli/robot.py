@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli import measure, run, tell, top
 from physai.sdk.cli.command import Command
+from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
 from physai.sdk.plugins import contributions
@@ -70,6 +71,8 @@ def _add_setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--robot", required=True, metavar="NAME", help="model, or MODEL/UNIT, as verdicts name it")
     parser.add_argument("--joints", metavar="A,B,…", help="joints this robot has; others are refused")
     parser.add_argument("--trust", type=Path, metavar="FILE", help="trust file, from `physai keys trust`")
+    add_requirement_arguments(parser)
+    parser.add_argument("--stand-in", action="store_true", help="no robot: a simulation takes its place")
     parser.add_argument("--unit", metavar="UNIT", help="systemd unit of the runtime, restarted after a switch")
     parser.add_argument("--window", type=float, metavar="S", help="seconds of ticks a version on trial must show")
     parser.add_argument("--max-interventions", type=int, metavar="N", help="ticks in which the guard may intervene")
@@ -91,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
         other: Command = arguments.other
         return other.run(arguments)
     if arguments.action == "measure":
-        return measure.run(arguments)
+        return measure.run(_root(arguments), arguments)
     if arguments.action in _ON_ROOT:
         return _ON_ROOT[arguments.action](_root(arguments), arguments)
     if arguments.action == "receive":
@@ -130,13 +133,15 @@ def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
     }
     said = {name: value for name, value in given.items() if value is not None}
     try:
-        identity = RobotIdentity(robot=arguments.robot, joints=joints, runtime_unit=arguments.unit)
+        identity = RobotIdentity(
+            robot=arguments.robot, joints=joints, runtime_unit=arguments.unit, stand_in=arguments.stand_in
+        )
         limits = HealthLimits.model_validate(said) if said else None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
     trust = None if arguments.trust is None else TrustStore.load(arguments.trust)
-    agent.setup(identity, trust, limits)
+    agent.setup(identity, trust, limits, requirements_from(arguments))
     _print(arguments, {"root": str(agent.root), "robot": identity.robot}, f"{agent.root} is ready for {identity.robot}")
     return 0
 

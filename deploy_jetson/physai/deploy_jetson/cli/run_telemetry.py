@@ -63,4 +63,7 @@ def save_latency(path: Path, runtime: Runtime) -> None:
     loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
     if loaded is None or not ticks:
         raise PhysaiError(f"--latency {path}: the policy was not asked once, so there is nothing to write")
-    save_evidence(tick_evidence(ticks, loaded.candidate, transport=runtime.transport.name), path)
+    transport = runtime.transport.name
+    save_evidence(
+        tick_evidence(ticks, loaded.candidate, transport=transport, origin=loaded.candidate.origin(transport)), path
+    )

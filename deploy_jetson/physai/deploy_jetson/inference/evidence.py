@@ -14,6 +14,7 @@ from physai.sdk.canonical import sha256_hex
 from physai.sdk.errors import PhysaiError
 from physai.sdk.golden import Golden
 from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
+from physai.sdk.origin import Origin, machine_text
 from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
 from physai.sdk.safety import Guard
 from physai.sdk.verdict import utc_text
@@ -26,7 +27,13 @@ MODEL_FILE = Path("/proc/device-tree/model")
 
 
 def measure_evidence(
-    data: bytes, built: Built, golden: Golden, *, ticks: int, tell: Callable[[int], None] = lambda done: None
+    data: bytes,
+    built: Built,
+    golden: Golden,
+    *,
+    ticks: int,
+    origin: Origin | None = None,
+    tell: Callable[[int], None] = lambda done: None,
 ) -> LatencyEvidence:
     """Computes the policy over its golden states, memory fed back, with the guard behind it, at the contract's rate.
 
@@ -37,6 +44,7 @@ def measure_evidence(
         built: its engine.
         golden: states to compute.
         ticks: how many to time.
+        origin: of the robot this runs on; this computer, which is none, where nothing is given.
         tell: gets the number of ticks done.
 
     Raises:
@@ -63,6 +71,7 @@ def measure_evidence(
     return LatencyEvidence(
         policy_sha256=sha256_hex(data),
         contract_fingerprint=contract.fingerprint,
+        origin=origin or Origin(kind="computer", machine=machine_text()),
         device=device_text(),
         runtime=runtime_text(built.backend, built.engine.versions),
         measured_at=utc_text(datetime.now(UTC)),

@@ -13,7 +13,11 @@ from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
 from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import PhysaiError
 from physai.sdk.golden import read_golden
+from physai.sdk.origin import Origin, machine_text
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+
+TWIN_TRANSPORT = "sim"
+"""Name of the transport behind which there is no robot but its twin."""
 
 _LENGTHS = struct.Struct("<III")
 
@@ -39,6 +43,14 @@ class Candidate:
     state_sizes: dict[str, int]
     unsafe_no_verdict: bool
     """Whether it was let in without a valid verdict."""
+    recorded_on: str = "unknown"
+    """`Origin.mark` of the robot that it is installed on."""
+
+    def origin(self, transport: str) -> Origin:
+        """Of what is measured while it drives through a transport: the twin behind `sim` is a stand-in."""
+        said = Origin.from_mark(self.recorded_on, source="the candidate")
+        kind = "stand-in" if transport == TWIN_TRANSPORT else said.kind
+        return Origin(kind=kind, robot=said.robot, machine=machine_text())
 
     def facts(self) -> dict[str, Any]:
         """All but the policy and the engine, for JSON."""
@@ -94,6 +106,7 @@ def examine(active: Active, progress: Callable[[float], None] | None = None) -> 
         plan=active.plan,
         state_sizes=engine.header.state_sizes,
         unsafe_no_verdict=marker.unsafe_no_verdict,
+        recorded_on=active.origin.mark,
     )
 
 

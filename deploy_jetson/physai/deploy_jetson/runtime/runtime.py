@@ -28,6 +28,7 @@ from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.sdk.contract import PolicyContract
+from physai.sdk.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.safety import ANSWERS, Answer, GuardState
 from physai.sdk.wire import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
 
@@ -350,6 +351,7 @@ class Runtime:
             "robot": "" if self._contract is None else self._contract.robot.name,
             "bundle_sha256": candidate.bundle_sha256,
             "contract": candidate.fingerprint,
+            ORIGIN_METADATA_KEY: candidate.origin(self.transport.name).mark,
         }
 
     @property

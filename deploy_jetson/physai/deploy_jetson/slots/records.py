@@ -8,6 +8,7 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import MAX_RECORD_BYTES, seal, unseal
 from physai.sdk.canonical import canonical_json
 from physai.sdk.documents import DocumentKind
+from physai.sdk.origin import Origin, machine_text
 from physai.sdk.robot import MAX_JOINTS, Frozen, Name, NonNegative
 from physai.sdk.verdict import Line, Sha256, Text, Utc
 
@@ -156,6 +157,13 @@ class RobotIdentity(Frozen):
     """Joints this robot has; None takes the contract's word for it."""
     runtime_unit: Line | None = None
     """systemd unit to restart when the active version changes."""
+    stand_in: bool = False
+    """Whether a simulation takes the robot's place, so that what is measured here is no robot's."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where evidence that is measured here comes from."""
+        return Origin(kind="stand-in" if self.stand_in else "robot", robot=self.robot, machine=machine_text())
 
 
 class HealthLimits(Frozen):

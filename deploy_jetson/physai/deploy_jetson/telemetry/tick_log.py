@@ -9,6 +9,7 @@ from physai.deploy_jetson.runtime.candidate import Candidate
 from physai.deploy_jetson.runtime.ring import Ticks
 from physai.sdk.canonical import sha256_hex
 from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
+from physai.sdk.origin import Origin
 from physai.sdk.verdict import utc_text
 
 
@@ -56,18 +57,22 @@ class TickLog:
         self._count += len(kept)
 
 
-def tick_evidence(ticks_s: tuple[float, ...], candidate: Candidate, *, transport: str) -> LatencyEvidence:
+def tick_evidence(
+    ticks_s: tuple[float, ...], candidate: Candidate, *, transport: str, origin: Origin
+) -> LatencyEvidence:
     """Evidence of the ticks of a run.
 
     Args:
         ticks_s: durations of whole ticks [s].
         candidate: the policy that ran.
         transport: name of what it drove the robot by.
+        origin: of the robot that it drove.
     """
     engine = "onnxruntime" if candidate.plan is None else "TensorRT"
     return LatencyEvidence(
         policy_sha256=sha256_hex(candidate.policy),
         contract_fingerprint=candidate.fingerprint,
+        origin=origin,
         device=device_text(),
         runtime=f"{engine}, whole ticks of physai robot run over {transport}"[:200],
         measured_at=utc_text(datetime.now(UTC)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.keys import default_trust, key_folder
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
 
@@ -40,6 +41,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     verify.add_argument("--robot", metavar="NAME", help="the robot's name (default: the model the bundle is for)")
     verify.add_argument("--floor", type=int, default=0, metavar="N", help="lowest version it accepts (default: 0)")
     verify.add_argument("--at", metavar="TIME", help=f"its clock, {_TIME} (default: now)")
+    verify.add_argument("--machine", metavar="TEXT", help="its computer, as `physai robot doctor` names it")
+    add_requirement_arguments(verify)
     verify.add_argument("--no-verdict", action="store_true", help="as a robot told to do without a verdict")
     _add_sign(actions.add_parser("sign", help="sign a bundle as its publisher, or a verdict on it as a validator"))
     compare = actions.add_parser(
@@ -93,6 +96,7 @@ def _add_verdict(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--robot", metavar="NAME", help="robot it counts for: ur10e, or one unit, ur10e/cell-3")
     parser.add_argument("--days", type=int, default=90, metavar="N", help="how long it counts (default: 90)")
+    add_requirement_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -178,6 +182,7 @@ def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey
         robot=arguments.robot,
         now=datetime.now(UTC),
         lifetime=timedelta(days=min(max(arguments.days, 0), 10**6)),
+        requirements=requirements_from(arguments),
         replace=getattr(arguments, "replace", False),
     )
 
@@ -240,7 +245,14 @@ def _verify(arguments: argparse.Namespace) -> int:
     robot = arguments.robot or _model(data)
     try:
         found = verify(
-            data, trust, robot=robot, now=now, floor=arguments.floor, require_verdict=not arguments.no_verdict
+            data,
+            trust,
+            robot=robot,
+            now=now,
+            floor=arguments.floor,
+            requirements=requirements_from(arguments),
+            machine=arguments.machine,
+            require_verdict=not arguments.no_verdict,
         )
     except VerificationError as error:
         if arguments.json:

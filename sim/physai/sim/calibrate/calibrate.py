@@ -223,4 +223,4 @@ def _in_units(parameters: Sequence[Parameter], found: Fit) -> Array:
 
 
 def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:
-    return tuple(LogRecord(name=log.name, sha256=log.sha256) for log in logs)
+    return tuple(LogRecord(name=log.name, sha256=log.sha256, origin=log.origin) for log in logs)

@@ -23,6 +23,7 @@ from pydantic.dataclasses import dataclass
 
 from physai.sdk.errors import PhysaiError
 from physai.sdk.files import write_atomic
+from physai.sdk.origin import Origin, combine_origins
 from physai.sdk.robot import MAX_JOINTS, Finite, Frozen, Label, Name, NonNegative, Positive
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_FILE_BYTES = 16 * 2**20
 MAX_PARAMETERS = 1024
 MAX_LOGS = 4096
@@ -131,6 +132,7 @@ class LogRecord(Frozen):
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     sha256: Sha256
+    origin: Origin = Origin()
 
 
 class Logs(Frozen):
@@ -199,6 +201,11 @@ class Twin:
         if len(set(names)) != count:
             raise ValueError("a parameter occurs twice")
         return self
+
+    @property
+    def origin(self) -> Origin:
+        """Where the recordings come from that it was fitted to and judged by: the least trustworthy of them decides."""
+        return combine_origins(log.origin for log in (*self.logs.train, *self.logs.held_out))
 
     @property
     def values(self) -> Array:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", action="store_true", help="keep two fifths of LOGS out of the fit (default without --held-out)"
     )
     parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all of the recordings")
+    parser.add_argument(
+        "--recorded-on",
+        metavar="ROBOT",
+        help="the robot that was recorded, MODEL/UNIT such as ur10e/cell-3; goes into the twin, and robots ask for it",
+    )
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
     parser.add_argument("--report", metavar="DIR", type=Path, help=f"write {REPORT_FILE} there")
     parser.add_argument(
@@ -66,6 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
     robot = load_robot(arguments.robot)
     given, named = _read(robot, arguments.logs, arguments.held_out, arguments.columns)
+    if arguments.recorded_on is not None:
+        given, named = (
+            tuple(_recorded_on(log, arguments.recorded_on, robot) for log in logs) for logs in (given, named)
+        )
     moving, still = without_still(given)
     train, held_out = (moving, without_still(named)[0]) if named else split_logs(moving, arguments.seed)
     if not train:
@@ -117,6 +127,22 @@ def _read(
         if defects:
             raise LogError(f"{log.source}: {defects[0].message}; {defects[0].advice} (see `physai logs check`)")
     return found[: len(first)], found[len(first) :]
+
+
+def _recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:
+    """The recording, of which somebody says which robot it is of.
+
+    Raises:
+        OriginError: the name is none, of another model, or the recording itself says otherwise.
+    """
+    from physai.sdk.origin import Origin, OriginError, is_unit_of
+
+    said = Origin.from_mark(f"robot {name}", source="--recorded-on")
+    if not is_unit_of(name, robot.name):
+        raise OriginError(f"--recorded-on {name}: the robot is a {robot.name}; give {robot.name}/UNIT")
+    if log.origin.kind == "unknown" or log.origin == said:
+        return replace(log, origin=said)
+    raise OriginError(f"--recorded-on {name}: {log.source} says itself that it is of {log.origin}")
 
 
 def _writable(path: Path) -> Path:
@@ -183,6 +209,7 @@ def _as_json(found: Calibration, output: Path, page: Path | None) -> dict[str, A
         "noise": twin.noise.model_dump(mode="json"),
         "timing": twin.timing.model_dump(mode="json"),
         "notes": list(twin.notes),
+        "origin": twin.origin.model_dump(mode="json"),
     }
 
 
@@ -198,7 +225,7 @@ def _text(found: Calibration, output: Path, page: Path | None) -> Iterator[str]:
     yield from _errors(found)
     yield _timing(twin)
     yield from (f"note: {note}" for note in twin.notes)
-    yield f"twin    {output} ({twin.hash[:12]})"
+    yield f"twin    {output} ({twin.hash[:12]}), from {twin.origin}"
     if page is not None:
         yield f"report  {page}"
 

@@ -39,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
     parser.add_argument("--gates", type=Path, metavar="YAML", help="settings of the gates (default: built in)")
+    parser.add_argument(
+        "--accept",
+        metavar="KIND,…",
+        default="robot",
+        help="let evidence of these origins pass, too: stand-in, computer, unknown; robots refuse it by default",
+    )
     parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy it must not be worse than")
     parser.add_argument(
         "--latency", type=Path, metavar="JSON", help="duration of every tick, as measured on the target"
@@ -54,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
     from physai.sdk.latency_evidence import load_evidence
+    from physai.sdk.origin import parse_accepted
     from physai.sim.gates.gate import Context
     from physai.sim.gates.judgement import judge
     from physai.sim.gates.runner import all_gates, find_all
@@ -61,9 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 <= arguments.seed <= MAX_SEED:
         raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
     subject, settings, twin_name = _open(arguments)
+    accept = parse_accepted(arguments.accept, option="--accept")
     evidence = None if arguments.latency is None else load_evidence(arguments.latency)
     report = _report_folder(arguments.report or _default_report(arguments.policy))
-    context, gates = Context(subject, settings), all_gates(evidence)
+    context, gates = Context(subject, settings, accept), all_gates(evidence)
     with _progress(context) as tell:
         findings = find_all(context, gates, report, jobs=arguments.jobs, tell=tell)
     verdict = judge(context, gates, findings, report)
@@ -213,14 +221,21 @@ def _text(verdict: Verdict, report: Path) -> str:
     lines += [f"\ncontract, a note: {gate.message}" for gate in passed if gate.gate == "contract" and gate.message]
     if found.waiting:
         lines.append(f"\n{', '.join(found.waiting)}: would pass in a twin that is credible")
-    lines.append(f"\nreport  {report / HTML_FILE}")
+    evidence = verdict.evidence
+    lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
+    lines.append(f"settings  {verdict.gates_sha256}")
+    lines.append(f"report    {report / HTML_FILE}")
     return "\n".join(lines)
 
 
 def _last_line(verdict: Verdict, task: str) -> str:
     outcome = verdict.outcome.value
     colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
-    return f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]} ({task})"
+    said = f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]} ({task})"
+    foreign = sorted({one.kind for one in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
+    if verdict.outcome.value != "PASS" or not foreign:
+        return said
+    return f"{said}, onto robots that accept this evidence: {', '.join(foreign)}; by default none does"
 
 
 command = Command(summary="judge an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from physai.sdk.origin import Origin, OriginKind, is_unit_of
 from physai.sdk.safety import Reason
 from physai.sdk.verdict import Cause, Measurement, Outcome, SeedRange
 from physai.sim.calibrate.fitted import covariance_root
@@ -75,6 +76,8 @@ class Context:
 
     subject: Subject
     settings: GateSettings
+    accept: tuple[OriginKind, ...] = ("robot",)
+    """Origins of evidence that may let a gate pass."""
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
@@ -85,6 +88,15 @@ class Context:
     def stream(self) -> int:
         """Stream of the verdict's seeds."""
         return stream_seed(VERDICT_STREAM, self.subject.seed)
+
+    def doubt(self, what: str, origin: Origin) -> str:
+        """Why evidence of this origin lets no gate pass here; empty where it may."""
+        if origin.kind not in self.accept:
+            return f"The {what} comes from {origin}, which says nothing certain of the robot."
+        model = self.subject.task.contract.robot.name
+        if origin.robot is not None and not is_unit_of(origin.robot, model):
+            return f"The {what} comes from {origin}, the policy is for {model}."
+        return ""
 
     def batch(
         self,

@@ -6,10 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from physai.sdk.errors import ContractError
+from physai.sdk.origin import Origin
 from physai.sdk.policy_file import PolicyError
-from physai.sdk.verdict import Counterexample, GateResult, Outcome, Verdict, combine, utc_text
+from physai.sdk.verdict import Counterexample, Evidence, GateResult, Outcome, Verdict, combine, utc_text
 from physai.sim.gates.counterexample import FOLDER, record_smallest
 from physai.sim.gates.gate import Context, Finding, Gate
+from physai.sim.gates.latency import LatencyGate
 from physai.sim.gates.runner import GATES
 from physai.sim.statistics import holm
 
@@ -49,11 +51,23 @@ def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Findi
         contract_fingerprint=_fingerprint(context),
         twin_hash=context.subject.twin.hash,
         gates_sha256=context.settings.sha256,
+        evidence=_evidence(context, gates),
         created=utc_text(datetime.now(UTC)),
         gates=tuple(results),
         outcome=combine(result.outcome for result in results),
         versions=_versions(),
         physai_version=version("physai-sdk"),
+    )
+
+
+def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
+    latency = gates.get("latency")
+    ticks = latency.evidence if isinstance(latency, LatencyGate) else None
+    return Evidence(
+        twin=context.subject.twin.origin,
+        latency=Origin() if ticks is None else ticks.origin,
+        latency_sha256=None if ticks is None else ticks.sha256,
+        accepted=context.accept,
     )
 
 

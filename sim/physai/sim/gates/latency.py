@@ -6,6 +6,7 @@ import time
 import numpy as np
 
 from physai.sdk.latency_evidence import LatencyEvidence
+from physai.sdk.requirements import REMEDIES
 from physai.sdk.safety import Guard
 from physai.sdk.verdict import Cause, Measurement, Outcome
 from physai.sim.engines.protocol import Array
@@ -28,10 +29,18 @@ class LatencyGate(Check):
         """`evidence` measured on the target, if there is any."""
         self._evidence = evidence
 
+    @property
+    def evidence(self) -> LatencyEvidence | None:
+        """The ticks that are judged; None where none were given."""
+        return self._evidence
+
     def method(self, context: Context) -> str:
         if self._evidence is None:
             return "No evidence from the target; inference and guard are timed on this machine, for orientation."
-        return f"{len(self._evidence.tick_s)} ticks measured on {self._evidence.device} with {self._evidence.runtime}."
+        evidence = self._evidence
+        return (
+            f"{len(evidence.tick_s)} ticks measured on {evidence.device} with {evidence.runtime}, by {evidence.origin}."
+        )
 
     def threshold(self, context: Context) -> str:
         contract, settings = context.subject.task.contract, context.settings.latency
@@ -61,6 +70,11 @@ class LatencyGate(Check):
             )
         ticks = np.array(self._evidence.tick_s)
         finding = self._judged(context, ticks)
+        origin = self._evidence.origin
+        doubt = context.doubt("latency", origin)
+        if finding.outcome is Outcome.PASS and doubt:
+            finding.outcome, finding.message = Outcome.INCONCLUSIVE, doubt
+            finding.next_step = f"{REMEDIES['latency']}; or accept it: `--accept {origin.kind}`"
         least = context.settings.latency.min_ticks
         if finding.outcome is Outcome.PASS and len(ticks) < least:
             finding.outcome = Outcome.INCONCLUSIVE

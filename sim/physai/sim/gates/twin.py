@@ -1,5 +1,6 @@
 """Gate `twin`: does the twin replay the robot's own recordings, so that its word counts?"""
 
+from physai.sdk.requirements import REMEDIES
 from physai.sdk.verdict import Cause, Measurement, Outcome
 from physai.sim.gates.gate import Check, Context, Finding
 
@@ -38,6 +39,16 @@ class TwinGate(Check):
                 "twin": [[e.value, e.lo, e.hi] for e in residuals.twin],
                 "nominal": [[e.value, e.lo, e.hi] for e in residuals.nominal],
             }
+        doubt = context.doubt("twin", twin.origin) if credibility.holds else ""
+        if doubt:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                measured=measured,
+                chart=chart,
+                cause=Cause.TWIN,
+                message=doubt,
+                next_step=f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`",
+            )
         if credibility.holds:
             return Finding(outcome=Outcome.PASS, measured=measured, chart=chart, message="; ".join(credibility.reasons))
         return Finding(

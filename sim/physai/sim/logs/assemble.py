@@ -65,6 +65,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         channels=(*channels, *_further(table, column_map, fetch)),
         source=table.source,
         sha256=table.sha256,
+        origin=table.origin,
         notes=_notes(table, column_map),
         remarks=tuple(remarks),
     )

@@ -5,6 +5,7 @@ of std_msgs/Float64MultiArray, trajectory_msgs/JointTrajectory or sensor_msgs/Jo
 the column map makes it (`ros:`). Recordings of `physai play --record` are such files too.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     if episode is not None:
         streams = _cut(path, streams, bag, episode, origin, clock)
     require_size(f"{path}: topic {streams[0].name}", streams[0].rows, len(streams[0].columns))
+    streams = tuple(replace(stream, origins=bag.origins) for stream in streams)
     files = bag_files(path)
     table = Table(str(path), files, digest(files), streams)
     named = column_map is not None and bool(column_map.joints)

@@ -5,7 +5,7 @@ Only messages of known types are decoded, with the definitions that ROS publishe
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -14,10 +14,11 @@ from typing import Any, Literal, cast
 
 import yaml
 
+from physai.sdk.recording_channels import ORIGIN_METADATA_KEY
 from physai.sim.logs.robot_log import LogError
 from physai.sim.logs.table import MAX_FILE_BYTES, MAX_ROWS
 
-Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "episode"]
+Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "episode", "origin"]
 
 _KINDS: dict[str, Kind] = {
     "sensor_msgs/JointState": "JointState",
@@ -26,6 +27,9 @@ _KINDS: dict[str, Kind] = {
     "physai.Episode": "episode",
 }
 """Types that are decoded, without ROS 2's `/msg`."""
+
+_TWIN_METADATA = "physai.recording"
+"""Name of the metadata in recordings that a twin made."""
 
 _MAX_CHUNK_BYTES = 256 << 20
 _MAX_TOTAL_BYTES = 4 << 30
@@ -42,7 +46,7 @@ class BagMessage:
     log_ns: int
     """When it was recorded [ns]."""
     content: Any
-    """With the fields of the ROS type, as attributes (CDR) or as a mapping (JSON)."""
+    """With the fields of the ROS type, as attributes (CDR) or as a mapping (JSON); of an origin, its mark."""
 
 
 def bag_files(path: Path) -> tuple[Path, ...]:
@@ -110,7 +114,7 @@ def _metadata(folder: Path) -> tuple[str, list[str]]:
 
 def _mcap_messages(path: Path) -> Iterator[BagMessage]:
     from mcap.exceptions import McapError
-    from mcap.records import Channel, Message, Schema
+    from mcap.records import Channel, Message, Metadata, Schema
 
     schemas: dict[int, str] = {}
     channels: dict[int, tuple[str, Kind, str]] = {}
@@ -125,10 +129,17 @@ def _mcap_messages(path: Path) -> Iterator[BagMessage]:
             elif isinstance(record, Message) and record.channel_id in channels:
                 topic, kind, encoding = channels[record.channel_id]
                 yield BagMessage(topic, kind, record.log_time, _decode(path, topic, kind, encoding, record.data))
+            elif isinstance(record, Metadata) and (mark := _origin_mark(record.name, record.metadata)):
+                yield BagMessage("", "origin", 0, mark)
     except (McapError, struct.error, OverflowError, ValueError) as error:
         raise LogError(
             f"{path}: damaged or cut off: {type(error).__name__} {error}; `mcap recover` may save what is whole"
         ) from error
+
+
+def _origin_mark(name: str, metadata: Mapping[str, str]) -> str:
+    """What a file's metadata say of where it was recorded; empty where they say nothing."""
+    return metadata.get(ORIGIN_METADATA_KEY, "stand-in" if name == _TWIN_METADATA else "")
 
 
 def _mcap_records(path: Path) -> Iterator[Any]:

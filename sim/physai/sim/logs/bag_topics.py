@@ -68,6 +68,8 @@ class Bag:
 
     series: tuple[Series, ...]
     episode_starts_ns: tuple[int, ...]
+    origins: frozenset[str] = frozenset()
+    """Marks of where it was recorded, as its metadata say."""
 
 
 def read_topics(path: Path) -> Bag:
@@ -78,17 +80,20 @@ def read_topics(path: Path) -> Bag:
     """
     found: dict[tuple[str, tuple[str, ...]], Series] = {}
     starts: list[int] = []
+    origins: set[str] = set()
     for message in bag_messages(path):
         if message.kind == "episode":
             if message.content.get("event") == "start":
                 starts.append(message.log_ns)
+        elif message.kind == "origin":
+            origins.add(str(message.content))
         elif message.kind == "JointTrajectory":
             _add_trajectory(path, found, message)
         else:
             _add(path, found, message)
         if not sum(len(series.joints) for series in found.values()) <= MAX_COLUMNS:
             raise LogError(f"{path}: more than {MAX_COLUMNS} joints in all topics")
-    return Bag(tuple(found.values()), tuple(starts))
+    return Bag(tuple(found.values()), tuple(starts), frozenset(origins))
 
 
 def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: BagMessage) -> None:

@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 
 from physai.sim.logs.robot_log import Array, LogError
-from physai.sim.logs.table import MAX_COLUMNS, Join, Stream, Table, digest, read_bytes, require_size
+from physai.sim.logs.table import (
+    MAX_COLUMNS,
+    MAX_ORIGINS,
+    ORIGIN_COLUMN,
+    Join,
+    Stream,
+    Table,
+    digest,
+    read_bytes,
+    require_size,
+)
 
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 
@@ -49,7 +59,16 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Stre
         columns={name: values for name, values in columns.items() if values is not None},
         join=join,
         text=frozenset(name for name, values in columns.items() if values is None),
+        origins=_origins(table, header),
     )
+
+
+def _origins(table: Any, header: list[str]) -> frozenset[str]:
+    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    if ORIGIN_COLUMN not in header:
+        return frozenset()
+    values: list[Any] = table.column(header.index(ORIGIN_COLUMN)).unique().to_pylist()
+    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
 
 
 def _header(path: Path, content: bytes) -> tuple[list[str], str]:

@@ -8,7 +8,16 @@ from typing import Any, cast
 import numpy as np
 
 from physai.sim.logs.robot_log import Array, LogError
-from physai.sim.logs.table import MAX_COLUMNS, Stream, Table, digest, read_bytes, require_size
+from physai.sim.logs.table import (
+    MAX_COLUMNS,
+    MAX_ORIGINS,
+    ORIGIN_COLUMN,
+    Stream,
+    Table,
+    digest,
+    read_bytes,
+    require_size,
+)
 
 SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
@@ -35,8 +44,16 @@ def read_json(path: Path, *, records: str | None = None) -> Table:
     top = _parse(path, content)
     rows, constants = _records(path, top, records)
     columns, text = _columns(path, rows)
-    stream = Stream(name=path.name, columns=columns, text=text)
+    stream = Stream(name=path.name, columns=columns, text=text, origins=_origins(top, rows, text))
     return Table(str(path), (path,), digest([path]), (stream,), constants)
+
+
+def _origins(top: Any, rows: list[Any], text: frozenset[str]) -> frozenset[str]:
+    """What the records, or the object around them, say of where they were recorded."""
+    found = {str(row.get(ORIGIN_COLUMN) or "unknown") for row in rows} if ORIGIN_COLUMN in text else set[str]()
+    if isinstance(top, dict) and ORIGIN_COLUMN in top:
+        found.add(str(cast("dict[str, Any]", top)[ORIGIN_COLUMN]))
+    return frozenset(sorted(found)[: MAX_ORIGINS + 1])
 
 
 def _parse(path: Path, content: bytes) -> Any:

@@ -15,7 +15,16 @@ import numpy as np
 from physai.sim.logs.column_map import Column, ColumnMap, JointColumns
 from physai.sim.logs.reading import Reading
 from physai.sim.logs.robot_log import Array, LogError
-from physai.sim.logs.table import MAX_COLUMNS, MAX_FILE_BYTES, Stream, Table, digest, require_size
+from physai.sim.logs.table import (
+    MAX_COLUMNS,
+    MAX_FILE_BYTES,
+    MAX_ORIGINS,
+    ORIGIN_COLUMN,
+    Stream,
+    Table,
+    digest,
+    require_size,
+)
 
 SUFFIXES = (".parquet",)
 
@@ -66,9 +75,17 @@ def read_parquet(path: Path, *, episode: int | None = None) -> Reading:
         columns.update(_expand(path, name, table.column(name), names.get(name, ())))
         require_size(str(path), table.num_rows, len(columns))
     text = frozenset(name for name in file.schema_arrow.names if name not in table.column_names)
-    stream = Stream(name=path.name, columns=columns, text=text)
+    stream = Stream(name=path.name, columns=columns, text=text, origins=_origins(path, file))
     table = Table(str(path), (path,), digest([path]), (stream,))
     return Reading(table, _convention(columns))
+
+
+def _origins(path: Path, file: Any) -> frozenset[str]:
+    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    if ORIGIN_COLUMN not in file.schema_arrow.names:
+        return frozenset()
+    values: list[Any] = _column(path, file, ORIGIN_COLUMN).unique().to_pylist()
+    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
 
 
 def _convention(columns: Iterable[str]) -> ColumnMap | None:

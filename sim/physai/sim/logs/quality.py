@@ -66,6 +66,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
             source=log.source,
             sha256=log.sha256,
             notes=log.notes,
+            origin=log.origin,
         )
     )
 

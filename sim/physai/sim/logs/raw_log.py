@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from physai.sdk.origin import Origin
 from physai.sdk.robot import JointSpec
 from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
 
@@ -56,6 +57,8 @@ class RawLog:
     source: str
     sha256: str
     notes: Mapping[str, float]
+    origin: Origin
+    """Where it was recorded, as the file itself says."""
     remarks: tuple[str, ...] = ()
     """What was left out of the recording, and why."""
 
@@ -111,5 +114,6 @@ class RawLog:
             command_kind=self.command_kind,
             source=self.source,
             sha256=self.sha256,
+            origin=self.origin,
             notes=dict(self.notes),
         )

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.errors import PhysaiError
+from physai.sdk.origin import Origin
 
 Array = NDArray[np.float64]
 
@@ -46,6 +47,8 @@ class RobotLog:
     """Path of the recording, as given."""
     sha256: str
     """Of the file's bytes as they lie there; of the concatenated digests where a recording has several files."""
+    origin: Origin = field(default_factory=Origin)
+    """Where it was recorded, as the file itself says."""
     notes: dict[str, float] = field(default_factory=dict[str, float])
     """Constants of the recording such as a servo gain."""
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from physai.sdk.origin import Origin, OriginError, combine_origins
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_FILE_BYTES = 512 << 20
@@ -20,6 +21,13 @@ MAX_COLUMNS = 1024
 """Most columns of a recording."""
 MAX_CELLS = 200_000_000
 """Most numbers of a recording, 1.6 GB of them."""
+
+MAX_ORIGINS = 16
+"""Most origins that one recording names."""
+
+ORIGIN_COLUMN = "physai_origin"
+"""Column of text that says in every row where a recording was made, `Origin.mark`: in a column it survives whatever
+copies, cuts and converts tables."""
 
 Join = Literal["row", "hold"]
 """How a stream meets the measured one: row by row, or by what was last sent at or before a measured time."""
@@ -39,6 +47,8 @@ class Stream:
     """How it meets the stream that holds the measured positions."""
     text: frozenset[str] = frozenset()
     """Columns that hold something other than numbers."""
+    origins: frozenset[str] = frozenset()
+    """What the file says of where it was recorded: the values of its column ORIGIN_COLUMN, or its metadata."""
 
     @property
     def rows(self) -> int:
@@ -64,6 +74,19 @@ class Table:
     def columns(self) -> tuple[str, ...]:
         """Names of all columns of all streams."""
         return tuple(name for stream in self.streams for name in stream.columns)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the recording was made, by what its files say.
+
+        Raises:
+            LogError: a file says something that is no origin.
+        """
+        marks = sorted({mark for stream in self.streams for mark in stream.origins})
+        try:
+            return combine_origins(Origin.from_mark(mark, source=self.source) for mark in marks[:MAX_ORIGINS])
+        except OriginError as error:
+            raise LogError(str(error)) from None
 
     def stream_of(self, column: str) -> Stream | None:
         """The stream that holds a column."""

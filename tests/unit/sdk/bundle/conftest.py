@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.sample import SAMPLE_DOCUMENT
+from physai.deploy_jetson.bench.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
 from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.bundle import Facts, attach, pack, read_bundle
 from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
@@ -19,6 +19,7 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.keys import SigningKey
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.requirements import DEFAULT_GATES_SHA256
 from physai.sdk.trust import TrustStore, Verified, verify
 from physai.sdk.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
 
@@ -58,9 +59,10 @@ def golden_bytes(header: PolicyHeader, *, rows: int = 2, **changes: Any) -> byte
 
 
 def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Outcome.PASS, **changes: Any) -> Verdict:
-    """A verdict on a policy of a bundle, of one gate."""
+    """A verdict on a policy of a bundle, of all gates, one of which may not pass."""
     bundle = read_bundle(data)
     blocked: dict[str, Any] = {"message": "It falls.", "next_step": "Train longer."}
+    others = passed_gates()
     gate = GateResult(
         gate="success",
         outcome=outcome,
@@ -76,9 +78,10 @@ def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Out
         "policy_sha256": bundle.members.sha256(policy),
         "contract_fingerprint": bundle.manifest.contract_fingerprint,
         "twin_hash": "c" * 64,
-        "gates_sha256": "d" * 64,
+        "gates_sha256": DEFAULT_GATES_SHA256,
+        "evidence": robot_evidence("pendulum"),
         "created": utc_text(NOW - timedelta(hours=1)),
-        "gates": (gate,),
+        "gates": tuple(gate if other.gate == gate.gate else other for other in others),
         "outcome": combine([outcome]),
         "versions": {"mujoco": "4.0.0"},
         "physai_version": "0.1.0",

@@ -24,6 +24,7 @@ from physai.sdk.attestation import (
 )
 from physai.sdk.bundle import read_bundle
 from physai.sdk.keys import SigningKey
+from physai.sdk.requirements import DEFAULT_GATES_SHA256
 
 Workshop = Any
 
@@ -137,7 +138,7 @@ def test_verdict_statements_round_trip(workshop: Workshop, complete: bytes) -> N
         name: bundle.digests[name] for name in ("manifest.json", "contract.json", "policy.onnx")
     }
     assert document["predicate"]["verdict"]["twin_hash"] == "c" * 64
-    assert document["predicate"]["verdict"]["gates_sha256"] == "d" * 64
+    assert document["predicate"]["verdict"]["gates_sha256"] == DEFAULT_GATES_SHA256
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from physai.sdk import origin
 from physai.sdk.files import write_atomic
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sim.calibrate.twin import (
@@ -130,6 +131,7 @@ def fitted(name: str, unit: str, prior: float, value: float, std: float) -> Fitt
 def credible_twin(task: Task) -> Twin:
     """The pusher with a mass of 2.1 ± 0.05 kg and a friction of 0.25 ± 0.05 N, 10 to 20 ms of delay, well replayed."""
     parameters = (fitted("cart.mass", "kg", 2.0, 2.1, 0.05), fitted("rail.friction", "N", 0.2, 0.25, 0.05))
+    of = origin.Origin(kind="robot", robot=task.contract.robot.name)
     error, worse = Interval(value=0.002, lo=0.001, hi=0.003), Interval(value=0.02, lo=0.018, hi=0.022)
     return replace(
         nominal_twin(task.robot),
@@ -151,7 +153,10 @@ def credible_twin(task: Task) -> Twin:
             gain=(Interval(value=0.018, lo=0.016, hi=0.02),),
             motion=(0.2,),
         ),
-        logs=Logs(train=(LogRecord(name="a", sha256="a" * 64),), held_out=(LogRecord(name="b", sha256="b" * 64),)),
+        logs=Logs(
+            train=(LogRecord(name="a", sha256="a" * 64, origin=of),),
+            held_out=(LogRecord(name="b", sha256="b" * 64, origin=of),),
+        ),
     )
 
 
@@ -178,7 +183,8 @@ def evidence(subject: Subject, tick_s: list[float]) -> str:
     """A latency evidence file for a subject."""
     return json.dumps(
         {
-            "format_version": 1,
+            "format_version": 2,
+            "origin": {"kind": "robot", "robot": subject.task.contract.robot.name, "machine": "test bench"},
             "policy_sha256": subject.policy_sha256,
             "contract_fingerprint": subject.task.contract.fingerprint,
             "device": "test bench",

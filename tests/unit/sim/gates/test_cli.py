@@ -8,12 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from physai.sdk.cli.main import main
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import MissingExtraError, PhysaiError
 from physai.sdk.verdict import load_verdict
 from physai.sim.calibrate.twin import Twin, save_twin
 from physai.sim.cli import play as play_cli
 from physai.sim.cli import validate
+from physai.sim.logs import read_log
+from physai.sim.tasks.registry import load_task
 
 Writer = Callable[..., Path]
 
@@ -151,3 +154,10 @@ def test_counterexamples_that_are_not_there_are_refused(
         run([str(write_policy()), *arguments])
     with pytest.raises(PhysaiError, match=message):
         run([str(tmp_path / "report"), *words], play_cli)
+
+
+def test_a_recording_of_the_twin_is_a_stand_ins(write_policy: Callable[..., Path], tmp_path: Path) -> None:
+    """`physai play --record` writes what `physai sim calibrate` reads."""
+    file, task = tmp_path / "played.mcap", str(Path(__file__).parent / "pusher_task.py")
+    assert main(["play", str(write_policy()), "--task", task, "--record", str(file), "--episodes", "1"]) == 0
+    assert read_log(file, load_task(task).robot.spec).origin.kind == "stand-in"

@@ -70,9 +70,10 @@ def test_what_the_runtime_writes_is_evidence(bench: Any, write_policy: Callable[
         plan=None,
         state_sizes={},
         unsafe_no_verdict=True,
+        recorded_on=f"robot {context.subject.task.contract.robot.name}/unit-1",
     )
     file = path.parent / "ticks.json"
-    save_evidence(tick_evidence((0.002,) * 10_000, candidate, transport="dds"), file)
+    save_evidence(tick_evidence((0.002,) * 10_000, candidate, transport="dds", origin=candidate.origin("dds")), file)
     assert find(LatencyGate(load_evidence(file)), context).outcome is Outcome.PASS
 
 
@@ -98,10 +99,10 @@ def test_without_evidence_it_is_measured_here_and_undecided(
     ("text", "message"),
     [
         ("{}", "format_version must be a whole number, got none"),
-        ('{"format_version": 2}', "newer than format 1"),
+        ('{"format_version": 3}', "newer than format 2"),
         ("[]", "a latency evidence is a JSON object"),
         ("{", "not JSON"),
-        ('{"format_version": 1, "tick_s": []}', "tick_s"),
+        ('{"format_version": 2, "tick_s": []}', "tick_s"),
     ],
 )
 def test_malformed_evidence_is_refused(tmp_path: Path, text: str, message: str) -> None:

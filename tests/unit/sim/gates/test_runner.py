@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from physai.sdk.latency_evidence import LatencyEvidence
+from physai.sdk.origin import Origin
 from physai.sdk.verdict import Cause, Outcome, Verdict
 from physai.sim.calibrate.twin import nominal_twin
 from physai.sim.gates import runner, workers
@@ -49,6 +50,7 @@ def ticks(subject: Subject) -> LatencyEvidence:
     return LatencyEvidence(
         policy_sha256=subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
+        origin=Origin(kind="robot", robot=subject.task.contract.robot.name),
         device="bench",
         runtime="none",
         tick_s=(0.001,) * 10_000,
@@ -72,7 +74,7 @@ def test_an_honest_policy_passes_every_gate_it_can(bench: Any, write_policy: Wri
     assert list(found) == [gate.name for gate in GATES]
     assert {name for name, outcome in found.items() if outcome is not Outcome.PASS} == {"engine"}
     latency = next(gate for gate in verdict.gates if gate.gate == "latency")
-    assert latency.method == "10000 ticks measured on bench with none."
+    assert latency.method == f"10000 ticks measured on bench with none, by the robot {bench.twin.origin.robot}."
     engine = next(gate for gate in verdict.gates if gate.gate == "engine")
     assert "pip install warp-lang mujoco-warp" in engine.next_step
     assert verdict.outcome is Outcome.INCONCLUSIVE

@@ -27,6 +27,8 @@ EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
 CALIBRATION_S = 60.0
 """Time the fit of the twin may take [s]; half of it is enough on two free cores."""
+ACCEPT = ["--accept", "stand-in,computer"]
+"""Evidence that this demo's robot takes, and no robot does by default: there is no robot in it."""
 MAX_JOBS = 8
 DRIVE_S = 20.0
 """How long the installed policy drives the rehearsal robot [s]."""
@@ -118,7 +120,7 @@ def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
     evidence = str(folder / EVIDENCE_FILE)
     _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence], torch=False)
     jobs = str(min(MAX_JOBS, len(os.sched_getaffinity(0))))
-    where = ["--report", str(folder / REPORT_FOLDER), "--latency", evidence]
+    where = ["--report", str(folder / REPORT_FOLDER), "--latency", evidence, *ACCEPT]
     verb = ["sim", "validate", str(folder), *in_twin, *where, "--jobs", jobs, "--json"]
     return parse_verdict(_verb(verb, torch=False, accepted=(0, 1, 2)), source="physai sim validate")
 
@@ -132,12 +134,12 @@ def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
     if verdict.outcome.value != PASS:
         _verb(pack, torch=False)
         return {"bundle": str(bundle), "robot": f"refuses it: the verdict is {verdict.outcome.value}"}
-    signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key")]
+    signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key"), *ACCEPT]
     _verb([*pack, *signed], torch=False)
     robot = json.loads(_verb(["bundle", "inspect", str(bundle), "--json"], torch=False))["manifest"]["robot"]
     root = folder.with_name(f"{folder.name}-slots")
     if not root.exists():
-        trust = ["--robot", robot, "--trust", str(keys / "trust.json")]
+        trust = ["--robot", robot, "--trust", str(keys / "trust.json"), "--stand-in", *ACCEPT]
         _verb(["robot", "setup", "--root", str(root), *trust], torch=False)
     _verb(["robot", "install", str(bundle), "--root", str(root), "--activate"], torch=False)
     took = f"took it: physai robot status --root {root}"
@@ -150,6 +152,10 @@ def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
         "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
         "verdict_reasons": [f"{gate.gate}: {gate.message}" for gate in verdict.gates if gate.outcome.value != PASS],
         "report": str(folder / REPORT_FOLDER / "report.html"),
+        "evidence": (
+            f"the twin is from {verdict.evidence.twin}, the latency from {verdict.evidence.latency}; the slots of this "
+            f"demo accept that ({' '.join(ACCEPT)}), a robot refuses it unless its owner says so"
+        ),
     }
 
 
@@ -215,6 +221,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     for label in ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film"):
         if summary[label]:
             print(f"  {label.replace('_', ' '):<15} {summary[label]}")
+    print(f"\nNO ROBOT WAS INVOLVED: {summary['evidence']}")
     if "driven" in summary:
         print(f"\nthe installed policy drove a rehearsal robot for {DRIVE_S:g} s:\n{driven_text(summary['driven'])}")
 
