@@ -13,7 +13,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.play import Moment, Outcome, Verdict
 from physai.sim.recording_format import RecordingError
 from physai.sim.recording_reader import RecordedEpisode, Recording, read_recording
-from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.registry import built_in_task, load_task
 from physai.sim.tasks.task import Task
 
 
@@ -43,10 +43,10 @@ def recorded_task(recording: Recording, *, task: str | None) -> Task:
         task: name or Python file, where the recording's is no built-in one.
 
     Raises:
-        TaskError: it cannot be loaded; also UnknownNameError.
+        TaskError: it cannot be loaded, or was not named and is not built in.
         ContractMismatchError: it is another variant of the task.
     """
-    found = load_task(task or recording.metadata.get("task", ""))
+    found = load_task(task or built_in_task(recording.metadata.get("task", ""), source="the recording"))
     require_same(recording.contract, found.contract, left="the recording", right=f"the task {found.name}")
     return found
 

@@ -9,7 +9,7 @@ from physai.sdk.errors import TaskError
 from physai.sim.broken import BrokenEpisode, Dump, read_dump
 from physai.sim.engines.protocol import Array
 from physai.sim.environment import Environment
-from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.registry import built_in_task, load_task
 from physai.sim.tasks.task import Task
 
 
@@ -35,13 +35,12 @@ def replay_broken(path: Path | str, *, task: Task | None = None) -> Replay:
         task: the task it was written by; the built-in one of its name if None.
 
     Raises:
-        TaskError: the file is no dump, or was written by another task.
-        UnknownNameError: no built-in task has the dump's name.
+        TaskError: the file is no dump, was written by another task, or by one that is not built in.
     """
     path = Path(path)
     dump = read_dump(path)
     try:
-        task = task or load_task(dump.about["task"])
+        task = task or load_task(built_in_task(dump.about["task"], source=str(path)))
         if task.contract.fingerprint != dump.about["fingerprint"]:
             raise TaskError(f"{path} was written by another variant of task {dump.about['task']}; give the task itself")
         env, episode = _environment(dump, task), _episode(dump, path)

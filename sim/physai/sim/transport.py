@@ -18,18 +18,18 @@ from typing import Any, get_args
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import diff, format_diff
-from physai.sdk.errors import PhysaiError, unknown_name
+from physai.sdk.errors import PhysaiError, TaskError, unknown_name
 from physai.sdk.wire import Array, Forgets, Sample, Transport, TransportError, empty_sample, required_fields
 from physai.sdk.wire_ends import open_transport, robot_link_names
 from physai.sim.calibrate.twin import Twin, load_twin
 from physai.sim.fake_robot import Clock
 from physai.sim.paced_twin import NANOSECONDS, PacedTwin, Tally
 from physai.sim.robot_twin import RobotTwin
-from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.registry import built_in_task, load_task
 from physai.sim.tasks.task import Task
 
 OPTIONS = {
-    "task": "task's name or Python file (default: that of the contract)",
+    "task": "task's name or Python file (default: that of the contract, where it is built in)",
     "twin": "twin.json with the robot's measured parameters, lag, noise and jitter",
     "robot": "robot to play the task with, where it takes another",
     "preset": "variant of the task",
@@ -96,13 +96,26 @@ def rehearsed_robot(
         TransportError: the task's contract is another one.
         PhysaiError: the task or the twin cannot be loaded.
     """
-    name = options.get("task") or (contract.task if contract else "")
-    task = load_task(name, robot=options.get("robot"), preset=options.get("preset"))
+    task = load_task(_task_name(contract, options), robot=options.get("robot"), preset=options.get("preset"))
     if contract is not None and contract.fingerprint != task.contract.fingerprint:
         difference = format_diff(diff(contract, task.contract), left="policy", right="task")
         raise TransportError(f"the twin plays task {task.name}, whose contract is not the policy's:\n{difference}")
     twin: Twin | None = load_twin(Path(options["twin"])) if "twin" in options else None
     return task, RobotTwin(task, twin, seed=seed)
+
+
+def _task_name(contract: PolicyContract | None, options: Mapping[str, str]) -> str:
+    """The task that the user named, or the built-in one of the contract.
+
+    Raises:
+        TransportError: the contract's is not built in: a policy's file does not choose what Python runs.
+    """
+    if "task" in options or contract is None:
+        return options.get("task", "")
+    try:
+        return built_in_task(contract.task, source="the policy")
+    except TaskError as error:
+        raise TransportError(f"{error}; for the transport sim: --set task=PATH") from None
 
 
 class SimTransport:
@@ -266,7 +279,7 @@ class ProcessTransport:
 
     def open(self, contract: PolicyContract) -> None:
         """See `Transport.open`; starts the other process."""
-        command = [sys.executable, "-m", "physai.sim.cli.rehearse", self._options.get("task", contract.task), "--json"]
+        command = [sys.executable, "-m", "physai.sim.cli.rehearse", _task_name(contract, self._options), "--json"]
         command += ["--transport", self._options["over"], "--fingerprint", contract.fingerprint]
         command += ["--parent", str(os.getpid())]
         for name in ("twin", "robot", "preset", "clock", "seed"):

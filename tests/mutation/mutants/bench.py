@@ -19,7 +19,8 @@ from physai.sim.gates.gate import Context
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import Line, all_gates, find_all
 from physai.sim.gates.settings import GateSettings
-from physai.sim.gates.subject import Origin, Subject, open_subject
+from physai.sim.gates.subject import Subject, open_subject
+from physai.sim.locate import Origin
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
@@ -112,7 +113,7 @@ class Trial:
 
 def validate(trial: Trial, folder: Path) -> Verdict:
     """The verdict, with a short search and everything else as by default."""
-    origin = Origin(TASKS[trial.base], trial.robot)
+    origin = Origin(task=TASKS[trial.base], robot=trial.robot)
     subject: Subject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
     search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
     context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}))

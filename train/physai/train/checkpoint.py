@@ -26,7 +26,7 @@ from physai.sdk.errors import CheckpointError, TaskError
 from physai.sdk.files import write_atomic
 from physai.sim.calibrate.measured_task import training_task
 from physai.sim.calibrate.twin import load_twin
-from physai.sim.tasks.registry import load_task
+from physai.sim.locate import Origin, choose_origin
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.graph import PolicyGraph
@@ -42,20 +42,26 @@ _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, Tas
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskSource:
+class TaskSource(Origin):
     """How a run's task is found again."""
 
-    task: str
-    """Built-in name or path of a task file."""
-    robot: str | None = None
-    preset: str | None = None
     twin: str | None = None
     """Absolute path of the calibrated twin it was trained in."""
 
     def load(self) -> Task:
         """Makes the task."""
-        task = load_task(self.task, robot=self.robot, preset=self.preset)
+        task = super().load()
         return training_task(task, load_twin(self.twin)) if self.twin else task
+
+    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "TaskSource":
+        """What a run folder says, once its user has named what is not built in.
+
+        Raises:
+            TaskError: task or robot are files, and were not named; see `choose_origin`.
+        """
+        said = {"task": self.task, "robot": self.robot, "preset": self.preset}
+        origin = choose_origin(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
+        return TaskSource(**dataclasses.asdict(origin), twin=self.twin)
 
 
 @dataclass(frozen=True)
@@ -218,19 +224,26 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
     learner.critic_normaliser.refresh()
 
 
-def load_run(folder: Path) -> LoadedRun:
+def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
     """The policy of a run folder.
 
+    Args:
+        folder: of the run.
+        task: built-in name or Python file, where the run's task is not built in.
+        robot: built-in name, MJCF or URDF file, where the run's robot is not built in.
+
     Raises:
+        TaskError: what is not built in was not named.
         CheckpointError: the folder is no run folder or has no readable checkpoint.
         ContractMismatchError: the task has changed since the run.
     """
     source, config, made_by = load_config(folder)
+    source = source.chosen(folder, task=task, robot=robot)
     state = read_checkpoint(folder)
-    task = source.load()
+    made = source.load()
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
-    require_same(saved, task.contract, left=f"the run's contract ({folder})", right="the task's contract now")
-    graph = build_graph(task, config)
+    require_same(saved, made.contract, left=f"the run's contract ({folder})", right="the task's contract now")
+    graph = build_graph(made, config)
     try:
         graph.load_state_dict(state["graph"])
         iteration = int(state["iteration"])
@@ -243,7 +256,7 @@ def load_run(folder: Path) -> LoadedRun:
         # A path says nothing on another computer.
         origin["twin_hash"] = load_twin(twin).hash
     made_by = {**made_by, **origin, "iteration": str(iteration), "run": folder.resolve().name}
-    return LoadedRun(folder=folder, task=task, config=config, graph=graph, provenance=made_by)
+    return LoadedRun(folder=folder, task=made, config=config, graph=graph, provenance=made_by)
 
 
 def run_contract(folder: Path) -> PolicyContract:

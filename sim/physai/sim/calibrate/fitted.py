@@ -68,12 +68,13 @@ def calibration_model(robot: Robot) -> Any:
 
 def unfitted(robot: Robot) -> Twin:
     """The robot as its file has it."""
+    folder = robot.path.resolve().parent
     return Twin(
-        robot=robot_reference(robot, Path.cwd()),
+        robot=robot_reference(robot, folder),
         model_sha256=model_fingerprint(robot),
         joint_names=robot.spec.joint_names,
         physai_version=installed_version(),
-        folder=str(Path.cwd()),
+        folder=str(folder),
     )
 
 

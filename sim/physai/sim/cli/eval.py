@@ -18,7 +18,8 @@ MAX_EPISODES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai eval`."""
     parser.add_argument("policy", type=Path, help="run folder or exported policy.onnx")
-    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
+    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="episodes to play (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
     parser.add_argument("--preset", help="a published trial instead: realaigym-v2 (double pendulum)")
@@ -45,11 +46,11 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
     from rich.progress import Progress
 
     from physai.sim.evaluate import play_episodes
-    from physai.sim.locate import policy_task
+    from physai.sim.locate import find_origin
 
     if not 1 <= arguments.episodes <= MAX_EPISODES:
         raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
-    task = policy_task(path, task=arguments.task)
+    task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         line = bar.add_task(f"playing {arguments.episodes} episodes", total=1.0)
         played = play_episodes(

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counterexample", type=int, metavar="N", help="show counterexample N of a report of `physai sim validate`"
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
     parser.add_argument("--robot", help="robot to play the task with (MJCF, URDF or name), where it takes another")
     parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     parser.add_argument("--agent", help="what plays a task that has no policy: zero (default), random or hold")
@@ -173,21 +173,15 @@ def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
 
 
 def _cast_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
-    from physai.sim.locate import find_policy, policy_task
+    from physai.sim.locate import find_origin, find_policy
     from physai.sim.policy import OnnxPolicy
-    from physai.sim.tasks.registry import load_task
 
     if arguments.agent is not None:
         raise PhysaiError(f"{path} is a policy; --agent {arguments.agent} plays a task: physai play TASK --agent …")
     file = find_policy(path)
     policy = OnnxPolicy.load(file)
-    # A policy of another origin says in its contract which task it is for.
-    name = arguments.task or (None if policy.header.provenance.get("task") else policy.contract.task)
-    if arguments.robot is not None or arguments.preset is not None:
-        task = load_task(name or policy.contract.task, robot=arguments.robot, preset=arguments.preset)
-    else:
-        task = policy_task(file, task=name)
-    return policy, _Cast(task, str(file))
+    origin = find_origin(file, task=arguments.task, robot=arguments.robot, preset=arguments.preset)
+    return policy, _Cast(origin.load(), str(file))
 
 
 @contextlib.contextmanager

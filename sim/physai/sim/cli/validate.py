@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TWIN",
         help="twin.json of `physai sim calibrate`; without it the nominal robot, in which nothing can pass",
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
+    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
     parser.add_argument("--gates", type=Path, metavar="YAML", help="settings of the gates (default: built in)")
     parser.add_argument(
         "--accept",
@@ -88,12 +89,12 @@ def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
     """The subject, the settings, and what to call the twin."""
     from physai.sim.calibrate.twin import load_twin, nominal_twin
     from physai.sim.gates.settings import GateSettings, load_gates
-    from physai.sim.gates.subject import find_origin, open_subject
-    from physai.sim.locate import find_policy
+    from physai.sim.gates.subject import open_subject
+    from physai.sim.locate import find_origin, find_policy
 
     settings = GateSettings() if arguments.gates is None else load_gates(arguments.gates)
     path = find_policy(arguments.policy)
-    origin = find_origin(path, task=arguments.task)
+    origin = find_origin(path, task=arguments.task, robot=arguments.robot)
     if arguments.twin is None:
         twin, name = nominal_twin(origin.load().robot), "the nominal robot, fitted to nothing"
     else:

@@ -5,35 +5,16 @@ from functools import cached_property
 from pathlib import Path
 
 from physai.sdk.canonical import sha256_hex
-from physai.sdk.errors import ContractError, PhysaiError, TaskError
-from physai.sdk.onnx_metadata import read_onnx_metadata
-from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PROVENANCE_PREFIX, PolicyError
+from physai.sdk.errors import PhysaiError
+from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
 from physai.sim.calibrate.twin import Twin
 from physai.sim.gates.batch import Arm
-from physai.sim.locate import find_policy
+from physai.sim.locate import Origin, find_policy
 from physai.sim.policy import OnnxPolicy
-from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
 QUANTISED_FILE = "policy.int8.onnx"
 """Name of the quantised policy beside the float one."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How to load a task again, in another process."""
-
-    task: str
-    robot: str | None = None
-    preset: str | None = None
-
-    def load(self) -> Task:
-        """The task.
-
-        Raises:
-            TaskError: see `load_task`; also UnknownNameError and ModelError.
-        """
-        return load_task(self.task, robot=self.robot, preset=self.preset)
 
 
 @dataclass(frozen=True)
@@ -99,7 +80,7 @@ def open_subject(path: Path, twin: Twin, *, origin: Origin, baseline: Path | Non
     Args:
         path: the policy's file.
         twin: the twin to play in.
-        origin: the task to play, see `find_origin`.
+        origin: the task to play, see `locate.find_origin`.
         baseline: run folder or file of an older policy to compare with.
         seed: choice of the episodes.
 
@@ -122,26 +103,6 @@ def open_subject(path: Path, twin: Twin, *, origin: Origin, baseline: Path | Non
         seed=seed,
         golden=_read(golden) if golden.is_file() else None,
     )
-
-
-def find_origin(path: Path, *, task: str | None) -> Origin:
-    """Which task a policy is for, by what its file says of its origin, or by name.
-
-    A file whose contract is damaged can still say where it came from: the contract gate is to judge it then.
-
-    Raises:
-        TaskError: the file does not say and no task was named.
-        ContractError: it is no ONNX file.
-    """
-    metadata = read_onnx_metadata(path)
-    said = {key: metadata.get(PROVENANCE_PREFIX + key) or None for key in ("task", "robot", "preset")}
-    name = task or said["task"]
-    if not name:
-        try:
-            name = OnnxPolicy.load(path).contract.task
-        except (PolicyError, ContractError):
-            raise TaskError(f"{path} does not say which task it was trained for; name one with --task") from None
-    return Origin(name, None if task else said["robot"], None if task else said["preset"])
 
 
 def _read(path: Path) -> bytes:

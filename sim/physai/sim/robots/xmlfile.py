@@ -2,6 +2,7 @@
 
 import math
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -51,7 +52,10 @@ def read_xml(path: Path) -> XmlFile:
 
 def _read(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{path}: not a file; a pipe or a device is no model")
+        size = status.st_size
         if size > MAX_FILE_BYTES:
             raise ModelError(f"{path}: {size} bytes; a model file may have at most {MAX_FILE_BYTES}")
         with path.open("rb") as stream:

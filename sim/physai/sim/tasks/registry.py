@@ -30,6 +30,10 @@ FILE_FUNCTION = "make_task"
 """Function a task file must define: returns a Task, and may take a keyword `robot` (a Robot) and `preset` (a name)."""
 
 
+MAX_SHOWN = 256
+"""Characters of a name from a file that a message repeats."""
+
+
 def task_names() -> tuple[str, ...]:
     """Names of the built-in tasks."""
     return tuple(BUILT_IN)
@@ -61,6 +65,20 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
     if not isinstance(task, Task):
         raise TaskError(f"{name_or_path}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
     return task
+
+
+def built_in_task(name: str, *, source: str) -> str:
+    """The name of a task as a file says it, where it is a built-in one: no file chooses what Python runs.
+
+    Raises:
+        TaskError: it is none; says how a user names it.
+    """
+    if name in BUILT_IN:
+        return name
+    raise TaskError(
+        f"{source} says it is for the task {name[:MAX_SHOWN]!r}, which is not built in, and no Python file is run "
+        f"because another file names it; name it with --task PATH, or a built-in one ({', '.join(BUILT_IN)})"
+    )
 
 
 def _options(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> dict[str, Any]:

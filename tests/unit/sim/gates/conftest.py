@@ -28,8 +28,9 @@ from physai.sim.calibrate.twin import (
 from physai.sim.gates.batch import Played
 from physai.sim.gates.gate import Context, Finding, Gate
 from physai.sim.gates.settings import GateSettings
-from physai.sim.gates.subject import Origin, Subject, open_subject
+from physai.sim.gates.subject import Subject, open_subject
 from physai.sim.gates.workers import play
+from physai.sim.locate import Origin
 from physai.sim.policy import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
@@ -171,7 +172,7 @@ class Bench:
         return Context(self.subject(path, baseline=baseline), GateSettings.model_validate(settings))
 
     def subject(self, path: Path, *, baseline: Path | None = None) -> Subject:
-        return open_subject(path, self.twin, origin=Origin(str(TASK_FILE)), baseline=baseline)
+        return open_subject(path, self.twin, origin=Origin(task=str(TASK_FILE)), baseline=baseline)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="states visited in the twin in which trained and exported policy must agree (default: 1000)",
     )
+    parser.add_argument("--task", help="task name or Python file, where the run names no built-in one")
+    parser.add_argument("--robot", help="the run's robot, where it was trained with a file (MJCF or URDF)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -33,7 +35,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.locate import EXPORT_FOLDER
     from physai.train.checkpoint import load_run
 
-    run = load_run(arguments.run_folder)
+    run = load_run(arguments.run_folder, task=arguments.task, robot=arguments.robot)
     report = _export(run, arguments.out or arguments.run_folder / EXPORT_FOLDER, arguments.states)
     print(json.dumps(asdict(report), indent=2) if arguments.json else _text(report))
     return 0

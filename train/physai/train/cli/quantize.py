@@ -32,7 +32,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--twin", metavar="TWIN", type=Path, help="twin.json of `physai sim calibrate` (default: the nominal robot)"
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy does not say its own")
+    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
+    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
     parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: beside the policy)")
     parser.add_argument(
         "--states",
@@ -73,13 +74,13 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     from rich.progress import Progress
 
     from physai.sim.calibrate.twin import load_twin, nominal_twin
-    from physai.sim.locate import find_policy, policy_task
+    from physai.sim.locate import find_origin, find_policy
     from physai.train.quantize import quantise_policy, read_original
     from physai.train.quantize_rehearsal import Rehearsal
     from physai.train.quantize_states import record_states
 
     path = find_policy(arguments.policy)
-    task = policy_task(path, task=arguments.task)
+    task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
     twin = nominal_twin(task.robot) if arguments.twin is None else load_twin(arguments.twin)
     original = read_original(path)
     # On a terminal only, and apart from the report, which may be piped.

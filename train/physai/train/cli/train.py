@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai train`."""
     parser.add_argument(
-        "task", nargs="?", help="task name or Python file (see `physai tasks`); not needed with --resume"
+        "task",
+        nargs="?",
+        help="task name or Python file (see `physai tasks`); with --resume only where the run names no built-in one",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
@@ -118,17 +120,25 @@ def _source(arguments: argparse.Namespace) -> "TaskSource":
 def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
     from dataclasses import replace
 
+    from physai.sim.robots import robot_names
     from physai.train.checkpoint import load_config
 
     source, config, _ = load_config(arguments.resume)
-    if arguments.task and arguments.task != source.task:
-        # The contract check that follows prints what differs between the two tasks.
-        source = _source(arguments)
-    kept = ("num_envs", "seed", "out") if arguments.task else ("num_envs", "seed", "out", "robot", "preset", "twin")
+    kept = ["num_envs", "seed", "out"]
+    if not arguments.task:
+        # A robot that is a file has to be named again.
+        kept += (
+            ["preset", "twin"] if source.robot and source.robot not in robot_names() else ["robot", "preset", "twin"]
+        )
     fixed = [f"--{n.replace('_', '-')}" for n in kept if getattr(arguments, n) is not None]
     fixed += [f"--set {option}" for option in arguments.options]
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
+    if arguments.task and Path(arguments.task).name != Path(source.task).name:
+        # The contract check that follows prints what differs between the two tasks.
+        source = _source(arguments)
+    else:
+        source = source.chosen(arguments.resume, task=arguments.task, robot=arguments.robot)
     if arguments.iterations is not None:
         config = replace(config, iterations=arguments.iterations)
     return arguments.resume, source, config
