@@ -4,17 +4,19 @@
 #   sudo deploy_jetson/systemd/install.sh --robot ur10e/cell-3 --trust trust.json [--login id_ed25519.pub]
 #       [--package FILE.whl] [-- SETUP OPTIONS]
 #
-# Makes the user physai (flash as physai@ROBOT; --login lets an ssh key in), an environment in /opt/physai that sees the
-# system's TensorRT, the tree /var/lib/physai and the units beside this script. Run it again to upgrade; slots, state and
-# what is running stay. DESTDIR puts everything below another folder and leaves users and services alone.
+# Makes the user physai, who runs the robot and owns its slots in /var/lib/physai; root's folder /etc/physai, which says
+# who the robot is and whom it believes; an environment in /opt/physai that sees the system's TensorRT; and the units
+# beside this script. --login enters an ssh key that may flash as physai@ROBOT, and nothing else. Run it again to upgrade;
+# slots, state and what is running stay. DESTDIR puts everything below another folder and leaves users and services alone.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 destination=${DESTDIR:-}
+receive='/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai'
 robot='' trust='' login='' package='physai-sdk[robot]'
 
 usage() {
-    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
 }
 
 refuse() {
@@ -41,22 +43,35 @@ done
 [ -n "$destination" ] || [ "$(id -u)" -eq 0 ] || refuse 'run it as root'
 [ ! -f "$package" ] || package="${package}[robot]"
 
-as_physai() {
-    if [ -n "$destination" ]; then "$@"; else runuser -u physai -- "$@"; fi
-}
+umask 022
 
-if [ -z "$destination" ] && ! id physai >/dev/null 2>&1; then
-    useradd --system --create-home --home-dir /home/physai --shell /bin/bash physai
+# The shell runs sshd's forced command and reads no file of the home, as bash would; no password is right.
+if [ -z "$destination" ]; then
+    id physai >/dev/null 2>&1 || useradd --system --password '*' --no-create-home --home-dir /home/physai physai
+    [ "$(id -u physai)" -lt 1000 ] || refuse 'physai is a login of a person here; the robot needs that name to itself'
+    usermod --shell /bin/sh physai
 fi
 
+home=$destination/home/physai
+keys=$home/.ssh/authorized_keys
+# An older installation's home belonged to physai: who flashes could have let others in, with more rights.
+install -d -m 0755 "$home"
+[ -n "$destination" ] || chown -h root:root "$home"
+[ ! -L "$home/.ssh" ] || rm "$home/.ssh"
+install -d -m 0755 "$home/.ssh"
+[ -n "$destination" ] || chown -hR root:root "$home"
+chmod -R go-w "$home"
 if [ -n "$login" ]; then
-    folder=$destination/home/physai/.ssh
-    install -d -m 0700 "$folder"
-    touch "$folder/authorized_keys"
-    chmod 0600 "$folder/authorized_keys"
-    grep -qxFf "$login" "$folder/authorized_keys" || cat "$login" >>"$folder/authorized_keys"
-    [ -n "$destination" ] || chown -R physai:physai "$folder"
+    entered=$(grep -oE '(ssh|ecdsa|sk)-[^ ]+ AAAA[A-Za-z0-9+/=]+( .*)?$' "$login") || refuse "$login is no public key"
+    others=$(grep -svFf <(cut -d ' ' -f 2 <<<"$entered") "$keys" || true)
+    rm -f "$keys"
+    printf '%s' "${others:+$others
+}" >"$keys"
+    sed "s|^|command=\"$receive\",restrict |" <<<"$entered" >>"$keys"
 fi
+[ ! -e "$keys" ] || chmod 0644 "$keys"
+free=$(grep -sv '^ *\(#\|$\)' "$home"/.ssh/authorized_keys* | grep -vcF 'restrict ' || true)
+[ "$free" -eq 0 ] || echo "install.sh: $free keys in $keys log in with a shell; enter them with --login" >&2
 
 environment=$destination/opt/physai
 [ -x "$environment/bin/python" ] || python3 -m venv --system-site-packages "$environment"
@@ -66,11 +81,10 @@ ln -sfn /opt/physai/bin/physai "$destination/usr/local/bin/physai"
 
 root=$destination/var/lib/physai
 if [ -n "$destination" ]; then install -d "$root"; else install -d -o physai -g physai -m 0755 "$root"; fi
-# The user physai may not be able to read the file where it lies.
-copy=$(mktemp)
-trap 'rm -f "$copy"' EXIT
-install -m 0644 "$trust" "$copy"
-as_physai "$environment/bin/physai" robot setup --root "$root" --robot "$robot" --trust "$copy" "$@"
+setup=("$environment/bin/physai" robot setup --root "$root" --config "$destination/etc/physai")
+"${setup[@]}" --robot "$robot" --trust "$trust" "$@"
+# Where an older installation kept them.
+rm -f "$root/robot" "$root/limits" "$root/trust.json"
 
 install -d "$destination/etc/systemd/system"
 install -m 0644 "$here"/*.service "$here"/*.path "$destination/etc/systemd/system/"

@@ -131,13 +131,13 @@ def test_a_policy_that_hangs_once_it_is_active(site: Site, hanging: bytes, monke
     monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)
     before = children()
     with pytest.raises(ApartError, match="the examination of what was activated hung: nothing was heard of it for 2 s"):
-        examine_apart(site.agent.root, 0.0)
+        examine_apart(site.agent.root, None, 0.0)
     assert children() == before
 
 
 def test_a_good_one_is_examined_apart_as_here(site: Site) -> None:
     site.run(1)
-    assert examine_apart(site.agent.root, 0.0) == examine(open_active(site.agent.root))
+    assert examine_apart(site.agent.root, None, 0.0) == examine(open_active(site.agent.root))
 
 
 @pytest.mark.parametrize(

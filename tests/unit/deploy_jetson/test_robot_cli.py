@@ -177,7 +177,7 @@ def test_setup_and_doctor(
     assert "slot a       version 1, every byte checked" in said
     (root / "slots/a/bundle.physai").write_bytes(b"x")
     assert robot("doctor") == 1
-    assert "BAD slot a" in capsys.readouterr().out
+    assert "BAD  slot a" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """Setting a robot up anew changes what is said, and nothing else."""
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
+from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import examine, read_status
 from physai.deploy_jetson.bench.sample import ROBOT
 from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.slots.layout import CONFIG_VARIABLE, DEFAULT_CONFIG, DEFAULT_ROOT, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
 from physai.sdk.trust_store import TrustError
 
@@ -20,6 +24,34 @@ def test_what_is_not_said_stays(site: Site) -> None:
     assert config.trust() == site.workshop.trust
     site.agent.setup(RobotIdentity(robot=ROBOT, joints=("pivot", "slider"), runtime_unit="b.service"))
     assert config.identity() == RobotIdentity(robot=ROBOT, joints=("pivot", "slider"), runtime_unit="b.service")
+
+
+def test_the_owner_s_files_lie_where_the_tree_or_the_owner_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    assert config_folder(DEFAULT_ROOT) == DEFAULT_CONFIG == Path("/etc/physai")
+    assert config_folder(Path("/data")) == Path("/data")
+    assert config_folder(Path("/data"), Path("/said")) == Path("/said")
+    monkeypatch.setenv(CONFIG_VARIABLE, "/environment")
+    assert config_folder(DEFAULT_ROOT) == config_folder(Path("/data")) == Path("/environment")
+    assert config_folder(DEFAULT_ROOT, Path("/said")) == Path("/said")
+
+
+def test_a_robot_whose_owner_s_files_lie_elsewhere(site: Site, folder: Path) -> None:
+    agent = site.on(root=folder / "new", config_root=folder / "owner" / "config")
+    agent.setup(RobotIdentity(robot=ROBOT), site.workshop.trust, HealthLimits(window_s=1.0))
+    assert sorted(path.name for path in (folder / "owner/config").iterdir()) == [
+        "limits",
+        "lock",
+        "robot",
+        "trust.json",
+    ]
+    assert not (folder / "new/robot").exists()
+    agent.install(site.bundles[1])
+    agent.activate()
+    assert open_active(agent.root, config=agent.config_root).marker.version == 1
+    assert read_status(agent).warnings == ()
+    with pytest.raises(SlotError, match=r"new/robot: cannot be read: .*; `physai robot setup` says who a robot is"):
+        open_active(agent.root)
 
 
 def test_another_model_has_other_joints(site: Site) -> None:

@@ -57,7 +57,7 @@ def test_install_twice(destination: Path, workshop: Workshop) -> None:
         result = install(*words, destination=destination)
         assert result.returncode == 0, result.stderr
         assert "ready: physai flash physai@" in result.stdout
-        config = RobotConfig(PosixFileSystem(destination / "var/lib/physai"))
+        config = RobotConfig(PosixFileSystem(destination / "etc/physai"))
         assert (config.identity().robot, config.identity().joints) == (f"{ROBOT}/{unit}", ("pivot",))
         assert config.trust() == workshop.trust
     installed = {path.name for path in (destination / "etc/systemd/system").iterdir()}
@@ -84,16 +84,22 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
-def test_a_key_is_let_in_once(destination: Path, workshop: Workshop) -> None:
+def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, workshop: Workshop) -> None:
     workshop.trust.save(destination / "trust.json")
     (destination / "id.pub").write_text(KEY)
+    keys = destination / "home/physai/.ssh/authorized_keys"
+    keys.parent.mkdir(parents=True)
+    other = KEY.replace("9GKJl", "9GKJm")
+    keys.write_text(f"# ours\n{KEY}{other}")
     words = ("--robot", ROBOT, "--trust", str(destination / "trust.json"), "--login")
     for _ in range(2):
         result = install(*words, str(destination / "id.pub"), destination=destination)
         assert result.returncode == 0, result.stderr
-    keys = destination / "home/physai/.ssh/authorized_keys"
-    assert keys.read_text() == KEY
-    assert (keys.stat().st_mode & 0o777, keys.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert "1 keys in " in result.stderr
+    command = "/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai"
+    entered = f'# ours\n{other}command="{command}",restrict {KEY}'
+    assert keys.read_text() == entered
+    assert (keys.stat().st_mode & 0o777, keys.parent.stat().st_mode & 0o777) == (0o644, 0o755)
     (destination / "id.pub").write_text("nonsense\n")
     refused = install(*words, str(destination / "id.pub"), destination=destination)
     assert (refused.returncode, "id.pub is no public key" in refused.stderr) == (2, True)
@@ -101,7 +107,7 @@ def test_a_key_is_let_in_once(destination: Path, workshop: Workshop) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(private)], check=True)
     refused = install(*words, str(private), destination=destination)
     assert (refused.returncode, "is a private key" in refused.stderr) == (2, True)
-    assert keys.read_text() == KEY
+    assert keys.read_text() == entered
 
 
 def unit(path: Path) -> configparser.ConfigParser:

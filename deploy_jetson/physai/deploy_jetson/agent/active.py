@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.deploy_jetson.agent.config import RobotConfig
+from physai.deploy_jetson.agent.config import open_config
 from physai.deploy_jetson.inference.backend import load
 from physai.deploy_jetson.inference.engine import Engine
 from physai.deploy_jetson.slots.errors import SlotError
@@ -38,33 +38,38 @@ class Active:
         return load(self.bundle.members[runtime.member], self.plan, runtime.engine_key, source=runtime.member)
 
 
-def open_active(root: Path, *, fs: FileSystem | None = None) -> Active:
+def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None = None) -> Active:
     """The active policy, if it may run.
 
     Signatures, revocations, the verdict, what this robot asks of it, and every byte are checked anew. The verdict's
     expiry is not: it limits when a policy may be activated; a robot that was switched on must not lose its policy to a
     date.
 
+    Args:
+        root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
+        fs: files below the root; None for the real ones.
+
     Raises:
         SlotError: no slot is active, or it is damaged.
         VerificationError: a key that signed was revoked, or there is no valid verdict and none was waived.
     """
     store = SlotStore(fs or PosixFileSystem(root))
-    config = RobotConfig(store.fs)
+    owner = open_config(root, config, store.fs)
     slot = store.active()
     if slot is None:
         raise SlotError("no policy is active; `physai robot install BUNDLE`, then `physai robot activate`")
     marker = store.marker(slot)
     if marker is None:
         raise SlotError(f"slot {slot} is active but was not installed to the end; `physai robot doctor` says more")
-    identity = config.identity()
+    identity = owner.identity()
     verified = verify(
         store.read(slot, BUNDLE_FILE),
-        config.trust(),
+        owner.trust(),
         robot=identity.robot,
         now=parse_utc(marker.installed),
         floor=0,
-        requirements=config.requirements(),
+        requirements=owner.requirements(),
         require_verdict=not marker.unsafe_no_verdict,
     )
     engine = marker.runtime.engine

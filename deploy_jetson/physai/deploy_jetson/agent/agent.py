@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.deploy_jetson.agent.config import RobotConfig
+from physai.deploy_jetson.agent.config import RobotConfig, as_owner_of, make_owned, open_config
 from physai.deploy_jetson.agent.incoming import clear_incoming
 from physai.deploy_jetson.agent.selftest_apart import self_test_apart
 from physai.deploy_jetson.agent.tested import ENGINE_FILE, Progress, Tested, no_progress
@@ -24,7 +24,7 @@ from physai.deploy_jetson.inference.latency import TICKS
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.slots.health import boot_id
-from physai.deploy_jetson.slots.layout import BUNDLE_FILE
+from physai.deploy_jetson.slots.layout import BUNDLE_FILE, DEFAULT_ROOT, config_folder
 from physai.deploy_jetson.slots.lock import locked
 from physai.deploy_jetson.slots.records import (
     SLOTS,
@@ -50,8 +50,6 @@ from physai.sdk.verdict import utc_text
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice
-
-DEFAULT_ROOT = Path("/var/lib/physai")
 
 _RESTART_TIMEOUT_S = 60.0
 
@@ -91,6 +89,8 @@ class Agent:
     """One robot's slots and the rules for changing them."""
 
     root: Path = DEFAULT_ROOT
+    config_root: Path | None = None
+    """Folder of the owner's files; None for the usual one of that root."""
     fs: FileSystem | None = None
     """Files below the root; None for the real ones."""
     clock: Callable[[], datetime] = utc_now
@@ -118,7 +118,7 @@ class Agent:
     @property
     def config(self) -> RobotConfig:
         """Who this robot is, and whom it believes."""
-        return RobotConfig(self.store.fs)
+        return open_config(self.root, self.config_root, self.store.fs)
 
     def setup(
         self,
@@ -130,20 +130,23 @@ class Agent:
         """Makes an empty tree for this robot, or changes what is said of it; slots, state and the rest stay.
 
         Raises:
-            SlotError: the tree cannot be made.
+            SlotError: the tree cannot be made, or what is said of it is another account's to say.
             TrustError: a key that this robot knows to be revoked would be believed again.
         """
+        folder = config_folder(self.root, self.config_root)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SlotError(f"{self.root}: cannot be made: {error.strerror}") from None
-        with locked(self.root, "physai robot setup", wait_s=self.wait_s), self._writing():
+        make_owned(folder)
+        with as_owner_of(self.root), locked(self.root, "physai robot setup", wait_s=self.wait_s), self._writing():
             store = self.store
             if store.is_new():
                 store.create()
             mended = store.mend()
             if mended:
                 self.warn(mended)
+        with as_owner_of(folder), locked(folder, "physai robot setup", wait_s=self.wait_s), self._writing():
             self.config.save(identity, trust, limits, requirements)
 
     def install(

@@ -1,8 +1,16 @@
-"""Who a robot is, whom it believes, and what a version on trial must show: files beside the slots."""
+"""The owner's files: who a robot is, whom it believes, and what a version on trial must show.
+
+Where they belong to another account than the one that runs the robot, only that account can change them.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 from physai.deploy_jetson.slots.errors import SlotError
-from physai.deploy_jetson.slots.filesystem import FileSystem, replace_files
-from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES
+from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem, replace_files
+from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity, decode, encode
 from physai.sdk.requirements import MAX_SETTINGS_BYTES, Requirements
 from physai.sdk.trust_store import MAX_TRUST_BYTES, TRUST_FILE, TrustError, TrustStore
@@ -12,10 +20,17 @@ SETTINGS_FILE = "settings.json"
 
 
 class RobotConfig:
-    """The configuration of one slot tree."""
+    """The owner's files of one slot tree."""
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: FileSystem, folder: Path | None = None) -> None:
+        """Prepares to read.
+
+        Args:
+            fs: the files.
+            folder: where they lie, for messages.
+        """
         self._fs = fs
+        self._where = "" if folder is None else f"{folder}/"
 
     def identity(self) -> RobotIdentity:
         """Who this robot is.
@@ -126,8 +141,58 @@ class RobotConfig:
             return self._fs.read(name, limit=limit)
         except OSError as error:
             raise SlotError(
-                f"{name}: cannot be read: {error.strerror}; `physai robot setup` makes a robot's tree"
+                f"{self._where}{name}: cannot be read: {error.strerror}; `physai robot setup` says who a robot is"
             ) from None
+
+
+def open_config(root: Path, named: Path | None, fs: FileSystem) -> RobotConfig:
+    """The owner's files of a tree.
+
+    Args:
+        root: the tree.
+        named: their folder; None for the usual one of that tree.
+        fs: the files of the tree, among which they may be.
+    """
+    folder = config_folder(root, named)
+    return RobotConfig(fs if folder == root else PosixFileSystem(folder, mode=0o644), folder)
+
+
+def make_owned(folder: Path) -> None:
+    """Makes the folder of the owner's files, which others may read and not change, unless it is there.
+
+    Raises:
+        SlotError: it cannot be made, or it is another account's.
+    """
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            folder.chmod(0o755)
+    except OSError as error:
+        raise SlotError(f"{folder}: cannot be made: {error.strerror}; run as root, or name another: --config") from None
+    if not os.access(folder, os.W_OK, effective_ids=True):
+        raise SlotError(
+            f"{folder} is user {folder.stat().st_uid}'s, and this is user {os.geteuid()}: who this robot is "
+            "and whom it believes is for that account to say; run `physai robot setup` as it (sudo)"
+        )
+
+
+@contextmanager
+def as_owner_of(folder: Path) -> Generator[None]:
+    """Root acts as the account that a folder belongs to, so that what it makes there is that account's, and no link
+    that account has put there leads it elsewhere.
+    """
+    facts = folder.stat()
+    if os.geteuid() != 0 or facts.st_uid == 0:
+        yield
+        return
+    group = os.getegid()
+    os.setegid(facts.st_gid)
+    os.seteuid(facts.st_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
 
 
 def _model(robot: str) -> str:

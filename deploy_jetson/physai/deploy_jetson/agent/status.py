@@ -7,12 +7,13 @@ from datetime import timedelta
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.ownership import account, login_keys, weakness
 from physai.deploy_jetson.agent.watch import Watcher
 from physai.deploy_jetson.inference.backend import has_tensorrt
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import exists, temporary
 from physai.deploy_jetson.slots.health import Finding, health_path
-from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES
+from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
 from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
 from physai.sdk.contract_gaps import lacks_text
@@ -107,7 +108,7 @@ def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list
 def _refusal(agent: Agent) -> str:
     """Why the runtime would not start the active policy: a key that was revoked since; empty if it would."""
     try:
-        open_active(agent.root, fs=agent.fs)
+        open_active(agent.root, config=agent.config_root, fs=agent.fs)
     except PhysaiError as error:
         return str(error)
     return ""
@@ -121,15 +122,18 @@ class Check:
     ok: bool
     found: str
     """What was found, and the way out where it is not good."""
+    is_warning: bool = False
+    """Whether it is as it should be for a rehearsal only."""
 
 
 def examine(agent: Agent) -> list[Check]:
     """Looks for whatever would keep the robot from running its policy or taking a new one; changes nothing."""
     if not agent.root.is_dir():
         return [_tree(agent)]
-    checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _space(agent)]
+    checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _owner(agent)]
     return [
         *checks,
+        _space(agent),
         _admission(agent),
         _limits(agent),
         _clock(agent),
@@ -203,6 +207,27 @@ def _trust(agent: Agent) -> Check:
     return Check("trust", True, "; ".join(counts))
 
 
+def _owner(agent: Agent) -> Check:
+    """Whether whoever may flash this robot could also say whom it believes."""
+    folder = config_folder(agent.root, agent.config_root)
+    try:
+        weak = weakness(agent.root, folder)
+        owner, runner = account(folder.stat().st_uid), account(agent.root.stat().st_uid)
+    except OSError as error:
+        return Check("owner", False, f"{folder}: {error.strerror}; `physai robot setup` makes it")
+    if weak:
+        remedy = "so whoever may flash it could say whom it believes; enough to rehearse, install.sh sets a robot up"
+        return Check("owner", True, f"{weak}, {remedy}", is_warning=True)
+    found = f"{folder} is {owner}'s, {runner} runs the robot and cannot change it"
+    keys = login_keys(agent.root)
+    if keys is None:
+        return Check("owner", True, f"{found}; no file with keys of {runner} is seen here")
+    if keys.free:
+        text = f"{found}; {keys.free} of {keys.total} keys in {keys.path} are not bound to `physai robot receive`"
+        return Check("owner", True, f"{text}: enter them with install.sh --login", is_warning=True)
+    return Check("owner", True, f"{found}; {keys.total} keys may flash it, and nothing else")
+
+
 def _admission(agent: Agent) -> Check:
     if agent.store.active() is None:
         return Check("signatures", True, "no active policy, so none to check")
@@ -214,7 +239,7 @@ def _admission(agent: Agent) -> Check:
 def _limits(agent: Agent) -> Check:
     """What the active contract leaves unprotected keeps no policy from running, so it is said, not held against it."""
     try:
-        contract = open_active(agent.root, fs=agent.fs).bundle.contract
+        contract = open_active(agent.root, config=agent.config_root, fs=agent.fs).bundle.contract
     except PhysaiError:
         return Check("limits", True, "no active policy that may run, so none to look at")
     return Check("limits", True, lacks_text(contract) or "the contract lacks no protection")

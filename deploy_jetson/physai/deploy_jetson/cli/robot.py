@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli import measure, run, tell, top
+from physai.deploy_jetson.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.text import printable, styled
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice
 
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
-DEFAULT_ROOT = "/var/lib/physai"
 MAX_RECIPE_BYTES = 1 << 16
 GROUP = "physai.robot_commands"
 """Entry-point group of actions that other folders contribute; each is a `Command`."""
@@ -57,6 +57,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
     for action in actions.choices.values():
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
+        action.add_argument(
+            "--config",
+            type=Path,
+            metavar="DIR",
+            help=f"the owner's files (default: {DEFAULT_CONFIG} of the default tree; in any other, the tree)",
+        )
         action.add_argument("--json", action="store_true", help="print one JSON object")
         action.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait for another command to end")
     measure.add_arguments(actions.add_parser("measure", help="time a policy's ticks here, for its latency gate"))
@@ -100,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "receive":
         from physai.deploy_jetson.flash.receiver import serve
 
-        return serve(_root(arguments))
+        return serve(_root(arguments), arguments.config)
     return _ACTIONS[arguments.action](_agent(arguments), arguments)
 
 
@@ -112,7 +118,9 @@ def _agent(arguments: argparse.Namespace) -> Agent:
     from physai.deploy_jetson.agent.agent import Agent
 
     backend: BackendChoice = getattr(arguments, "backend", "auto")
-    return Agent(root=_root(arguments), wait_s=arguments.wait, backend=backend, warn=_warn)
+    return Agent(
+        root=_root(arguments), config_root=arguments.config, wait_s=arguments.wait, backend=backend, warn=_warn
+    )
 
 
 def _warn(message: str) -> None:

@@ -85,6 +85,7 @@ def checks_text(checks: list[Check]) -> str:
     rows: list[str] = []
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "ok " if check.ok else styled("BAD", "red", sys.stdout)
+        good = "warn" if check.is_warning else "ok  "
+        mark = good if check.ok else styled("BAD ", "red", sys.stdout)
         rows.append(f"{mark} {check.name.ljust(width)}  {printable(check.found)}")
     return "\n".join(rows)

@@ -101,6 +101,7 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
         raise PhysaiError(f"--priority must lie in 1 … {MAX_PRIORITY}, got {arguments.priority}")
     return RunOptions(
         root=root,
+        config=arguments.config,
         realtime=Realtime(priority=arguments.priority, cpu=arguments.cpu, lock_memory=not arguments.no_lock),
         unsafe_no_verdict=arguments.unsafe_no_verdict,
         rate_hz=arguments.rate,

@@ -23,6 +23,7 @@ from physai.deploy_jetson.slots.layout import (
     MAX_RECORD_BYTES,
     SLOTS_FOLDER,
     STATE_FILES,
+    config_folder,
     unseal,
 )
 from physai.sdk.bundle_archive import BundleError, read_archive, read_file
@@ -39,13 +40,15 @@ SPARE_BYTES = 4 << 20
 class Holdings:
     """The tree of one robot, as an upload sees it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, config: Path | None = None) -> None:
         """Prepares to look.
 
         Args:
             root: the robot's tree.
+            config: folder of the owner's files; None for the usual one of that tree.
         """
         self._root = root
+        self._config = config_folder(root, config)
         self._slots: dict[str, tuple[str, frozenset[str]] | None] = {}
 
     @property
@@ -59,9 +62,12 @@ class Holdings:
         Raises:
             SlotError: nobody has said so.
         """
-        record = self._record(self._root / IDENTITY_FILE)
+        record = self._record(self._config / IDENTITY_FILE)
         if record is None:
-            raise SlotError(f"{self._root}: no robot's tree is here; make one with `physai robot setup`, or say --root")
+            raise SlotError(
+                f"{self._config} does not say which robot this is; say it with `physai robot setup`, or name its tree "
+                "with --root"
+            )
         return str(record.get("robot"))
 
     def active_bundle(self) -> str | None:

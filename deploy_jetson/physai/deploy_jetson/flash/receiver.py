@@ -110,15 +110,17 @@ class Source:
 class Receiver:
     """One conversation."""
 
-    def __init__(self, root: Path, source: Source, sink: BinaryIO) -> None:
+    def __init__(self, root: Path, source: Source, sink: BinaryIO, *, config: Path | None = None) -> None:
         """Prepares to listen.
 
         Args:
             root: the robot's tree.
             source: what the other side says.
             sink: gets what this side says.
+            config: folder of the owner's files; None for the usual one of that tree.
         """
         self._root = root
+        self._config = config
         self._source = source
         self._sink = sink
         self._heard = True
@@ -137,7 +139,7 @@ class Receiver:
     def serve(self) -> int:
         """Listens until the other side has left, and returns the exit code of the process."""
         try:
-            self._say("hello", protocol=PROTOCOL, robot=Holdings(self._root).robot())
+            self._say("hello", protocol=PROTOCOL, robot=Holdings(self._root, self._config).robot())
             while line := self._source.line():
                 message = decode(line)
                 if message["say"] not in self._actions:
@@ -176,7 +178,7 @@ class Receiver:
             raise ProtocolError("one offer in a conversation")
         self._offer = offer = Offer.parse(message)
         self._acquire(offer.wait_s)
-        holdings = Holdings(self._root)
+        holdings = Holdings(self._root, self._config)
         holdings.check(offer)
         trial = holdings.trial() is not None
         if holdings.active_bundle() == offer.bundle:
@@ -196,7 +198,7 @@ class Receiver:
         name, start = digest(message, "sha256"), number(message, "start")
         if self._offer is None or name not in self._needs:
             raise ProtocolError(f"{name[:12]} was not asked for")
-        part = Holdings(self._root).incoming / f"{name}{PART_SUFFIX}"
+        part = Holdings(self._root, self._config).incoming / f"{name}{PART_SUFFIX}"
         with _uploading(part):
             if start == 0:
                 part.unlink(missing_ok=True)
@@ -262,7 +264,7 @@ class Receiver:
 
     def _forget_uploads(self, offer: Offer) -> None:
         """Removes what now lies in a slot."""
-        incoming = Holdings(self._root).incoming
+        incoming = Holdings(self._root, self._config).incoming
         for name in offer.sizes:
             (incoming / name).unlink(missing_ok=True)
 
@@ -292,11 +294,13 @@ class Receiver:
 
         offer = self._offer
         wait_s = 0.0 if offer is None else offer.wait_s
-        return Agent(root=self._root, wait_s=wait_s, warn=lambda text: self._say("note", text=text))
+        return Agent(
+            root=self._root, config_root=self._config, wait_s=wait_s, warn=lambda text: self._say("note", text=text)
+        )
 
     def _acquire(self, wait_s: float) -> None:
         """Keeps other flashes out, until the bundle is active or the process ends."""
-        folder = Holdings(self._root).incoming
+        folder = Holdings(self._root, self._config).incoming
         try:
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -350,12 +354,17 @@ def _import_agent() -> None:
         importlib.import_module("physai.deploy_jetson.agent.agent")
 
 
-def serve(root: Path) -> int:
+def serve(root: Path, config: Path | None = None) -> int:
     """Speaks over standard input and output; whatever else prints goes to standard error.
 
     Args:
         root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
     """
+    asked = os.environ.get("SSH_ORIGINAL_COMMAND", "")
+    if asked and "robot receive" not in asked:
+        print("physai: this key may flash this robot (`physai flash`), and nothing else", file=sys.stderr)
+        return 2
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as sink:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        return Receiver(root, Source(sys.stdin.fileno()), sink).serve()
+        return Receiver(root, Source(sys.stdin.fileno()), sink, config=config).serve()

@@ -1,5 +1,6 @@
 """A newly activated policy is asked its golden states in a process of its own, which may hang or crash."""
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,12 @@ from physai.deploy_jetson.agent.selftest_apart import call_limit_s
 from physai.deploy_jetson.runtime.candidate import Candidate, examine
 
 
-def examine_apart(root: Path, deadline_s: float) -> Candidate:
+def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:
     """As `examine`, of the active policy, in another process.
 
     Args:
         root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
         deadline_s: of the policy's contract [s].
 
     Raises:
@@ -23,7 +25,7 @@ def examine_apart(root: Path, deadline_s: float) -> Candidate:
     limit_s = call_limit_s(deadline_s)
     facts, (policy, plan) = call_apart(
         __name__,
-        str(root).encode(),
+        json.dumps([str(root), None if config is None else str(config)]).encode(),
         what="the examination of what was activated",
         limit_s=lambda told: limit_s,
     )
@@ -31,7 +33,8 @@ def examine_apart(root: Path, deadline_s: float) -> Candidate:
 
 
 def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
-    active = open_active(Path(request.decode()))
+    root, config = json.loads(request)
+    active = open_active(Path(root), config=None if config is None else Path(config))
     candidate = examine(active, progress=lambda share: tell({"stage": "golden states", "share": share}))
     return candidate.facts(), [candidate.policy, candidate.plan or b""]
 

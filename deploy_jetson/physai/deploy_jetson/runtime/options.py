@@ -25,6 +25,8 @@ class RunOptions:
 
     root: Path
     """The robot's tree of slots."""
+    config: Path | None = None
+    """Folder of the owner's files; None for the usual one of that tree."""
     realtime: Realtime = field(default_factory=Realtime)
     unsafe_no_verdict: bool = False
     """Whether a policy that was installed without a valid verdict may run."""

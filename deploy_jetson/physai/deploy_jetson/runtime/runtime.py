@@ -130,7 +130,7 @@ class Runtime:
 
     def _configure(self) -> tuple[Loop, Tick]:
         """Loads and connects; unconfigured to inactive."""
-        active = open_active(self.options.root)
+        active = open_active(self.options.root, config=self.options.config)
         candidate = examine(active)
         if candidate.unsafe_no_verdict and not self.options.unsafe_no_verdict:
             raise CandidateError(
@@ -166,7 +166,7 @@ class Runtime:
             lost=(lambda: "") if self._exclusive is None else self._exclusive.lost,
         )
         if self.options.hot_swap:
-            self._scout, connection = start_scout(self.options.root, candidate.bundle_sha256)
+            self._scout, connection = start_scout(self.options.root, self.options.config, candidate.bundle_sha256)
             self._swapper = Swapper(
                 connection,
                 contract,

@@ -24,11 +24,12 @@ LOOK_S = 0.1
 NICENESS = 10
 
 
-def start_scout(root: Path, running_sha256: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def start_scout(root: Path, config: Path | None, running_sha256: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Starts the process; it ends when the socket is closed.
 
     Args:
         root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
         running_sha256: of the bundle that runs already.
 
     Returns:
@@ -36,13 +37,13 @@ def start_scout(root: Path, running_sha256: str) -> tuple[subprocess.Popen[bytes
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(root), running_sha256]
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(root), str(config or ""), running_sha256]
         descriptors = [theirs.fileno()]
         # In a session of its own, Ctrl-C at the terminal reaches the runtime alone.
         return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True), ours
 
 
-def watch(connection: socket.socket, root: Path, running_sha256: str) -> None:
+def watch(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> None:
     """Sends every newly activated policy, or why it may not run, until the other end is gone."""
     seen: str | None = None
     with suppress(BrokenPipeError, ConnectionResetError):
@@ -50,7 +51,7 @@ def watch(connection: socket.socket, root: Path, running_sha256: str) -> None:
             found = _look(root)
             if found != seen:
                 seen = found
-                running_sha256 = _report(connection, root, running_sha256)
+                running_sha256 = _report(connection, root, config, running_sha256)
             time.sleep(LOOK_S)
 
 
@@ -61,12 +62,12 @@ def _look(root: Path) -> str | None:
         return None
 
 
-def _report(connection: socket.socket, root: Path, running_sha256: str) -> str:
+def _report(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> str:
     try:
-        active = open_active(root)
+        active = open_active(root, config=config)
         if active.bundle.sha256 == running_sha256:
             return running_sha256
-        send(connection, examine_apart(root, active.bundle.contract.timing.deadline_s))
+        send(connection, examine_apart(root, config, active.bundle.contract.timing.deadline_s))
     except (PhysaiError, OSError) as error:
         send(connection, None, str(error))
         return running_sha256
@@ -84,11 +85,11 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m physai.deploy_jetson.runtime.scout SOCKET ROOT SHA256`."""
+    """`python -m physai.deploy_jetson.runtime.scout SOCKET ROOT CONFIG SHA256`."""
     os.nice(NICENESS)
-    descriptor, root, running = arguments
+    descriptor, root, config, running = arguments
     with socket.socket(fileno=int(descriptor)) as connection:
-        watch(connection, Path(root), running)
+        watch(connection, Path(root), Path(config) if config else None, running)
 
 
 if __name__ == "__main__":

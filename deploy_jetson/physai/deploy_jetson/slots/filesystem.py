@@ -79,8 +79,15 @@ class FileSystem(Protocol):
 class PosixFileSystem:
     """The real thing: one system call or two per operation."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, mode: int | None = None) -> None:
+        """Prepares to work.
+
+        Args:
+            root: the tree.
+            mode: permissions of new files; None leaves them to the umask.
+        """
         self.root = root
+        self._mode = mode
 
     def read(self, path: str, *, limit: int) -> bytes:
         """See FileSystem."""
@@ -118,6 +125,8 @@ class PosixFileSystem:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._at(path), flags, 0o644)
         try:
+            if self._mode is not None:
+                os.fchmod(descriptor, self._mode)
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]

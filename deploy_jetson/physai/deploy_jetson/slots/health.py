@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.slots.layout import DEFAULT_ROOT
 from physai.deploy_jetson.slots.records import HealthLimits
 
 MAGIC = b"PHYSAIHC"
@@ -45,7 +46,7 @@ def health_path(root: Path) -> Path:
 
     `/run/physai/health` for the robot's own tree, `health` in any other: a disk should not be written every tick.
     """
-    return (RUN_FOLDER if root == Path("/var/lib/physai") else root) / HEALTH_FILE
+    return (RUN_FOLDER if root == DEFAULT_ROOT else root) / HEALTH_FILE
 
 
 @dataclass(frozen=True)

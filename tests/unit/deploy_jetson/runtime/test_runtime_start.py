@@ -168,6 +168,7 @@ def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--config", type=Path)
     return parser.parse_args(words)
 
 
