@@ -20,7 +20,7 @@ from physai.sdk.bundle import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
 from physai.sdk.errors import DeviceError
-from physai.sdk.trust_store import TrustStore
+from physai.sdk.trust_file import SignedTrust
 from physai.train.cli.demo_drive import drive, driven_text
 
 TASK = "cartpole-swingup"
@@ -92,7 +92,7 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
     assert packed.returncode == 0, packed.stderr
     root = tmp_path / "robot"
     limits = HealthLimits(window_s=0.4, start_timeout_s=120.0, alive_timeout_s=60.0)
-    Agent(root=root).setup(RobotIdentity(robot="cartpole"), TrustStore.load(keys / "trust.json"), limits)
+    Agent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(keys / "trust.json"), limits)
 
     def flash(bundle: Path) -> tuple[int, dict[str, Any]]:
         # Whatever five seconds of training were judged to be.
@@ -121,7 +121,7 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
 def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> None:
     folder, _ = demo
     root = tmp_path / "robot"
-    Agent(root=root).setup(RobotIdentity(robot="cartpole"), TrustStore.load(folder / "keys" / "trust.json"))
+    Agent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))
     bundle = str(folder / f"{TASK}.physai")
     install = ("robot", "install", bundle, "--root", str(root), "--activate", "--unsafe-no-verdict")
     ended = physai(*install)

@@ -27,9 +27,9 @@ from physai.sdk.origin import RobotName
 from physai.sdk.robot import Frozen, Name
 from physai.sdk.verdict import Sha256, Utc, Verdict
 
-Role = Literal["publisher", "validator"]
-"""A publisher vouches for what is in a bundle, a validator for what it does."""
-ROLES: tuple[Role, ...] = ("publisher", "validator")
+Role = Literal["owner", "publisher", "validator"]
+"""A publisher vouches for what is in a bundle, a validator for what it does; an owner says whom robots believe."""
+ROLES: tuple[Role, ...] = ("owner", "publisher", "validator")
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -82,16 +82,16 @@ class Envelope:
         return type(self)(self.payload, tuple(sorted((*others, signature), key=lambda one: one.key_id)))
 
 
-def pre_authentication(payload: bytes) -> bytes:
-    """The bytes that are signed: DSSE's PAE("application/vnd.in-toto+json", payload)."""
-    kind = PAYLOAD_TYPE.encode("ascii")
+def pre_authentication(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """The bytes that are signed: DSSE's PAE(payload_type, payload)."""
+    kind = payload_type.encode("ascii")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def is_signed_by(public: bytes, signature: bytes, payload: bytes) -> bool:
-    """Whether an Ed25519 key (32 bytes) signed an envelope's payload."""
+def is_signed_by(public: bytes, signature: bytes, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bool:
+    """Whether an Ed25519 key (32 bytes) signed a payload of a type."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, pre_authentication(payload))
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, pre_authentication(payload, payload_type))
     except (InvalidSignature, ValueError):
         return False
     return True

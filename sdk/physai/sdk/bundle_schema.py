@@ -11,12 +11,12 @@ from physai.sdk.attestation import VerdictPredicate
 from physai.sdk.bundle import FORMAT_VERSION as MANIFEST_VERSION
 from physai.sdk.bundle import Manifest
 from physai.sdk.robot import Frozen
-from physai.sdk.trust_store import FORMAT_VERSION as TRUST_VERSION
-from physai.sdk.trust_store import TrustStore
+from physai.sdk.trust_file import FORMAT_VERSION as TRUST_VERSION
+from physai.sdk.trust_file import TrustDocument
 
 _MODELS: dict[str, tuple[type[Frozen], int]] = {
     "manifest": (Manifest, MANIFEST_VERSION),
-    "trust": (TrustStore, TRUST_VERSION),
+    "trust": (TrustDocument, TRUST_VERSION),
     "verdict-predicate": (VerdictPredicate, 1),
 }
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import Field, model_validator
 
-from physai.sdk.attestation import Envelope, Role, Signature, key_id_of, pre_authentication
+from physai.sdk.attestation import PAYLOAD_TYPE, Envelope, Role, Signature, key_id_of, pre_authentication
 from physai.sdk.canonical import canonical_json
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
@@ -101,9 +101,9 @@ class SigningKey:
         """The public key, for one role."""
         return PublicKey(key_id=self.key_id, public=self.public.hex(), role=role, label=label)
 
-    def sign(self, payload: bytes) -> Signature:
-        """The signature over an envelope's payload."""
-        return Signature(self.key_id, self._private.sign(pre_authentication(payload)))
+    def sign(self, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> Signature:
+        """The signature over a payload of a type."""
+        return Signature(self.key_id, self._private.sign(pre_authentication(payload, payload_type)))
 
     def envelope(self, payload: bytes) -> Envelope:
         """An envelope that this key alone has signed."""

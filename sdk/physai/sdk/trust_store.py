@@ -1,29 +1,20 @@
-"""The trust file: public keys, each in one role, how many of a role must sign, and keys that were revoked.
+"""Whom a robot believes: public keys, each in one role, how many of a role must sign, and keys that were revoked.
 
-It is put on the robot by whoever administers it; nothing in a bundle can change it.
+`physai.sdk.trust_file` is the file it lies in, signed by its owners; nothing in a bundle can change it.
 """
 
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from physai.sdk.attestation import Role
 from physai.sdk.bundle_archive import MAX_SIGNATURES
-from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
 from physai.sdk.keys import PublicKey
 from physai.sdk.robot import Frozen, require_unique
 from physai.sdk.verdict import Line, Sha256, Utc, utc_text
 
-FORMAT_VERSION = 1
-"""Changes when an older reader could misunderstand a newer trust file."""
-
-TRUST_FILE = "trust.json"
-
-MAX_TRUST_BYTES = 1 << 20
 MAX_KEYS = 256
 MAX_REVOKED = 4096
 
@@ -46,6 +37,7 @@ Threshold = Annotated[int, Field(ge=1, le=MAX_SIGNATURES)]
 class Thresholds(Frozen):
     """How many keys of a role must sign."""
 
+    owner: Threshold = 1
     publisher: Threshold = 1
     validator: Threshold = 1
 
@@ -53,9 +45,8 @@ class Thresholds(Frozen):
 class TrustStore(Frozen):
     """Whom a robot believes. Changes give a new store with the next version."""
 
-    format_version: Literal[1] = FORMAT_VERSION
     version: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
-    """Counts the changes, so that people can tell two trust files apart."""
+    """Counts the changes; a robot takes no lower one."""
     keys: Annotated[tuple[PublicKey, ...], Field(max_length=MAX_KEYS)] = ()
     """Each key has one role: who publishes cannot also validate with the same key."""
     thresholds: Thresholds = Thresholds()
@@ -66,39 +57,6 @@ class TrustStore(Frozen):
         require_unique("key", (key.key_id for key in self.keys))
         require_unique("revoked key", (key.key_id for key in self.revoked))
         return self
-
-    @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """The trust file.
-
-        Raises:
-            TrustError: it cannot be read, is too large, or no trust file.
-        """
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_TRUST_BYTES + 1)
-        except OSError as error:
-            raise TrustError(f"{path}: cannot be read: {error.strerror}") from None
-        return cls.parse(data, source=str(path))
-
-    @classmethod
-    def parse(cls, data: bytes | str, *, source: str) -> Self:
-        """The trust file in a JSON document; TrustError if it is none."""
-        return _KIND.parse(cls, data, source=source)
-
-    def save(self, path: Path | str) -> None:
-        """Writes the trust file; it is the old or the new one at every instant.
-
-        Raises:
-            TrustError: it cannot be written.
-        """
-        path = Path(path)
-        try:
-            write_atomic(path, self.model_dump_json(indent=2).encode() + b"\n")
-            path.chmod(0o644)
-        except OSError as error:
-            raise TrustError(f"{path}: cannot be written: {error.strerror}") from None
 
     def revocation(self, key_id: str) -> RevokedKey | None:
         """When and why a key was revoked; None if it was not."""
@@ -114,7 +72,8 @@ class TrustStore(Frozen):
 
     def threshold(self, role: Role) -> int:
         """How many keys of the role must sign."""
-        return self.thresholds.publisher if role == "publisher" else self.thresholds.validator
+        counts: dict[str, int] = self.thresholds.model_dump()
+        return counts[role]
 
     def with_key(self, key: PublicKey) -> Self:
         """The store that believes one more key; itself if it already does.
@@ -145,14 +104,20 @@ class TrustStore(Frozen):
         """The store that never believes a key again, whether it knows the key or not; itself if that is so already.
 
         Raises:
-            TrustError: there are too many, or the reason is empty.
+            TrustError: there are too many, the reason is empty, or too few owners would be left.
         """
         if self.revocation(key_id) is not None:
             return self
+        owners = [key for key in self.usable("owner") if key.key_id != key_id]
+        if len(owners) < self.threshold("owner") <= len(self.usable("owner")):
+            raise TrustError(
+                f"without key {key_id[:16]} {len(owners)} owners are left, and {self.threshold('owner')} must sign "
+                "every change: `physai keys rotate` it first, or lower the threshold"
+            )
         try:
             revoked = RevokedKey(key_id=key_id, since=utc_text(since), reason=reason)
         except ValidationError as error:
-            raise _KIND.invalid(error, source="revocation") from None
+            raise _invalid(error, "revocation") from None
         return self._changed(revoked=(*self.revoked, revoked))
 
     def _changed(self, **fields: object) -> Self:
@@ -160,9 +125,10 @@ class TrustStore(Frozen):
         try:
             return type(self).model_validate({**kept, "version": self.version + 1, **fields})
         except ValidationError as error:
-            raise _KIND.invalid(error, source="trust file") from None
+            raise _invalid(error, "trust file") from None
 
 
-_KIND = DocumentKind(
-    name="trust file", format_version=FORMAT_VERSION, max_bytes=MAX_TRUST_BYTES, max_depth=6, error=TrustError
-)
+def _invalid(error: ValidationError, source: str) -> TrustError:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return TrustError(f"{source}: {where + ': ' if where else ''}{first['msg']}")

@@ -1,5 +1,6 @@
 """The agent: what may become active, what is refused, and what is remembered."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.sample import ROBOT, sample_contract, sample_policy
 from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.records import RobotIdentity
@@ -155,7 +156,7 @@ def test_a_key_revoked_after_installation(site: Site, now: datetime) -> None:
     site.run(1)
     site.agent.install(site.bundles[2])
     revoked = site.workshop.trust.with_revoked(site.workshop.publisher.key_id, since=now, reason="stolen")
-    site.agent.setup(RobotIdentity(robot=ROBOT), revoked)
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(revoked))
     with pytest.raises(VerificationError, match="stolen"):
         site.agent.activate()
     with pytest.raises(VerificationError, match="stolen"):
@@ -175,7 +176,7 @@ def test_a_verdict_that_expired_after_installation(site: Site, now: datetime) ->
 
 def test_a_clock_that_restarts_in_the_past_revives_no_verdict(site: Site, now: datetime) -> None:
     late = site.on(clock=lambda: now + timedelta(days=40))
-    fresh = Workshop(site.workshop.publisher, site.workshop.validator, now + timedelta(days=40))
+    fresh = replace(site.workshop, created=now + timedelta(days=40))
     late.install(fresh.bundle(7))
     late.activate()
     late.commit("healthy")

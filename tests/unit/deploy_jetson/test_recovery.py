@@ -83,7 +83,7 @@ def test_damaged_settings_keep_no_robot_from_going_back(site: Site) -> None:
 def test_setup_again_keeps_slots_and_state(site: Site) -> None:
     site.run(1)
     before = site.agent.store.state()
-    site.agent.setup(site.agent.config.identity(), site.workshop.trust)
+    site.agent.setup(site.agent.config.identity(), site.workshop.signed())
     assert site.agent.store.state() == before
     assert site.active_version == 1
 

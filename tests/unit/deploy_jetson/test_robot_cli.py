@@ -165,7 +165,7 @@ def test_setup_and_doctor(
     assert robot("doctor", "--json") == 1
     assert record(capsys)["checks"][0]["name"] == "tree"
     trust = folder / "trust.json"
-    rooted.workshop.trust.save(trust)
+    rooted.workshop.signed().save(trust)
     assert robot("setup", "--robot", ROBOT, "--joints", "pivot", "--trust", str(trust), "--window", "5") == 0
     assert capsys.readouterr().out == f"{root} is ready for pendulum\n"
     path = folder / "first.physai"

@@ -38,7 +38,7 @@ def test_the_owner_s_files_lie_where_the_tree_or_the_owner_says(monkeypatch: pyt
 
 def test_a_robot_whose_owner_s_files_lie_elsewhere(site: Site, folder: Path) -> None:
     agent = site.on(root=folder / "new", config_root=folder / "owner" / "config")
-    agent.setup(RobotIdentity(robot=ROBOT), site.workshop.trust, HealthLimits(window_s=1.0))
+    agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(), HealthLimits(window_s=1.0))
     assert sorted(path.name for path in (folder / "owner/config").iterdir()) == [
         "limits",
         "lock",
@@ -63,7 +63,11 @@ def test_another_model_has_other_joints(site: Site) -> None:
 def test_a_damaged_record_is_replaced(site: Site) -> None:
     for name in ("robot", "limits", "trust.json"):
         (site.agent.root / name).write_bytes(b"nonsense")
-    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.trust, HealthLimits(window_s=2.0))
+    # Whatever damaged it: an older trust file must not come back this way unnoticed.
+    with pytest.raises(TrustError, match=r"trust.json: not JSON.*remove it, if you are sure"):
+        site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(), HealthLimits(window_s=2.0))
+    (site.agent.root / "trust.json").unlink()
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(), HealthLimits(window_s=2.0))
     assert site.agent.config.identity().robot == ROBOT
     assert site.agent.config.limits() == HealthLimits(window_s=2.0)
     assert site.agent.config.trust() == site.workshop.trust
@@ -73,13 +77,16 @@ def test_an_older_trust_file_brings_no_revoked_key_back(site: Site, now: datetim
     older = site.workshop.trust
     key_id = site.workshop.publisher.key_id
     newer = older.with_revoked(key_id, since=now, reason="laptop stolen")
-    site.agent.setup(RobotIdentity(robot=ROBOT), newer)
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(newer))
+    with pytest.raises(TrustError, match="is version 3, the robot has version 4: it takes a higher one only"):
+        site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), site.workshop.signed(older))
+    other = older.with_revoked("0" * 64, since=now, reason="none").with_revoked("1" * 64, since=now, reason="none")
     with pytest.raises(TrustError, match=f"{key_id[:16]} was revoked on this robot .* laptop stolen.* keys revoke"):
-        site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), older)
+        site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), site.workshop.signed(other))
     assert site.agent.config.trust() == newer
     assert site.agent.config.identity().robot == ROBOT
     later = newer.with_revoked(site.workshop.validator.key_id, since=now, reason="rotated")
-    site.agent.setup(RobotIdentity(robot=ROBOT), later)
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(later))
     assert site.agent.config.trust() == later
 
 
@@ -96,7 +103,7 @@ def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting
     assert read_status(site.agent).warnings == ()
     assert {check.name: check.ok for check in examine(site.agent)}["signatures"]
     revoked = site.workshop.trust.with_revoked(site.workshop.publisher.key_id, since=now, reason="laptop stolen")
-    site.agent.setup(RobotIdentity(robot=ROBOT), revoked)
+    site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(revoked))
     (warning,) = read_status(site.agent).warnings
     assert "does not start any more" in warning
     assert "laptop stolen" in warning

@@ -51,7 +51,7 @@ def destination(tmp_path: Path) -> Path:
 
 def test_install_twice(destination: Path, workshop: Workshop) -> None:
     trust = destination / "trust.json"
-    workshop.trust.save(trust)
+    workshop.signed().save(trust)
     for unit in ("cell-1", "cell-2"):
         words = ("--robot", f"{ROBOT}/{unit}", "--trust", str(trust), "--", "--joints", "pivot")
         result = install(*words, destination=destination)
@@ -85,7 +85,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
 def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, workshop: Workshop) -> None:
-    workshop.trust.save(destination / "trust.json")
+    workshop.signed().save(destination / "trust.json")
     (destination / "id.pub").write_text(KEY)
     keys = destination / "home/physai/.ssh/authorized_keys"
     keys.parent.mkdir(parents=True)

@@ -45,7 +45,7 @@ from physai.sdk.errors import PhysaiError
 from physai.sdk.origin import machine_text
 from physai.sdk.requirements import Requirements
 from physai.sdk.trust import Verified, verify
-from physai.sdk.trust_store import TrustStore
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import utc_text
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Agent:
     def setup(
         self,
         identity: RobotIdentity,
-        trust: TrustStore | None = None,
+        trust: SignedTrust | None = None,
         limits: HealthLimits | None = None,
         requirements: Requirements | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class Agent:
 
         Raises:
             SlotError: the tree cannot be made, or what is said of it is another account's to say.
-            TrustError: a key that this robot knows to be revoked would be believed again.
+            TrustError: the trust file may not take the place of the one that is there.
         """
         folder = config_folder(self.root, self.config_root)
         try:

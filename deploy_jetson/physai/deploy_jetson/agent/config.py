@@ -12,8 +12,10 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem, replace_files
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity, decode, encode
+from physai.sdk.origin import model_of
 from physai.sdk.requirements import MAX_SETTINGS_BYTES, Requirements
-from physai.sdk.trust_store import MAX_TRUST_BYTES, TRUST_FILE, TrustError, TrustStore
+from physai.sdk.trust_file import MAX_TRUST_BYTES, TRUST_FILE, SignedTrust
+from physai.sdk.trust_store import TrustError, TrustStore
 
 LIMITS_FILE = "limits"
 SETTINGS_FILE = "settings.json"
@@ -58,12 +60,12 @@ class RobotConfig:
         """Whom this robot believes; nobody, where there is no trust file.
 
         Raises:
-            TrustError: the file is damaged.
+            TrustError: the file is damaged, or not signed by its owners.
             SlotError: it cannot be read.
         """
         if self._fs.kind(TRUST_FILE) is None:
             return TrustStore()
-        return TrustStore.parse(self._read(TRUST_FILE, MAX_TRUST_BYTES), source=TRUST_FILE)
+        return SignedTrust.parse(self._read(TRUST_FILE, MAX_TRUST_BYTES), source=TRUST_FILE).check()
 
     def requirements(self) -> Requirements:
         """What this robot asks of a verdict; the defaults, where nothing else was said.
@@ -79,7 +81,7 @@ class RobotConfig:
     def save(
         self,
         identity: RobotIdentity,
-        trust: TrustStore | None,
+        trust: SignedTrust | None,
         limits: HealthLimits | None,
         requirements: Requirements | None = None,
     ) -> None:
@@ -88,14 +90,14 @@ class RobotConfig:
         Joints and unit stay with a robot of the same model only.
 
         Raises:
-            TrustError: the trust file would believe a key that this robot knows to be revoked.
+            TrustError: the trust file may not take the place of the one that is there, see `SignedTrust.check_after`.
         """
         files = {IDENTITY_FILE: encode(self._kept_identity(identity))}
         if limits is not None:
             files[LIMITS_FILE] = encode(self._kept_limits(limits))
         if trust is not None:
-            self._require_revoked(trust)
-            files[TRUST_FILE] = trust.model_dump_json(indent=2).encode() + b"\n"
+            self._require_successor(trust)
+            files[TRUST_FILE] = trust.encode()
         if requirements is not None:
             files[SETTINGS_FILE] = requirements.encode()
         replace_files(self._fs, files)
@@ -105,7 +107,7 @@ class RobotConfig:
             known = self.identity()
         except SlotError:
             return said
-        if _model(known.robot) != _model(said.robot):
+        if model_of(known.robot) != model_of(said.robot):
             return said
         return said.model_copy(
             update={
@@ -121,20 +123,16 @@ class RobotConfig:
             return said
         return known.model_copy(update=said.model_dump(include=said.model_fields_set))
 
-    def _require_revoked(self, trust: TrustStore) -> None:
+    def _require_successor(self, trust: SignedTrust) -> None:
         """Refuses an older trust file, by mistake or not: who stole a key would be believed again."""
+        if self._fs.kind(TRUST_FILE) is None:
+            trust.check()
+            return
         try:
             known = self.trust()
-        except (SlotError, TrustError):
-            return
-        for key in (*trust.usable("publisher"), *trust.usable("validator")):
-            revoked = known.revocation(key.key_id)
-            if revoked is not None:
-                raise TrustError(
-                    f"key {key.key_id[:16]} was revoked on this robot on {revoked.since}: {revoked.reason}; this trust "
-                    f"file (change {trust.version}, the robot has {known.version}) would believe it again: take the "
-                    f"newer file, or `physai keys revoke {key.key_id[:8]}` in this one"
-                )
+        except TrustError as error:
+            raise TrustError(f"{error}; remove it, if you are sure of the file that takes its place") from None
+        trust.check_after(known)
 
     def _read(self, name: str, limit: int) -> bytes:
         try:
@@ -193,8 +191,3 @@ def as_owner_of(folder: Path) -> Generator[None]:
     finally:
         os.seteuid(0)
         os.setegid(group)
-
-
-def _model(robot: str) -> str:
-    """`ur10e` of the unit `ur10e/cell-3`."""
-    return robot.partition("/")[0]

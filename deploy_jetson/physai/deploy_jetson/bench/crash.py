@@ -180,7 +180,7 @@ class CrashBench:
             ignores: syncs that are left out.
         """
         root = self._folder / "recorded"
-        self._agent(root, None, "boot-1").setup(RobotIdentity(robot=ROBOT), self._workshop.trust)
+        self._agent(root, None, "boot-1").setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
         fs = RecordingFileSystem(root, ignores=ignores)
         agent = self._agent(root, fs, "boot-1")
         steps: list[Step] = []
@@ -311,7 +311,7 @@ class CrashBench:
         """The marker that an installation of the further bundle writes."""
         root = self._folder / "marker"
         agent = self._agent(root, None, "boot-1")
-        agent.setup(RobotIdentity(robot=ROBOT), self._workshop.trust)
+        agent.setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
         slot = agent.install(self._next).slot
         data = (root / agent.store.path(slot, MARKER_FILE)).read_bytes()
         shutil.rmtree(root)

@@ -82,7 +82,7 @@ def run(options: Options, say: Say) -> Sequence[Result]:
 
 def _robot(root: Path, workshop: Workshop) -> Agent:
     agent = Agent(root=root, backend="onnxruntime", restart=lambda unit: "")
-    agent.setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    agent.setup(RobotIdentity(robot=ROBOT), workshop.signed())
     return agent
 
 

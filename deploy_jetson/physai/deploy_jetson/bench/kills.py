@@ -112,7 +112,7 @@ class KillBench:
 
     def _renew(self) -> None:
         shutil.rmtree(self._root, ignore_errors=True)
-        self._agent().setup(RobotIdentity(robot=ROBOT), self._workshop.trust)
+        self._agent().setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
 
     def _lengths(self) -> dict[str, float]:
         """Processor time each command takes [s]."""

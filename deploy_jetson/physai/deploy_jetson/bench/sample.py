@@ -24,6 +24,7 @@ from physai.sdk.keys import SigningKey
 from physai.sdk.origin import Origin, machine_text
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.requirements import ALL_GATES, DEFAULT_GATES_SHA256
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.trust_store import TrustStore
 from physai.sdk.verdict import Evidence, GateResult, Outcome, Verdict, utc_text
 
@@ -147,6 +148,7 @@ def robot_evidence(robot: str) -> Evidence:
 class Workshop:
     """A publisher and a validator who sign whatever they are shown."""
 
+    owner: SigningKey = field(default_factory=SigningKey.generate)
     publisher: SigningKey = field(default_factory=SigningKey.generate)
     validator: SigningKey = field(default_factory=SigningKey.generate)
     created: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
@@ -154,8 +156,12 @@ class Workshop:
     @property
     def trust(self) -> TrustStore:
         """The trust file of a robot that believes both."""
-        store = TrustStore().with_key(self.publisher.public_key("publisher"))
+        store = TrustStore().with_key(self.owner.public_key("owner")).with_key(self.publisher.public_key("publisher"))
         return store.with_key(self.validator.public_key("validator"))
+
+    def signed(self, trust: TrustStore | None = None) -> SignedTrust:
+        """The trust file, or another one, signed by the owner."""
+        return SignedTrust(trust or self.trust).signed([self.owner])
 
     def published(self, members: dict[str, bytes], *, version: int) -> bytes:
         """The bundle, signed by the publisher, without a verdict."""

@@ -42,7 +42,7 @@ class Site:
             tick_clock_ns=quick_clock,
             apart=False,
         )
-        agent.setup(RobotIdentity(robot=ROBOT), workshop.trust, HealthLimits(window_s=1.0))
+        agent.setup(RobotIdentity(robot=ROBOT), workshop.signed(), HealthLimits(window_s=1.0))
         return cls(workshop, bundles, agent)
 
     def on(self, fs: FileSystem | None = None, **changes: Any) -> Agent:

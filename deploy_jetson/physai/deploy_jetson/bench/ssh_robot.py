@@ -44,7 +44,7 @@ class SshRobot:
             robot: its model.
             limits: what a version on trial must show.
         """
-        Agent(root=root).setup(RobotIdentity(robot=robot), workshop.trust, limits)
+        Agent(root=root).setup(RobotIdentity(robot=robot), workshop.signed(), limits)
         return cls(root, Target.parse(server.address, root=PurePosixPath(root)))
 
     @property

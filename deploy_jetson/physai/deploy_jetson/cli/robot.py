@@ -131,7 +131,7 @@ def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
-    from physai.sdk.trust_store import TrustStore
+    from physai.sdk.trust_file import SignedTrust
 
     joints = None if arguments.joints is None else tuple(arguments.joints.split(","))
     given = {
@@ -148,7 +148,7 @@ def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
-    trust = None if arguments.trust is None else TrustStore.load(arguments.trust)
+    trust = None if arguments.trust is None else SignedTrust.load(arguments.trust)
     agent.setup(identity, trust, limits, requirements_from(arguments))
     _print(arguments, {"root": str(agent.root), "robot": identity.robot}, f"{agent.root} is ready for {identity.robot}")
     return 0

@@ -237,9 +237,10 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from physai.sdk.bundle_archive import read_file
-    from physai.sdk.trust import TrustStore, VerificationError, verify
+    from physai.sdk.trust import VerificationError, verify
+    from physai.sdk.trust_file import SignedTrust
 
-    trust = TrustStore.load(arguments.trust or default_trust())
+    trust = SignedTrust.load(arguments.trust or default_trust()).check()
     now = datetime.now(UTC) if arguments.at is None else _time("--at", arguments.at)
     data = read_file(arguments.bundle)
     robot = arguments.robot or _model(data)

@@ -1,10 +1,11 @@
-"""`physai keys`: make keys, say whom robots trust, replace keys, revoke them."""
+"""`physai keys`: make keys, say whom robots trust, replace keys, revoke them; the owner signs every change."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from physai.sdk.cli.text import printable, table
 if TYPE_CHECKING:
     from physai.sdk.attestation import Role
     from physai.sdk.keys import PublicKey, SigningKey
+    from physai.sdk.trust_file import SignedTrust
     from physai.sdk.trust_store import TrustStore
 
 SHORTEST_PREFIX = 8
@@ -35,7 +37,9 @@ def default_trust() -> Path:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="make a publisher's and a validator's key, and a trust file that names both")
+    init = actions.add_parser(
+        "init", help="make an owner's, a publisher's and a validator's key, and a trust file that names them"
+    )
     init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"new or without keys (default: {_SHOWN})")
     init.add_argument("--label", default="", metavar="TEXT", help="whose keys they are")
     _add_encryption(init)
@@ -46,7 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ROLE=N",
-        help="how many publishers or validators must sign: validator=2",
+        help="how many owners, publishers or validators must sign: validator=2",
     )
     rotate = actions.add_parser("rotate", help="make the successor of a key, trusted beside it until that is revoked")
     rotate.add_argument("key", type=Path, metavar="KEY", help="private key file to replace, its .pub beside it")
@@ -54,9 +58,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke = actions.add_parser("revoke", help="never believe a key again")
     revoke.add_argument("key", metavar="KEY", help="key id, its first 8 digits or more, or a public key file")
     revoke.add_argument("--reason", required=True, metavar="TEXT", help="why, for whoever finds a bundle refused")
+    sign = actions.add_parser("sign", help="sign a trust file as another of its owners")
     show = actions.add_parser("list", help="whom a trust file trusts")
     show.add_argument("--json", action="store_true", help="print JSON")
-    for action in (trust, rotate, revoke, show):
+    for action in (trust, rotate, revoke, sign):
+        action.add_argument(
+            "--owner-key",
+            action="append",
+            type=Path,
+            metavar="FILE",
+            help="owner's private key, signs the trust file; may be given again (default: owner.key beside it)",
+        )
+    for action in (trust, revoke, sign):
+        add_passphrase_argument(action)
+    for action in (trust, rotate, revoke, sign, show):
         action.add_argument("--trust", type=Path, metavar="FILE", help=f"the trust file (default: {_SHOWN}/trust.json)")
 
 
@@ -78,13 +93,16 @@ def _run(arguments: argparse.Namespace) -> int:
         return _rotate(arguments, trust)
     if arguments.action == "revoke":
         return _revoke(arguments, trust)
+    if arguments.action == "sign":
+        return _sign(arguments, trust)
     return _list(arguments, trust)
 
 
 def _init(arguments: argparse.Namespace) -> int:
     from physai.sdk.attestation import ROLES
     from physai.sdk.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey
-    from physai.sdk.trust_store import TRUST_FILE, TrustStore
+    from physai.sdk.trust_file import TRUST_FILE, SignedTrust
+    from physai.sdk.trust_store import TrustStore
 
     folder: Path = arguments.folder or key_folder()
     names = [f"{role}{suffix}" for role in ROLES for suffix in (PRIVATE_SUFFIX, PUBLIC_SUFFIX)]
@@ -99,18 +117,18 @@ def _init(arguments: argparse.Namespace) -> int:
         raise KeyFileError(f"{folder}: cannot be made: {error.strerror}") from None
     passphrase = _new_passphrase(arguments, str(folder))
     store = TrustStore()
-    for role in ROLES:
-        key = SigningKey.generate()
-        public = _save(key, folder / f"{role}{PRIVATE_SUFFIX}", role, arguments.label, passphrase)
-        store = store.with_key(public)
-    store.save(folder / TRUST_FILE)
+    keys: dict[Role, SigningKey] = {role: SigningKey.generate() for role in ROLES}
+    for role, key in keys.items():
+        store = store.with_key(_save(key, folder / f"{role}{PRIVATE_SUFFIX}", role, arguments.label, passphrase))
+    SignedTrust(store).signed([keys["owner"]]).save(folder / TRUST_FILE)
     print(printable(_keys_text(store)))
     print(
         printable(
             f"\nprivate keys  {folder}/{{{','.join(ROLES)}}}{PRIVATE_SUFFIX}: keep them, back them up, never send them"
         )
     )
-    print(printable(f"trust file    {folder / TRUST_FILE}: goes onto the robots"))
+    print(printable(f"trust file    {folder / TRUST_FILE}: goes onto the robots, signed by the owner's key, which is"))
+    print("              needed for nothing else: keep it off line")
     return 0
 
 
@@ -136,17 +154,34 @@ def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str |
 
 def _trust(arguments: argparse.Namespace, path: Path) -> int:
     from physai.sdk.keys import load_public_key
+    from physai.sdk.trust_file import SignedTrust
     from physai.sdk.trust_store import TrustError, TrustStore
 
     if not arguments.keys and not arguments.threshold:
         raise TrustError("nothing to trust: give public key files, or --threshold ROLE=N")
-    before = TrustStore.load(path) if path.exists() else TrustStore()
-    store = before
+    before = _load(path) if path.exists() else SignedTrust(TrustStore())
+    store = before.trust
     for file in arguments.keys:
         store = store.with_key(load_public_key(file))
     for text in arguments.threshold:
         store = _with_threshold(store, text)
-    return _save_trust(before, store, path)
+    return _save_trust(arguments, before, store, path)
+
+
+def _load(path: Path) -> SignedTrust:
+    """The trust file, of which an owner must have signed what is changed now.
+
+    Raises:
+        TrustError: it is missing, malformed, or not signed by its owners.
+    """
+    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.trust_store import TrustError
+
+    if not path.exists():
+        raise TrustError(f"{path}: no such trust file; make one, and the owner's key for it: physai keys init")
+    found = SignedTrust.load(path)
+    found.check()
+    return found
 
 
 def _with_threshold(store: TrustStore, text: str) -> TrustStore:
@@ -162,18 +197,18 @@ def _with_threshold(store: TrustStore, text: str) -> TrustStore:
 
 def _rotate(arguments: argparse.Namespace, path: Path) -> int:
     from physai.sdk.keys import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
-    from physai.sdk.trust_store import TrustStore
 
     old: Path = arguments.key
     public = load_public_key(public_path(old))
-    before = TrustStore.load(path)
+    before = _load(path)
     successor = next(
         new for n in range(2, 10_000) if not (new := old.with_name(f"{public.role}-{n}{PRIVATE_SUFFIX}")).exists()
     )
     passphrase = _new_passphrase(arguments, str(successor))
     # The trust file last: a key it names is a key that exists.
-    key = _save(SigningKey.generate(), successor, public.role, public.label, passphrase)
-    code = _save_trust(before, before.with_key(key), path)
+    fresh = SigningKey.generate()
+    store = before.trust.with_key(_save(fresh, successor, public.role, public.label, passphrase))
+    code = _save_trust(arguments, before, store, path, also=[fresh] if public.role == "owner" else [])
     remedy = f"physai keys revoke {public.key_id[:16]} --reason rotated"
     print(printable(f"\nnew key  {successor}\nnext     put {path} onto the robots and sign with the new key;"))
     print(printable(f"         when every robot runs what it signed: {remedy}"))
@@ -181,11 +216,10 @@ def _rotate(arguments: argparse.Namespace, path: Path) -> int:
 
 
 def _revoke(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.trust_store import TrustStore
-
-    before = TrustStore.load(path)
-    key_id = _find_key(before, arguments.key)
-    code = _save_trust(before, before.with_revoked(key_id, since=datetime.now(UTC), reason=arguments.reason), path)
+    before = _load(path)
+    key_id = _find_key(before.trust, arguments.key)
+    store = before.trust.with_revoked(key_id, since=datetime.now(UTC), reason=arguments.reason)
+    code = _save_trust(arguments, before, store, path)
     print(printable(f"\nnext  put {path} onto the robots; until then they believe the key"))
     return code
 
@@ -209,14 +243,60 @@ def _find_key(store: TrustStore, text: str) -> str:
     )
 
 
-def _save_trust(before: TrustStore, after: TrustStore, path: Path) -> int:
-    """Writes what changed and shows it."""
-    if after == before and path.exists():
+def _save_trust(
+    arguments: argparse.Namespace,
+    before: SignedTrust,
+    after: TrustStore,
+    path: Path,
+    also: Sequence[SigningKey] = (),
+) -> int:
+    """Signs and writes what changed, and shows it; keeps the version before, which a robot far behind may need."""
+    from physai.sdk.trust_file import SignedTrust
+
+    if after == before.trust:
         print(printable(f"{path} says so already (version {after.version})"))
         return 0
-    after.save(path)
+    signed = SignedTrust(after).signed([*_owner_keys(arguments, path), *also])
+    if before.trust.version and after.usable("owner") != before.trust.usable("owner"):
+        before.save(path.with_name(f"{path.stem}-{before.trust.version}{path.suffix}"))
+    signed.save(path)
     print(printable(_keys_text(after)))
-    print(printable(f"\n{path} is version {after.version}"))
+    print(printable(f"\n{path} is version {after.version}{_unsigned(before.trust, signed)}"))
+    return 0
+
+
+def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
+    from physai.sdk.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+
+    found: list[SigningKey] = []
+    for file in arguments.owner_key or [path.with_name(f"owner{PRIVATE_SUFFIX}")]:
+        if not file.exists():
+            raise KeyFileError(f"{file}: no such key; an owner signs every change of the trust file: --owner-key FILE")
+        key = load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file))
+        check_role(file, key, "owner")
+        found.append(key)
+    return found
+
+
+def _unsigned(before: TrustStore, signed: SignedTrust) -> str:
+    """What is still missing until a robot takes the file."""
+    lacking = max(store.threshold("owner") - signed.count(store.usable("owner")) for store in (before, signed.trust))
+    return f"; {lacking} more owners must sign it: physai keys sign --owner-key KEY" if lacking > 0 else ""
+
+
+def _sign(arguments: argparse.Namespace, path: Path) -> int:
+    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.trust_store import TrustError
+
+    before = SignedTrust.load(path)
+    keys = _owner_keys(arguments, path)
+    for key in keys:
+        if before.trust.key(key.key_id) is None:
+            raise TrustError(f"key {key.key_id[:16]} is no owner's in {path}: add it with `physai keys trust`")
+    signed = before.signed(keys)
+    signed.save(path)
+    needed, found = signed.trust.threshold("owner"), signed.count(signed.trust.usable("owner"))
+    print(printable(f"{path}, version {signed.trust.version}: {found} of {needed} owners have signed"))
     return 0
 
 
@@ -239,9 +319,9 @@ def _keys_text(store: TrustStore) -> str:
 
 
 def _list(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.trust_store import TrustStore
+    from physai.sdk.trust_file import SignedTrust
 
-    store = TrustStore.load(path)
+    store = SignedTrust.load(path).trust
     print(json.dumps(store.model_dump(mode="json"), indent=2) if arguments.json else printable(_keys_text(store)))
     return 0
 

@@ -41,7 +41,7 @@ def _install(made: Machine, workshop: Workshop) -> None:
     made.write("/var/lib/physai/trust.json", "{}")
     made.run("chown", "-R", "physai:physai", "/home/physai", "/var/lib/physai", check=True)
     trust = made.folder / "trust.json"
-    workshop.trust.save(trust)
+    workshop.signed().save(trust)
     trust.chmod(0o600)
     said = ("--robot", ROBOT, "--trust", str(trust), "--login", str(made.folder / "home/.ssh/id_ed25519.pub"))
     words = ("bash", "-c", 'umask 077; exec bash "$0" "$@"', str(INSTALL), *said)
@@ -97,7 +97,7 @@ def test_the_account_that_runs_the_robot_cannot_say_whom_it_believes(robot: Mach
 def test_setup_is_the_owner_s(robot: Machine, workshop: Workshop) -> None:
     evil = robot.folder / "evil.json"
     robot.folder.chmod(0o755)
-    Workshop().trust.save(evil)
+    Workshop().signed().save(evil)
     before = robot.run("sha256sum", "/etc/physai/trust.json", "/etc/physai/robot").stdout
     words = ("/opt/physai/bin/physai", "robot", "setup", "--robot", "other", "--trust", str(evil))
     result = robot.run(*words, account="physai")

@@ -30,7 +30,7 @@ Messages = list[dict[str, Any]]
 
 @pytest.fixture
 def root(folder: Path, workshop: Workshop) -> Path:
-    Agent(root=folder / "robot").setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    Agent(root=folder / "robot").setup(RobotIdentity(robot=ROBOT), workshop.signed())
     return folder / "robot"
 
 
@@ -254,7 +254,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_without_room_takes_nothing(small_disk: Path, workshop: Workshop) -> None:
     root = small_disk / "robot"
-    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
     large = Parcel.open(patient_bundle(workshop, 1, width=900), source="large")
     assert 2 * large.size < 10 << 20 < 2 * large.size + SPARE_BYTES
     with pytest.raises(InstallError, match=r"9 MiB free on the robot, 11 MiB needed; make room there: `physai robot"):
@@ -267,7 +267,7 @@ def test_a_disk_without_room_takes_nothing(small_disk: Path, workshop: Workshop)
 def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: Workshop) -> None:
     root = small_disk / "robot"
     agent = Agent(root=root)
-    agent.setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    agent.setup(RobotIdentity(robot=ROBOT), workshop.signed())
     old = Parcel.open(patient_bundle(workshop, 1), source="old")
     converse(root, old.offer().encode() + puts(old) + INSTALL)
     agent.commit("by hand")
@@ -291,7 +291,7 @@ def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: Workshop) ->
 
 def test_a_disk_that_is_mounted_read_only(small_disk: Path, workshop: Workshop) -> None:
     root = small_disk / "robot"
-    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.trust)
+    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
     small = Parcel.open(patient_bundle(workshop, 1), source="small")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     last = converse(root, small.offer().encode() + put(small, POLICY_FILE))[-1]

@@ -23,7 +23,7 @@ from physai.sdk.contract import PolicyContract
 from physai.sdk.errors import ContractMismatchError, PhysaiError
 from physai.sdk.robot import RobotSpec
 from physai.sdk.trust import VerificationError
-from physai.sdk.trust_store import TRUST_FILE
+from physai.sdk.trust_file import TRUST_FILE
 
 CONTRACT = sample_contract()
 
@@ -94,7 +94,7 @@ def test_a_key_that_was_revoked(site: Site, workshop: Workshop, now: datetime) -
     site.run(1)
     since = now - timedelta(days=1)
     trust = workshop.trust.with_revoked(workshop.publisher.key_id, since=since, reason="lost")
-    trust.save(site.agent.root / TRUST_FILE)
+    workshop.signed(trust).save(site.agent.root / TRUST_FILE)
     with pytest.raises(VerificationError):
         runtime(site.agent.root).run()
 

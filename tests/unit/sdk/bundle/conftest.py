@@ -21,6 +21,7 @@ from physai.sdk.keys import SigningKey
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.requirements import DEFAULT_GATES_SHA256
 from physai.sdk.trust import TrustStore, Verified, verify
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -93,13 +94,22 @@ def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Out
 class Workshop:
     """Keys, and bundles made with them."""
 
+    owner: SigningKey = field(default_factory=SigningKey.generate)
     publisher: SigningKey = field(default_factory=SigningKey.generate)
     validator: SigningKey = field(default_factory=SigningKey.generate)
 
     @property
     def trust(self) -> TrustStore:
-        store = TrustStore().with_key(self.publisher.public_key("publisher", label="build machine"))
+        store = (
+            TrustStore()
+            .with_key(self.owner.public_key("owner"))
+            .with_key(self.publisher.public_key("publisher", label="build machine"))
+        )
         return store.with_key(self.validator.public_key("validator"))
+
+    def signed(self, trust: TrustStore | None = None) -> SignedTrust:
+        """The trust file, or another one, signed by the owner."""
+        return SignedTrust(trust or self.trust).signed([self.owner])
 
     def header(self) -> PolicyHeader:
         """Header of the policy."""

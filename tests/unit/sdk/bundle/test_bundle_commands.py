@@ -13,7 +13,7 @@ from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import PhysaiError
-from physai.sdk.trust import TrustStore
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import save_verdict, utc_text
 
 Workshop = Any
@@ -232,6 +232,8 @@ def test_new_keys_are_private_and_never_overwritten(say: Say, folder: Path) -> N
     say("keys", "init")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert modes == {
+        "owner.key": 0o600,
+        "owner.pub": 0o644,
         "publisher.key": 0o600,
         "validator.key": 0o600,
         "publisher.pub": 0o644,
@@ -246,17 +248,18 @@ def test_new_keys_are_private_and_never_overwritten(say: Say, folder: Path) -> N
 def test_a_robots_trust_file_is_made_of_public_keys(say: Say, tmp_path: Path) -> None:
     for name in ("alice", "bob"):
         say("keys", "init", name, "--label", name)
-    code, _ = say(
-        "keys", "trust", "alice/publisher.pub", "bob/publisher.pub", "alice/validator.pub", "--trust", "robot.json"
-    )
-    assert code == 0
-    assert say("keys", "trust", "--threshold", "publisher=2", "--trust", "robot.json")[0] == 0
-    store = TrustStore.load("robot.json")
-    assert [key.label for key in store.keys] == ["alice", "bob", "alice"]
+    owner = ("--owner-key", "alice/owner.key", "--trust", "robot.json")
+    keys = ("alice/owner.pub", "alice/publisher.pub", "bob/publisher.pub", "alice/validator.pub")
+    with pytest.raises(PhysaiError, match=r"owner.key: no such key; an owner signs every change"):
+        say("keys", "trust", *keys, "--trust", "robot.json")
+    assert say("keys", "trust", *keys, *owner)[0] == 0
+    assert say("keys", "trust", "--threshold", "publisher=2", *owner)[0] == 0
+    store = SignedTrust.load("robot.json").check()
+    assert [key.label for key in store.keys] == ["alice", "alice", "bob", "alice"]
     assert (store.threshold("publisher"), store.threshold("validator")) == (2, 1)
     text = say("keys", "list", "--trust", "robot.json")[1]
     assert "publisher: 2 of 2 must sign" in text
-    say("keys", "revoke", "bob/publisher.pub", "--reason", "left", "--trust", "robot.json")
+    say("keys", "revoke", "bob/publisher.pub", "--reason", "left", *owner)
     assert (
         "1 must sign: nothing can be accepted until there are more" in say("keys", "list", "--trust", "robot.json")[1]
     )
@@ -273,7 +276,7 @@ def test_a_robots_trust_file_is_made_of_public_keys(say: Say, tmp_path: Path) ->
         (["trust", "--threshold", "publisher=²"], "give ROLE=N"),
         (["trust", "config/physai/keys/publisher.key"], "is a private key"),
         (["revoke", "0000", "--reason", "x"], "names 0 keys"),
-        (["revoke", "", "--reason", "x"], "names 2 keys"),
+        (["revoke", "", "--reason", "x"], "names 3 keys"),
         (["revoke", "0" * 64, "--reason", ""], "reason"),
         (["rotate", "nothing.key"], "cannot be read"),
         (["list", "--trust", "nothing"], "cannot be read"),

@@ -29,7 +29,7 @@ def test_real_documents_validate(workshop: Workshop, complete: bytes, now: datet
     trust = workshop.trust.with_revoked("0" * 64, since=now, reason="lost")
     documents: dict[str, Any] = {
         "manifest": json.loads(read_bundle(complete).members["manifest.json"]),
-        "trust": json.loads(trust.model_dump_json()),
+        "trust": json.loads(workshop.signed(trust).encode()),
         "verdict-predicate": workshop.predicate(complete).model_dump(mode="json"),
     }
     assert set(documents) == set(SCHEMAS)

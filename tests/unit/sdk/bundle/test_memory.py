@@ -24,9 +24,10 @@ import re, sys
 from datetime import datetime
 from pathlib import Path
 from physai.sdk.bundle import read_file
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.trust import TrustStore, VerificationError, verify
 
-trust, now = TrustStore.load(sys.argv[1]), datetime.fromisoformat(sys.argv[2])
+trust, now = SignedTrust.load(sys.argv[1]).check(), datetime.fromisoformat(sys.argv[2])
 
 def attempt(data):
     try:
@@ -116,7 +117,7 @@ CASES = [
 
 
 def grown(workshop: Workshop, small: bytes, data: bytes, folder: Path, now: str) -> tuple[str, int, int]:
-    workshop.trust.save(folder / "trust.json")
+    workshop.signed().save(folder / "trust.json")
     (folder / "small.physai").write_bytes(small)
     (folder / "large.physai").write_bytes(data)
     words = [str(folder / "trust.json"), now, str(folder / "small.physai"), str(folder / "large.physai")]

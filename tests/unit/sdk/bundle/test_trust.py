@@ -14,6 +14,7 @@ from physai.sdk.bundle import attach, read_bundle
 from physai.sdk.bundle_archive import signature_file, write_archive
 from physai.sdk.keys import SigningKey
 from physai.sdk.trust import Rule, TrustError, TrustStore, VerificationError
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import Outcome, utc_text
 
 Workshop = Any
@@ -284,9 +285,9 @@ def test_the_rules_are_all_documented() -> None:
 
 def test_trust_files_round_trip(workshop: Workshop, tmp_path: Path, now: datetime) -> None:
     trust = workshop.trust.with_revoked("0" * 64, since=now, reason="lost")
-    assert trust.version == 3
-    trust.save(tmp_path / "trust.json")
-    assert TrustStore.load(tmp_path / "trust.json") == trust
+    assert trust.version == 4
+    workshop.signed(trust).save(tmp_path / "trust.json")
+    assert SignedTrust.load(tmp_path / "trust.json").check() == trust
     assert stat.S_IMODE((tmp_path / "trust.json").stat().st_mode) == 0o644
 
 
@@ -314,7 +315,7 @@ def test_changes_that_make_no_sense(workshop: Workshop, now: datetime) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format_version": 2},
+        {"format_version": 3},
         {"thresholds": {"publisher": 0, "validator": 1}},
         {"thresholds": {"publisher": True, "validator": 1}},
         {"thresholds": {"publisher": 1}, "extra": {}},
@@ -325,27 +326,29 @@ def test_changes_that_make_no_sense(workshop: Workshop, now: datetime) -> None:
 )
 def test_malformed_trust_files(workshop: Workshop, tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "trust.json"
-    workshop.trust.save(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    workshop.signed().save(path)
+    document = json.loads(path.read_text())
+    changed = {"trust": document["trust"] | change} if "format_version" not in change else change
+    path.write_text(json.dumps(document | changed))
     with pytest.raises(TrustError):
-        TrustStore.load(path)
+        SignedTrust.load(path)
 
 
 def test_a_key_twice_or_under_a_false_id(workshop: Workshop, tmp_path: Path) -> None:
-    document = json.loads(workshop.trust.model_dump_json())
-    key = document["keys"][0]
+    document = json.loads(workshop.signed().encode())
+    key = document["trust"]["keys"][0]
     for keys in ([key, key], [{**key, "key_id": "0" * 64}], [key, {**key, "role": "validator"}]):
         with pytest.raises(TrustError):
-            TrustStore.parse(json.dumps({**document, "keys": keys}), source="x")
+            SignedTrust.parse(json.dumps({**document, "trust": {**document["trust"], "keys": keys}}), source="x")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    for data in (b"", b"[]", b"{}", b"[" * 100_000, b'{"format_version":1}' + b" " * (1 << 20), b"\xff"):
+    for data in (b"", b"[]", b"{}", b"[" * 100_000, b'{"format_version":2}' + b" " * (1 << 20), b"\xff"):
         (tmp_path / "trust.json").write_bytes(data)
         with pytest.raises(TrustError):
-            TrustStore.load(tmp_path / "trust.json")
+            SignedTrust.load(tmp_path / "trust.json")
     with pytest.raises(TrustError, match="cannot be read"):
-        TrustStore.load(tmp_path)
+        SignedTrust.load(tmp_path)
 
 
 def test_expiry_is_part_of_what_is_signed(workshop: Workshop, complete: bytes, now: datetime) -> None:
