@@ -14,6 +14,8 @@ from physai.deploy_jetson.flash.conversation import Conversation
 from physai.deploy_jetson.flash.errors import FlashError, LostError, UnreachableError
 from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import (
+    MAX_UPLOADS,
+    SILENCE_S,
     Message,
     ProtocolError,
     digest,
@@ -27,9 +29,6 @@ from physai.deploy_jetson.flash.protocol import (
 from physai.deploy_jetson.flash.target import Target
 
 Outcome = Literal["unchanged", "on-trial", "committed", "rolled-back"]
-
-MAX_UPLOADS = 2
-"""How often a member is sent before an upload that arrives damaged is an error."""
 
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
@@ -48,6 +47,8 @@ class Wishes:
     """How long the robot waits for another flash or command to end [s]."""
     reconnects: int = 5
     """How often a lost connection is made again."""
+    silence_s: float = SILENCE_S
+    """How long the robot may say nothing [s]."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,10 @@ class _Delivery:
         self._tell(Step("connect"))
         async with connect(self._target) as connection:
             clock.end("connect")
-            talk = await Conversation.start(self._target, connection)
+            talk = await Conversation.start(self._target, connection, silence_s=self._wishes.silence_s)
             try:
                 # The offer does not wait for the greeting: a robot takes a moment to start.
-                await talk.write(self._parcel.offer(wait_s=self._wishes.patience_s).encode())
+                await talk.say(self._parcel.offer(wait_s=self._wishes.patience_s).encode())
                 await talk.greet()
                 await self._converse(talk, clock)
             finally:

@@ -27,6 +27,10 @@ class LostError(FlashError):
     """The connection was lost; what has arrived stays there."""
 
 
+class SilentError(FlashError):
+    """The robot says nothing any more, although the connection holds."""
+
+
 class RefusedError(FlashError):
     """The robot does not take the bundle."""
 

@@ -12,6 +12,7 @@
                                                   trial      version
     watch                                         health     text, share
                                                   end        end, text
+                                                  alive      where nothing else was said for ALIVE_S
                                                   error      kind, text; and nothing after it
 
 Nothing either side says is trusted: lines, names, numbers and the sum of all sizes are bounded, every byte of a bundle
@@ -27,8 +28,20 @@ from typing import Any, cast
 from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
 from physai.sdk.errors import PhysaiError
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Changes when an older side could misunderstand a newer one."""
+
+ALIVE_S = 2.0
+"""A robot that is busy says so this often [s]."""
+
+SILENCE_S = 20.0
+"""Longest silence of somebody who is still there [s]."""
+
+MAX_UPLOADS = 2
+"""How often a member is sent before an upload that arrives damaged is an error."""
+
+TURN_LOST = "TurnLostError"
+"""Kind of the error of a sender who was too slow while another waited; may try again."""
 
 MAX_LINE_BYTES = 1 << 16
 """Longest line; an offer of a bundle with sixteen signatures takes some 5 kB."""

@@ -6,10 +6,8 @@ little, so that the upload starts at once; the agent is imported while the uploa
 """
 
 import errno
-import fcntl
 import importlib
 import os
-import select
 import sys
 import threading
 import time
@@ -21,8 +19,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from physai.deploy_jetson.flash.holdings import PART_SUFFIX, Holdings
 from physai.deploy_jetson.flash.protocol import (
-    MAX_LINE_BYTES,
+    ALIVE_S,
+    MAX_UPLOADS,
     PROTOCOL,
+    TURN_LOST,
     Message,
     Offer,
     ProtocolError,
@@ -32,7 +32,9 @@ from physai.deploy_jetson.flash.protocol import (
     flag,
     number,
 )
-from physai.deploy_jetson.slots.errors import InstallError, LockedError, SlotError
+from physai.deploy_jetson.flash.stream import GoneError, Sink, Source, TurnLostError
+from physai.deploy_jetson.flash.turn import Turn
+from physai.deploy_jetson.slots.errors import InstallError
 from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
@@ -43,74 +45,15 @@ CHUNK_BYTES = 1 << 20
 ACKNOWLEDGE_BYTES = 1 << 18
 """The other side hears of so many bytes that have arrived."""
 
-IDLE_S = 20.0
-"""Longest silence of somebody who is still there [s]; a connection may die without a word, and keeps others out."""
-
 _SWITCH_INTERVAL_S = 1e-4
-_LOCK_POLL_S = 0.05
-_HEARTBEAT_S = 1.0
 _STAGE_PERIOD_S = 0.1
-
-
-class GoneError(PhysaiError):
-    """Nobody is at the other end any more."""
-
-
-class Source:
-    """What the other side says: lines, and bytes between them."""
-
-    def __init__(self, descriptor: int, *, idle_s: float = IDLE_S) -> None:
-        """Prepares to read.
-
-        Args:
-            descriptor: of standard input.
-            idle_s: the longest silence of somebody who is still there [s].
-        """
-        self._descriptor = descriptor
-        self._idle_s = idle_s
-        self._buffer = b""
-
-    def line(self) -> bytes:
-        """The next line; empty at the end.
-
-        Raises:
-            ProtocolError: it is too long.
-            GoneError: nothing was heard for too long.
-        """
-        while b"\n" not in self._buffer:
-            if not len(self._buffer) <= MAX_LINE_BYTES:
-                raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
-            more = self._read(MAX_LINE_BYTES)
-            if not more:
-                return b""
-            self._buffer += more
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line + b"\n"
-
-    def data(self, limit: int) -> bytes:
-        """What is there, from one byte to the limit.
-
-        Raises:
-            GoneError: nothing comes any more.
-        """
-        if self._buffer:
-            found, self._buffer = self._buffer[:limit], self._buffer[limit:]
-            return found
-        found = self._read(limit)
-        if not found:
-            raise GoneError("the connection was lost")
-        return found
-
-    def _read(self, limit: int) -> bytes:
-        if not select.select([self._descriptor], [], [], self._idle_s)[0]:
-            raise GoneError(f"nothing was heard for {self._idle_s:g} s")
-        return os.read(self._descriptor, limit)
+_WAITING_PERIOD_S = 1.0
 
 
 class Receiver:
     """One conversation."""
 
-    def __init__(self, root: Path, source: Source, sink: BinaryIO, *, config: Path | None = None) -> None:
+    def __init__(self, root: Path, source: Source, sink: Sink | BinaryIO, *, config: Path | None = None) -> None:
         """Prepares to listen.
 
         Args:
@@ -124,9 +67,13 @@ class Receiver:
         self._source = source
         self._sink = sink
         self._heard = True
+        self._saying = threading.Lock()
+        self._said_s = 0.0
+        self._ended = threading.Event()
         self._offer: Offer | None = None
         self._needs: dict[str, int] = {}
-        self._lock: int | None = None
+        self._allowance = 0
+        self._turn = Turn(root)
         self._told = ("", 0.0)
         self._imports = threading.Thread(target=_import_agent, daemon=True)
         self._actions: dict[str, Callable[[Message], None]] = {
@@ -138,14 +85,20 @@ class Receiver:
 
     def serve(self) -> int:
         """Listens until the other side has left, and returns the exit code of the process."""
+        pulse = threading.Thread(target=self._stay_audible, daemon=True)
         try:
             self._say("hello", protocol=PROTOCOL, robot=Holdings(self._root, self._config).robot())
+            pulse.start()
             while line := self._source.line():
                 message = decode(line)
                 if message["say"] not in self._actions:
                     raise ProtocolError(f"a robot does not know what {message['say']!r:.40} means")
                 self._actions[message["say"]](message)
         except GoneError:
+            return 1
+        except TurnLostError as error:
+            self._turn.end()
+            self._say("error", kind=TURN_LOST, text=str(error))
             return 1
         except PhysaiError as error:
             self._say("error", kind=type(error).__name__, text=str(error))
@@ -158,51 +111,75 @@ class Receiver:
             self._say("error", kind="OSError", text=f"{error.filename or self._root}: {error.strerror or error}")
             return 2
         finally:
-            self._unlock()
+            self._turn.end()
+            self._ended.set()
+            if pulse.is_alive():
+                pulse.join()
             if self._imports.is_alive():
                 # A thread that is cut off within an import can crash the interpreter at its end.
                 self._imports.join()
         return 0
 
     def _say(self, what: str, **fields: Any) -> None:
-        if not self._heard:
-            return
-        try:
-            self._sink.write(encode(what, **fields))
-            self._sink.flush()
-        except OSError:
-            self._heard = False
+        with self._saying:
+            if not self._heard:
+                return
+            try:
+                self._sink.write(encode(what, **fields))
+                self._sink.flush()
+                self._said_s = time.monotonic()
+            except OSError:
+                self._heard = False
+
+    def _stay_audible(self) -> None:
+        """Says that this process is alive wherever it has nothing else to say for a while: silence means dead."""
+        while not self._ended.wait(ALIVE_S / 4):
+            if time.monotonic() - self._said_s >= ALIVE_S:
+                self._say("alive")
 
     def _take_offer(self, message: Message) -> None:
         if self._offer is not None:
             raise ProtocolError("one offer in a conversation")
         self._offer = offer = Offer.parse(message)
-        self._acquire(offer.wait_s)
+        self._turn.take(offer.wait_s, self._tell_waiting)
+        self._source.others_wait = self._turn.others_wait
         holdings = Holdings(self._root, self._config)
         holdings.check(offer)
         trial = holdings.trial() is not None
         if holdings.active_bundle() == offer.bundle:
-            self._unlock()
+            self._turn.end()
             self._say("holds", active=True, trial=trial, needs=[])
             return
         holdings.incoming.mkdir(exist_ok=True)
         self._needs = holdings.needs(offer)
+        self._allowance = MAX_UPLOADS * sum(offer.sizes[name] for name in self._needs)
         holdings.require_space(offer, self._needs)
         self._say("holds", active=False, trial=trial, needs=list(self._needs.items()))
         # The thread that receives must not wait for its turn as long as is usual.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._imports.start()
 
+    def _tell_waiting(self) -> None:
+        if not time.monotonic() - self._said_s < _WAITING_PERIOD_S:
+            self._say("waiting", text="another flash of this robot is going on")
+        if not self._heard:
+            raise GoneError("nobody waits any more")
+
     def _put(self, message: Message) -> None:
         """Continues or begins one upload."""
         name, start = digest(message, "sha256"), number(message, "start")
         if self._offer is None or name not in self._needs:
             raise ProtocolError(f"{name[:12]} was not asked for")
+        size = self._offer.sizes[name]
+        # A bound on the whole: who sends a member again and again keeps others out.
+        self._allowance -= size - min(start, size)
+        if self._allowance < 0:
+            raise ProtocolError(f"{name[:12]} was sent more than {MAX_UPLOADS} times")
         part = Holdings(self._root, self._config).incoming / f"{name}{PART_SUFFIX}"
         with _uploading(part):
             if start == 0:
                 part.unlink(missing_ok=True)
-            found = self._receive(part, start, self._offer.sizes[name])
+            found = self._receive(part, start, size)
         try:
             if found == name:
                 part.rename(part.with_name(name))
@@ -238,7 +215,7 @@ class Receiver:
         """Puts the bundle together, installs and activates it."""
         unsafe, retry = flag(message, "unsafe_no_verdict"), flag(message, "retry")
         offer = self._offer
-        if offer is None or self._lock is None:
+        if offer is None or not self._turn.is_held:
             raise ProtocolError("nothing is to be installed")
         agent = self._agent()
         from physai.deploy_jetson.agent.incoming import assemble
@@ -254,7 +231,7 @@ class Receiver:
         if not found.active:
             agent.activate(retry=retry)
         self._say("trial", version=marker.version)
-        self._unlock()
+        self._turn.end()
 
     def _tell_stage(self, stage: str, done: float) -> None:
         now = time.monotonic()
@@ -298,35 +275,6 @@ class Receiver:
             root=self._root, config_root=self._config, wait_s=wait_s, warn=lambda text: self._say("note", text=text)
         )
 
-    def _acquire(self, wait_s: float) -> None:
-        """Keeps other flashes out, until the bundle is active or the process ends."""
-        folder = Holdings(self._root, self._config).incoming
-        try:
-            self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            remedy = "`physai robot setup` makes a robot's tree"
-            raise SlotError(f"{folder}: cannot be opened: {error.strerror}; {remedy}") from None
-        end, told = time.monotonic() + wait_s, 0.0
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                now = time.monotonic()
-            if not now < end:
-                raise LockedError("another flash of this robot is going on; wait for its end, or longer: --patience S")
-            if not now - told < _HEARTBEAT_S:
-                self._say("waiting", text="another flash of this robot is going on")
-                told = now
-            if not self._heard:
-                raise GoneError("nobody waits any more")
-            time.sleep(_LOCK_POLL_S)
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
 
 _MAKE_ROOM = "make room on the robot: `physai robot gc --idle`"
 _REMEDIES = {
@@ -365,6 +313,6 @@ def serve(root: Path, config: Path | None = None) -> int:
     if asked and "robot receive" not in asked:
         print("physai: this key may flash this robot (`physai flash`), and nothing else", file=sys.stderr)
         return 2
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as sink:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        return Receiver(root, Source(sys.stdin.fileno()), sink, config=config).serve()
+    sink = Sink(os.dup(sys.stdout.fileno()))
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return Receiver(root, Source(sys.stdin.fileno()), sink, config=config).serve()

@@ -175,10 +175,10 @@ def test_something_else_by_the_name_of_physai(pendulum: SshRobot, small: Parcel,
 def test_another_protocol(pendulum: SshRobot, small: Parcel, tmp_path: Path) -> None:
     newer = tmp_path / "physai"
     newer.write_text(
-        """#!/bin/sh\necho '{"say": "hello", "protocol": 2, "robot": "pendulum"}'\nexec cat >/dev/null\n"""
+        """#!/bin/sh\necho '{"say": "hello", "protocol": 3, "robot": "pendulum"}'\nexec cat >/dev/null\n"""
     )
     newer.chmod(0o755)
-    assert "protocol 2 there, 1 here" in failure(replace(pendulum.target, physai=str(newer)), small, ProtocolError)
+    assert "protocol 3 there, 2 here" in failure(replace(pendulum.target, physai=str(newer)), small, ProtocolError)
 
 
 def test_what_a_login_script_prints_is_passed_over(pendulum: SshRobot, small: Parcel, tmp_path: Path) -> None:

@@ -140,6 +140,6 @@ def test_fields_have_bounds() -> None:
 
 
 def test_another_protocol_is_named() -> None:
-    check_protocol({"say": "hello", "protocol": 1})
-    with pytest.raises(ProtocolError, match="protocol 2 there, 1 here"):
-        check_protocol({"say": "hello", "protocol": 2})
+    check_protocol({"say": "hello", "protocol": 2})
+    with pytest.raises(ProtocolError, match="protocol 3 there, 2 here"):
+        check_protocol({"say": "hello", "protocol": 3})

@@ -20,7 +20,8 @@ from physai.deploy_jetson.bench.ssh_robot import patient_bundle
 from physai.deploy_jetson.flash.holdings import SPARE_BYTES, Holdings
 from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, PROTOCOL, encode
-from physai.deploy_jetson.flash.receiver import Receiver, Source
+from physai.deploy_jetson.flash.receiver import Receiver
+from physai.deploy_jetson.flash.stream import Source
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.sdk.policy_file import POLICY_FILE
@@ -86,7 +87,7 @@ INSTALL = encode("install", unsafe_no_verdict=False, retry=False)
 
 
 def said(messages: Messages) -> list[str]:
-    return [message["say"] for message in messages if message["say"] not in ("got", "stage")]
+    return [message["say"] for message in messages if message["say"] not in ("got", "stage", "alive")]
 
 
 def test_a_whole_conversation(root: Path, small: Parcel) -> None:
@@ -174,7 +175,7 @@ def test_damaged_or_foreign_files_among_the_uploads_do_not_count(root: Path, sma
         (INSTALL, "nothing is to be installed"),
         (encode("watch"), "nothing was offered"),
         (b"x" * (MAX_LINE_BYTES + 2), "a line of more than"),
-        (encode("offer", protocol=2), "protocol 2 there, 1 here"),
+        (encode("offer", protocol=1), "protocol 1 there, 2 here"),
     ],
 )
 def test_what_makes_no_sense_ends_the_conversation(root: Path, what: bytes, reason: str) -> None:
