@@ -46,6 +46,12 @@ _ENVELOPE = re.compile(
 _SIGNATURE_PARTS = re.compile(rb'"keyid":"([0-9a-f]{64})","sig":"([A-Za-z0-9+/]{86}==)"')
 
 
+_PRIME = (1 << 255) - 19
+_ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER_Y = frozenset((0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y))
+"""y of the points of order 4, 1, 2 and 8."""
+
+
 class AttestationError(PhysaiError):
     """An envelope or a statement is not in its one form."""
 
@@ -88,8 +94,22 @@ def pre_authentication(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> byte
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
+def is_weak_key(public: bytes) -> bool:
+    """Whether 32 bytes are a public key that no private key has: a point of small order, or a coordinate not below
+    2^255 - 19. With such a key one signature can hold for every payload.
+
+    The eight points of small order and their encodings are listed in Table 1 of Chalkias, Garillot, Nikolaenko:
+    "Taming the many EdDSAs", SSR 2020 (https://eprint.iacr.org/2020/1244). The highest bit, the sign of x, does not
+    matter: both points of a y are of small order, or neither.
+    """
+    y = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    return not y < _PRIME or y in _SMALL_ORDER_Y
+
+
 def is_signed_by(public: bytes, signature: bytes, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bool:
-    """Whether an Ed25519 key (32 bytes) signed a payload of a type."""
+    """Whether an Ed25519 key (32 bytes) signed a payload of a type; a weak key signs nothing."""
+    if is_weak_key(public):
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, pre_authentication(payload, payload_type))
     except (InvalidSignature, ValueError):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from physai.sdk.errors import PhysaiError
 from physai.sdk.file_names import CONTRACT_FILE, GOLDEN_FILE, MAX_CONTRACT_BYTES, MAX_POLICY_BYTES, POLICY_FILE
+from physai.sdk.files import open_plain
 
 MANIFEST_FILE = "manifest.json"
 SAFETY_FILE = "safety.json"
@@ -196,7 +197,7 @@ def read_file(path: Path) -> bytes:
         BundleError: it cannot be read, or is too large.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             size = fstat(file.fileno()).st_size
             if not size <= MAX_BUNDLE_BYTES:
                 raise BundleError(f"{path}: {size} bytes, a bundle has at most {MAX_BUNDLE_BYTES}")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from physai.sdk.bundle_archive import MAX_GOLDEN_BYTES, POLICY_FILES, BundleError
+from physai.sdk.files import open_plain
 from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 
 EXPORT_FOLDER = "export"
@@ -48,7 +49,7 @@ def read_members(folder: Path, variants: Sequence[str] | None = None) -> dict[st
 
 def _read(path: Path, limit: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
             if not size <= limit:
                 raise BundleError(f"{path}: {size} bytes, at most {limit} are allowed")

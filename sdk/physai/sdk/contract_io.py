@@ -12,7 +12,7 @@ from physai.sdk.contract import FORMAT_VERSION, OLDEST_FORMAT_VERSION, PolicyCon
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import ContractError
 from physai.sdk.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.onnx_metadata import read_onnx_metadata
 
 MAX_DEPTH = 16
@@ -64,8 +64,7 @@ def load_contract(path: Path | str) -> PolicyContract:
             raise ContractError(f"{path}: no contract in the ONNX metadata (key {ONNX_METADATA_KEY!r}); keys: {keys}")
         return parse_contract(metadata[ONNX_METADATA_KEY], source=str(path))
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CONTRACT_BYTES + 1)
+        data = read_plain(path, limit=MAX_CONTRACT_BYTES)
     except OSError as error:
         raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
     return parse_contract(data, source=str(path))

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import Field, model_validator
 
-from physai.sdk.attestation import PAYLOAD_TYPE, Envelope, Role, Signature, key_id_of, pre_authentication
+from physai.sdk.attestation import PAYLOAD_TYPE, Envelope, Role, Signature, is_weak_key, key_id_of, pre_authentication
 from physai.sdk.canonical import canonical_json
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import create_durable, read_plain, write_atomic
 from physai.sdk.robot import Frozen
 from physai.sdk.verdict import Sha256
 
@@ -64,6 +64,8 @@ class PublicKey(Frozen):
 
     @model_validator(mode="after")
     def _id_is_the_keys(self) -> Self:
+        if is_weak_key(bytes.fromhex(self.public)):
+            raise ValueError("not an Ed25519 key: a point of small order, or not in its one form; make a key anew")
         expected = key_id_of(bytes.fromhex(self.public))
         if self.key_id != expected:
             raise ValueError(f"key_id {self.key_id[:16]}… is not that of the key, {expected[:16]}…")
@@ -128,11 +130,7 @@ def save_private_key(key: SigningKey, path: Path, *, passphrase: str | None) -> 
     data = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
     try:
         # Created with its final permissions: there is no moment at which somebody else could open it.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        create_durable(path, data, mode=0o600)
     except FileExistsError:
         raise KeyFileError(f"{path} exists; a key is never overwritten: name another file or move it away") from None
     except OSError as error:
@@ -221,8 +219,7 @@ def load_public_key(path: Path) -> PublicKey:
         KeyFileError: the file cannot be read, or holds no public key.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_KEY_BYTES + 1)
+        data = read_plain(path, limit=MAX_KEY_BYTES)
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be read: {error.strerror}") from None
     if b"PRIVATE KEY" in data:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.origin import Origin
 from physai.sdk.robot import Frozen, Label
 from physai.sdk.verdict import Sha256
@@ -70,8 +70,7 @@ def load_evidence(path: Path) -> LatencyEvidence:
         EvidenceError: it cannot be read or is malformed.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_EVIDENCE_BYTES + 1)
+        data = read_plain(path, limit=MAX_EVIDENCE_BYTES)
     except OSError as error:
         raise EvidenceError(f"{path}: cannot be read: {error.strerror}") from None
     return _KIND.parse(LatencyEvidence, data, source=str(path))

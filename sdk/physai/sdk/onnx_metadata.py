@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from physai.sdk.errors import ContractError
+from physai.sdk.files import open_plain
 
 MAX_ENTRY_BYTES = 2 << 20
 """Greatest size of one metadata entry; a contract has at most half of it."""
@@ -38,7 +39,7 @@ def read_onnx_metadata(path: Path) -> dict[str, str]:
         ContractError: the file cannot be read, is no ONNX model, or holds more metadata than is allowed.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return _checked(file, str(path))
     except OSError as error:
         raise ContractError(f"{path}: cannot be read: {error.strerror}") from None

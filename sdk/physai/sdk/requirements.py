@@ -12,7 +12,7 @@ from pydantic import Field
 
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
 from physai.sdk.robot import Frozen, Name
 from physai.sdk.verdict import Outcome, Sha256, Verdict
@@ -78,8 +78,7 @@ class Requirements(Frozen):
         """
         path = Path(path)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_SETTINGS_BYTES + 1)
+            data = read_plain(path, limit=MAX_SETTINGS_BYTES)
         except OSError as error:
             raise RequirementsError(f"{path}: cannot be read: {error.strerror}") from None
         return cls.parse(data, source=str(path))

@@ -16,7 +16,7 @@ from physai.sdk.attestation import Signature, is_signed_by
 from physai.sdk.bundle_archive import MAX_SIGNATURES
 from physai.sdk.canonical import canonical_json
 from physai.sdk.documents import DocumentKind
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.keys import PublicKey, SigningKey
 from physai.sdk.robot import Frozen, require_unique
 from physai.sdk.trust_store import TrustError, TrustStore
@@ -68,8 +68,7 @@ class SignedTrust:
         """
         path = Path(path)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_TRUST_BYTES + 1)
+            data = read_plain(path, limit=MAX_TRUST_BYTES)
         except OSError as error:
             raise TrustError(f"{path}: cannot be read: {error.strerror}") from None
         return cls.parse(data, source=str(path))

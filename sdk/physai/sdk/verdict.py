@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from physai.sdk.canonical import canonical_json, sha256_hex
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.origin import Accepted, Origin
 from physai.sdk.robot import Finite, Frozen, Label, Name, require_unique
 
@@ -285,8 +285,7 @@ def load_verdict(path: Path | str) -> Verdict:
     if path.is_dir():
         path = path / VERDICT_FILE
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_VERDICT_BYTES + 1)
+        data = read_plain(path, limit=MAX_VERDICT_BYTES)
     except OSError as error:
         raise VerdictError(f"{path}: cannot be read: {error.strerror}") from None
     return parse_verdict(data, source=str(path))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from physai.sdk.errors import PhysaiError
+from physai.sdk.files import read_plain
 
 
 def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError], words_are_text: bool = False) -> Any:
@@ -28,8 +29,7 @@ def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError]
     import yaml
 
     try:
-        with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+        content = read_plain(path, limit=max_bytes)
     except OSError as problem:
         raise error(f"{path}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
     if not len(content) <= max_bytes:

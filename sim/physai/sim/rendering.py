@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.errors import DeviceError
+from physai.sdk.files import require_replaceable, write_atomic
 from physai.sim.markers import Stroke, draw
 from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import has_floating_base, home_qpos
@@ -202,7 +203,7 @@ def render_png(model: mujoco.MjModel, qpos: Array, path: str | Path, *, width: i
     with OffscreenRenderer(model, width=width, height=height, poses=[np.asarray(qpos)], fine=True) as renderer:
         image = renderer.render(qpos)
     try:
-        Path(path).write_bytes(png_bytes(image))
+        write_atomic(Path(path), png_bytes(image))
     except OSError as error:
         raise DeviceError(f"{path}: cannot write the picture: {error.strerror}") from error
 
@@ -316,6 +317,7 @@ class VideoWriter:
         self._stream: Any = None
         try:
             # PyAV opens a path only at the first frame, after the work that the film is to show.
+            require_replaceable(Path(path))
             Path(path).write_bytes(b"")
         except OSError as error:
             raise self._unwritable(error) from error

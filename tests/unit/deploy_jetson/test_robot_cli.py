@@ -190,6 +190,9 @@ def test_setup_and_doctor(
         (("install", "x", "--backend", "tensorrtt"), "did you mean tensorrt"),
         (("activate", "--root", "/nowhere/at/all"), "no such folder"),
         (("status", "--root", "/nowhere/at/all"), "no usable slot state"),
+        (("status", "--wait", "nan"), r"--wait must lie in 0 … 86400 s, got nan"),
+        (("receive", "--wait", "inf"), r"--wait must lie in 0 … 86400 s, got inf"),
+        (("watch", "--wait", "-1"), r"--wait must lie in 0 … 86400 s, got -1"),
         (("fly",), "fly"),
     ],
 )

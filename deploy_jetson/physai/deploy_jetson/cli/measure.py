@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.cli.progress import progress
 from physai.sdk.errors import PhysaiError
+from physai.sdk.files import read_plain
 
 if TYPE_CHECKING:
     from physai.sdk.origin import Origin
@@ -72,7 +73,9 @@ def _origin(root: Path) -> Origin | None:
 
 
 def _read(path: Path) -> bytes:
+    from physai.sdk.policy_file import MAX_POLICY_BYTES
+
     try:
-        return path.read_bytes()
+        return read_plain(path, limit=MAX_POLICY_BYTES)
     except OSError as error:
         raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None

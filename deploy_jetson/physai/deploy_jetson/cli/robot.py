@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from physai.sdk.cli.command import Command
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.text import printable, styled
 from physai.sdk.errors import PhysaiError
+from physai.sdk.files import open_plain
 from physai.sdk.plugins import contributions
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice
 
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
+MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
 GROUP = "physai.robot_commands"
 """Entry-point group of actions that other folders contribute; each is a `Command`."""
@@ -96,6 +99,9 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    wait_s: float = getattr(arguments, "wait", 0.0)
+    if not (math.isfinite(wait_s) and 0.0 <= wait_s <= MAX_WAIT_S):
+        raise PhysaiError(f"--wait must lie in 0 … {MAX_WAIT_S:g} s, got {wait_s:g}")
     if "other" in arguments:
         other: Command = arguments.other
         return other.run(arguments)
@@ -199,7 +205,7 @@ def _input(name: str, limit: int) -> bytes:
         if name == "-":
             data = sys.stdin.buffer.read(limit + 1)
         else:
-            with Path(name).open("rb") as file:
+            with open_plain(Path(name)) as file:
                 data = file.read(limit + 1)
     except OSError as error:
         raise PhysaiError(f"{name}: cannot be read: {error.strerror}") from None

@@ -91,7 +91,7 @@ class PosixFileSystem:
 
     def read(self, path: str, *, limit: int) -> bytes:
         """See FileSystem."""
-        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             data = file.read(limit + 1)
         if not len(data) <= limit:

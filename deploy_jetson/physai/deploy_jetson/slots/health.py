@@ -22,6 +22,7 @@ from typing import Self
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import DEFAULT_ROOT
 from physai.deploy_jetson.slots.records import HealthLimits
+from physai.sdk.files import read_plain
 
 MAGIC = b"PHYSAIHC"
 FORMAT_VERSION = 1
@@ -148,8 +149,7 @@ def read_counters(path: Path) -> Counters | None:
     """The counters in a file; None where there are none to trust: no file, another format, damaged."""
     for _ in range(_READS):
         try:
-            with path.open("rb") as file:
-                data = file.read(SIZE + 1)
+            data = read_plain(path, limit=SIZE)
         except OSError:
             return None
         if len(data) != SIZE:

@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _init(arguments: argparse.Namespace) -> int:
     from physai.sdk.attestation import ROLES
-    from physai.sdk.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey
+    from physai.sdk.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey, public_path
     from physai.sdk.trust_file import TRUST_FILE, SignedTrust
     from physai.sdk.trust_store import TrustStore
 
@@ -116,11 +116,20 @@ def _init(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise KeyFileError(f"{folder}: cannot be made: {error.strerror}") from None
     passphrase = _new_passphrase(arguments, str(folder))
-    store = TrustStore()
+    store, made = TrustStore(), list[Path]()
     keys: dict[Role, SigningKey] = {role: SigningKey.generate() for role in ROLES}
-    for role, key in keys.items():
-        store = store.with_key(_save(key, folder / f"{role}{PRIVATE_SUFFIX}", role, arguments.label, passphrase))
-    SignedTrust(store).signed([keys["owner"]]).save(folder / TRUST_FILE)
+    try:
+        for role, key in keys.items():
+            private = folder / f"{role}{PRIVATE_SUFFIX}"
+            public = _save(key, private, role, arguments.label, passphrase)
+            made += [private, public_path(private)]
+            store = store.with_key(public)
+        SignedTrust(store).signed([keys["owner"]]).save(folder / TRUST_FILE)
+    except BaseException:
+        # They have not been used, and half of them would be in the way of the next attempt.
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
     print(printable(_keys_text(store)))
     print(
         printable(
@@ -148,7 +157,11 @@ def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str |
     except ValidationError:
         raise KeyFileError(f"--label {label!r}: at most 64 printable ASCII characters") from None
     save_private_key(key, path, passphrase=passphrase)
-    save_public_key(public, public_path(path))
+    try:
+        save_public_key(public, public_path(path))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return public
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, table
 from physai.sdk.errors import PhysaiError, TaskError, unknown_name
+from physai.sdk.files import require_replaceable
 
 if TYPE_CHECKING:
     from physai.sim.counterexample import RecordedPlayer
@@ -113,6 +114,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             raise PhysaiError(f"--{option} {path}: the file's name must end in {ending}")
         existed = path.exists()
         try:
+            require_replaceable(path)
             path.open("ab").close()
         except OSError as error:
             raise PhysaiError(f"--{option} {path}: cannot be written: {error.strerror}") from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, styled, table
 from physai.sdk.errors import PhysaiError
+from physai.sdk.files import require_replaceable
 
 if TYPE_CHECKING:
     from physai.sdk.verdict import Verdict
@@ -112,6 +113,7 @@ def _report_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
+        require_replaceable(probe)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:

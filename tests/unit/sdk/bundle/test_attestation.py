@@ -8,6 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from physai.sdk.attestation import (
     PAYLOAD_TYPE,
@@ -16,6 +17,7 @@ from physai.sdk.attestation import (
     Signature,
     bundle_statement,
     is_signed_by,
+    is_weak_key,
     key_id_of,
     parse_envelope,
     parse_verdict_statement,
@@ -23,7 +25,7 @@ from physai.sdk.attestation import (
     verdict_statement,
 )
 from physai.sdk.bundle import read_bundle
-from physai.sdk.keys import SigningKey
+from physai.sdk.keys import PublicKey, SigningKey
 from physai.sdk.requirements import DEFAULT_GATES_SHA256
 
 Workshop = Any
@@ -192,3 +194,78 @@ def test_we_verify_what_other_implementations_sign() -> None:
     data = json.dumps(envelope.to_dict(), separators=(",", ":"), sort_keys=True).encode()
     parsed = parse_envelope(data, source="x")
     assert is_signed_by(public, parsed.signatures[0].value, parsed.payload)
+
+
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+SMALL_ORDER = {
+    "0000000000000000000000000000000000000000000000000000000000000000": 4,
+    "0000000000000000000000000000000000000000000000000000000000000080": 4,
+    "0100000000000000000000000000000000000000000000000000000000000000": 1,
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f": 2,
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05": 8,
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85": 8,
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a": 8,
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa": 8,
+}
+"""Order by encoding: Table 1 of Chalkias, Garillot, Nikolaenko: "Taming the many EdDSAs", SSR 2020."""
+OTHER_FORMS = (
+    "0100000000000000000000000000000000000000000000000000000000000080",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+)
+"""Not in the one form of RFC 8032: a sign of x = 0, or y not below 2^255 - 19."""
+
+Point = tuple[int, int]
+
+
+def decompress(encoded: str) -> Point:
+    """RFC 8032, 5.1.3."""
+    value = int.from_bytes(bytes.fromhex(encoded), "little")
+    y, sign = value % 2**255, value >> 255
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if x * x % P != square:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    assert x * x % P == square
+    return (x if x % 2 == sign else -x % P, y)
+
+
+def add(a: Point, b: Point) -> Point:
+    """The addition of the curve -x^2 + y^2 = 1 + d x^2 y^2."""
+    (x1, y1), (x2, y2) = a, b
+    k = D * x1 * x2 * y1 * y2
+    x = (x1 * y2 + x2 * y1) * pow(1 + k, -1, P) % P
+    return (x, (y1 * y2 + x1 * x2) * pow(1 - k, -1, P) % P)
+
+
+def test_the_list_of_small_orders_is_the_curve_s() -> None:
+    points = {encoded: decompress(encoded) for encoded in SMALL_ORDER}
+    assert len(set(points.values())) == 8
+    for encoded, order in SMALL_ORDER.items():
+        total: Point = (0, 1)
+        multiples: list[Point] = []
+        for _ in range(order):
+            total = add(total, points[encoded])
+            multiples.append(total)
+        assert multiples.index((0, 1)) == order - 1
+
+
+@pytest.mark.parametrize("encoded", [*SMALL_ORDER, *OTHER_FORMS])
+def test_a_weak_key_is_no_key(encoded: str) -> None:
+    public = bytes.fromhex(encoded)
+    assert is_weak_key(public)
+    with pytest.raises(ValidationError, match="small order"):
+        PublicKey(key_id=key_id_of(public), public=encoded, role="publisher")
+    # R = the neutral point, S = 0: it holds for a key of order 1 whatever was signed, and for others often.
+    neutral = bytes([1]) + bytes(63)
+    assert not any(is_signed_by(public, neutral, str(number).encode()) for number in range(20))
+
+
+def test_honest_keys_are_not_weak() -> None:
+    assert not is_weak_key(PUBLIC)
+    assert not any(is_weak_key(SigningKey.generate().public) for _ in range(50))
