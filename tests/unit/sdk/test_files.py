@@ -14,6 +14,7 @@ from physai.sdk.contract_io import load_contract, save_contract
 from physai.sdk.errors import PhysaiError
 from physai.sdk.files import create_durable, read_plain, write_atomic
 from physai.sdk.keys import KeyFileError, SigningKey, load_public_key, save_private_key
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.trust_store import TrustError
 from physai.sdk.verdict import VerdictError, load_verdict
 
