@@ -48,7 +48,7 @@ def sign_bundle(bundle: Bundle, key: SigningKey, *, replace: bool = False) -> by
 def sign_verdict(
     bundle: Bundle,
     key: SigningKey,
-    verdict: Verdict | None,
+    verdict: Verdict,
     *,
     robot: str | None = None,
     now: datetime,
@@ -61,7 +61,7 @@ def sign_verdict(
     Args:
         bundle: what was judged.
         key: the validator's.
-        verdict: what came out; None signs the verdict that the bundle already has, beside the others who did.
+        verdict: what came out. Where others have signed one that says the same, theirs is signed, too.
         robot: the robot it is for, a model or one unit of it (`ur10e/cell-3`); None means every robot of the model.
         now: the time, with a time zone.
         lifetime: for how long robots accept the verdict.
@@ -70,26 +70,19 @@ def sign_verdict(
 
     Raises:
         BundleError: the verdict is not on this bundle, no PASS, or not what the robot asks for; the robot is of another
-            model, the lifetime is out of range, or others have signed another statement, which is not to be replaced.
+            model, the lifetime is out of range, or others have signed another verdict, which is not to be replaced.
         AttestationError: the bundle's own verdict is malformed.
     """
+    payload = _new_payload(bundle, verdict, robot, now, lifetime)
+    _require(requirements or Requirements(), verdict, robot or bundle.manifest.robot)
     held = _held(bundle)
-    asked = requirements or Requirements()
-    if verdict is None:
-        if held is None:
-            raise BundleError("the bundle has no verdict to sign; give the one of `physai sim validate`")
+    others = () if replace or held is None else tuple(one for one in held.signatures if one.key_id != key.key_id)
+    if held is not None and others:
+        # The same verdict with another expiry is another statement, and would lose what others have signed.
         signed = signed_verdict(bundle, held.payload)
-        _require(asked, signed.verdict, signed.robot)
-        payload = held.payload
-    else:
-        payload = _new_payload(bundle, verdict, robot, now, lifetime)
-        _require(asked, verdict, robot or bundle.manifest.robot)
-    signature = key.sign(payload)
-    others = () if replace or held is None else held.signatures
-    if held is not None and held.payload != payload:
-        _require_own(key, others)
-        others = ()
-    return attach(bundle, {VERDICT_FILE: Envelope(payload, others).with_signature(signature).encode()})
+        _require_agreement(signed, verdict, robot, others)
+        return attach(bundle, {VERDICT_FILE: held.with_signature(key.sign(held.payload)).encode()})
+    return attach(bundle, {VERDICT_FILE: key.envelope(payload).encode()})
 
 
 def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
@@ -100,13 +93,22 @@ def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
         raise BundleError(f"not signed: {error}") from None
 
 
-def _require_own(key: SigningKey, signatures: tuple[Signature, ...]) -> None:
-    """Refuses to lose what others have signed: the same verdict with another expiry is another statement."""
-    others = [signature.key_id[:16] for signature in signatures if signature.key_id != key.key_id]
-    if others:
+_AGREED = ("policy_sha256", "contract_fingerprint", "twin_hash", "gates_sha256", "evidence", "outcome")
+"""What two validators' verdicts must have in common."""
+
+
+def _require_agreement(
+    held: SignedVerdict, verdict: Verdict, robot: str | None, signatures: tuple[Signature, ...]
+) -> None:
+    """Refuses to sign what others have signed, unless one's own verdict says the same."""
+    differs = [name for name in _AGREED if getattr(held.verdict, name) != getattr(verdict, name)]
+    if robot is not None and robot != held.robot:
+        differs.append("robot")
+    if differs:
+        others = ", ".join(one.key_id[:16] for one in signatures)
         raise BundleError(
-            f"the bundle's verdict is signed by {', '.join(others)}, and a new one would drop that; to sign theirs, "
-            "too: --role validator without --verdict; to put a new one in its place: --replace"
+            f"the bundle's verdict is signed by {others}, and differs from this one in {', '.join(differs)}; to put "
+            "this one in its place and drop theirs: --replace"
         )
 
 

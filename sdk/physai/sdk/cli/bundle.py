@@ -15,6 +15,7 @@ from physai.sdk.cli.keys import default_trust, key_folder
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.text import printable, styled
+from physai.sdk.cli.verdicts import add_record_arguments, rederived
 from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _add_sign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--role",
         choices=["publisher", "validator"],
-        help="default: publisher; with --verdict validator; a validator without --verdict signs the one inside",
+        help="default: publisher; with --verdict validator",
     )
     parser.add_argument("--key", type=Path, metavar="FILE", help=f"private key (default: {_KEYS}/ROLE.key)")
     _add_verdict(parser)
@@ -91,9 +92,7 @@ def _add_sign(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_verdict(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--verdict", type=Path, metavar="JSON", help="verdict.json of `physai sim validate`, or its folder"
-    )
+    add_record_arguments(parser)
     parser.add_argument("--robot", metavar="NAME", help="robot it counts for: ur10e, or one unit, ur10e/cell-3")
     parser.add_argument("--days", type=int, default=90, metavar="N", help="how long it counts (default: 90)")
     add_requirement_arguments(parser)
@@ -173,12 +172,12 @@ def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> S
 
 def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> bytes:
     from physai.sdk.bundle_sign import sign_verdict
-    from physai.sdk.verdict import load_verdict
 
+    verdict = rederived(bundle, arguments)
     return sign_verdict(
         bundle,
         key,
-        None if arguments.verdict is None else load_verdict(arguments.verdict),
+        verdict,
         robot=arguments.robot,
         now=datetime.now(UTC),
         lifetime=timedelta(days=min(max(arguments.days, 0), 10**6)),

@@ -65,7 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sdk.origin import parse_accepted
     from physai.sim.gates.gate import Context
     from physai.sim.gates.judgement import judge
+    from physai.sim.gates.record import write_record
     from physai.sim.gates.runner import all_gates, find_all
+    from physai.sim.gates.store import Store
 
     if not 0 <= arguments.seed <= MAX_SEED:
         raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
@@ -74,10 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
     evidence = None if arguments.latency is None else load_evidence(arguments.latency)
     report = _report_folder(arguments.report or _default_report(arguments.policy))
     context, gates = Context(subject, settings, accept), all_gates(evidence)
+    store = Store.open(report, subject)
     with _progress(context) as tell:
-        findings = find_all(context, gates, report, jobs=arguments.jobs, tell=tell)
+        findings = find_all(context, gates, report, jobs=arguments.jobs, tell=tell, store=store)
     verdict = judge(context, gates, findings, report)
     _write(verdict, findings, context, report, twin_name)
+    write_record(report, store, context, evidence)
     if arguments.json:
         print(json.dumps(verdict.model_dump(mode="json")))
     else:

@@ -23,14 +23,14 @@ WOULD_PASS = "It passes in this twin, but the twin is not credible."
 WOULD_FAIL = "It fails in this twin, but the twin is not credible."
 
 
-def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Finding], report: Path) -> Verdict:
+def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Finding], report: Path | None) -> Verdict:
     """The verdict on a subject; records the counterexamples.
 
     Args:
         context: what was judged.
         gates: the very ones that found it: what they say of their method is signed, too.
         findings: of every gate, by name.
-        report: folder of the report; recordings go into a folder in it.
+        report: folder of the report; recordings go into a folder in it. None records nothing.
 
     Raises:
         RecordingError: a recording cannot be written.
@@ -42,7 +42,7 @@ def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Findi
     for gate in gates.values():
         finding = findings[gate.name]
         counterexample = None
-        if finding.outcome is not Outcome.PASS and finding.cases:
+        if finding.outcome is not Outcome.PASS and finding.cases and report is not None:
             number += 1
             counterexample = _counterexample(context, finding, gate.name, number, report)
         results.append(_result(context, gate, finding, counterexample))

@@ -88,7 +88,15 @@ def all_gates(evidence: LatencyEvidence | None) -> dict[str, Gate]:
     return gates
 
 
-def find_all(context: Context, gates: Mapping[str, Gate], report: Path, *, jobs: int, tell: Tell) -> dict[str, Finding]:
+def find_all(
+    context: Context,
+    gates: Mapping[str, Gate],
+    report: Path,
+    *,
+    jobs: int,
+    tell: Tell,
+    store: Store | None = None,
+) -> dict[str, Finding]:
     """The findings of all gates by name, in the order of GATES.
 
     Args:
@@ -97,6 +105,7 @@ def find_all(context: Context, gates: Mapping[str, Gate], report: Path, *, jobs:
         report: folder of the report; holds the state of a run that is not finished.
         jobs: batches played at once.
         tell: gets the progress.
+        store: batches that were played already, and gets the others; the state of the run in `report` by default.
 
     Raises:
         PhysaiError: a file cannot be written, a worker was killed, or the task cannot be played.
@@ -117,7 +126,8 @@ def find_all(context: Context, gates: Mapping[str, Gate], report: Path, *, jobs:
             line.finding = line.finding or _not_run(name)
     else:
         finish("twin")
-        _play_gates(context, [lines[name] for name in PRIORITY], report, jobs, lambda: tell(list(lines.values())))
+        store = store or Store.open(report, context.subject)
+        _play_gates(context, [lines[name] for name in PRIORITY], store, jobs, lambda: tell(list(lines.values())))
         # Timed last, when no worker is busy any more.
         finish("latency")
     tell(list(lines.values()))
@@ -128,8 +138,7 @@ def _not_run(name: str) -> Finding:
     return Finding(outcome=Outcome.INCONCLUSIVE, message=NOT_RUN, next_step="mend the contract first")
 
 
-def _play_gates(context: Context, lines: list[Line], report: Path, jobs: int, tell: Callable[[], None]) -> None:
-    store = Store.open(report, context.subject)
+def _play_gates(context: Context, lines: list[Line], store: Store, jobs: int, tell: Callable[[], None]) -> None:
     with make_workers(context.subject, jobs) as workers:
         asking = [_Asking(line, line.gate.play(context)) for line in lines]
         played = _Playing(workers, store)
@@ -139,7 +148,6 @@ def _play_gates(context: Context, lines: list[Line], report: Path, jobs: int, te
             if not _serve(asking, played):
                 played.go_on(asking)
             tell()
-    store.remove()
 
 
 def _serve(asking: list[_Asking], playing: "_Playing") -> bool:

@@ -76,9 +76,14 @@ class Store:
         except OSError as error:
             raise StateError(f"{self.folder}: cannot be written: {error.strerror}") from None
 
-    def remove(self) -> None:
-        """Removes the state of a run that is finished."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def move(self, folder: Path) -> None:
+        """Keeps the state of a run that is finished in another folder, in place of what lies there.
+
+        Raises:
+            OSError: it cannot be moved.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        self.folder.rename(folder)
 
     def _path(self, batch: Batch) -> Path:
         return self.folder / f"{batch.key}.npz"

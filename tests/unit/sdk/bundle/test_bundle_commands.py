@@ -11,10 +11,11 @@ import pytest
 from physai.sdk.bundle import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
+from physai.sdk.cli import verdicts
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import PhysaiError
 from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import save_verdict, utc_text
+from physai.sdk.verdict import load_verdict, save_verdict, utc_text
 
 Workshop = Any
 Say = Callable[..., tuple[int, str]]
@@ -54,12 +55,25 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def verdict(tmp_path: Path, workshop: Workshop, make_verdict: Callable[..., Any]) -> Path:
-    """A verdict on the exported policy, made a moment ago."""
+def verdict(
+    tmp_path: Path, workshop: Workshop, make_verdict: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A verdict on the exported policy, made a moment ago; in the simulator's place, it is derived by reading it."""
     from datetime import UTC, datetime
 
     made = make_verdict(workshop.unsigned(), created=utc_text(datetime.now(UTC)))
     save_verdict(made, tmp_path / "verdict.json")
+
+    def read(report: Path, members: object, **options: object) -> Any:
+        return load_verdict(report)
+
+    class Entry:
+        load = staticmethod(lambda: read)
+
+    def found(group: str) -> dict[str, Entry]:
+        return {"sim": Entry()}
+
+    monkeypatch.setattr(verdicts, "contributions", found)
     return tmp_path / "verdict.json"
 
 
@@ -211,7 +225,7 @@ def test_a_key_signs_in_its_role_only(say: Say, export: Path, verdict: Path, fol
         say("bundle", "sign", "swingup.physai", "--key", folder / "validator.key")
     with pytest.raises(PhysaiError, match="signed by a validator"):
         say("bundle", "sign", "swingup.physai", "--role", "publisher", "--verdict", verdict)
-    with pytest.raises(PhysaiError, match="no verdict to sign"):
+    with pytest.raises(PhysaiError, match="a validator signs what was validated here: --verdict DIR"):
         say("bundle", "sign", "swingup.physai", "--role", "validator")
 
 

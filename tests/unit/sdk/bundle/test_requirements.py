@@ -84,13 +84,6 @@ def test_neither_signer_nor_robot_takes_it(
     assert caught.value.rule is rule
 
 
-def test_a_held_verdict_is_asked_the_same(workshop: Any, complete: bytes, make_verdict: Maker, now: datetime) -> None:
-    verdict = make_verdict(complete, evidence=Evidence())
-    held = read_bundle(workshop.validated(complete, verdict=verdict))
-    with pytest.raises(BundleError, match="not signed: the twin comes from an unknown origin"):
-        sign_verdict(held, workshop.validator, None, now=now)
-
-
 def test_latency_counts_for_the_computer_that_measured_it(workshop: Any, complete: bytes, make_verdict: Maker) -> None:
     signed = workshop.validated(complete, verdict=make_verdict(complete, evidence=MEASURED))
     assert workshop.verify(signed, machine=THOR).verdict is not None

@@ -62,7 +62,7 @@ def test_an_honest_policy_lacks_only_what_the_machine_lacks(
     assert "INCONCLUSIVE: this policy must not be flashed yet (pusher)" in output
     assert "engine: " in progress
     report = tmp_path / "report"
-    assert {path.name for path in report.iterdir()} == {"verdict.json", "report.html", "junit.xml"}
+    assert {path.name for path in report.iterdir()} == {"verdict.json", "report.html", "junit.xml", "record"}
     verdict = load_verdict(report)
     assert {gate.gate for gate in verdict.gates if gate.outcome != "PASS"} == {"engine", "latency"}
     assert ElementTree.parse(report / "junit.xml").getroot().get("errors") == "2"

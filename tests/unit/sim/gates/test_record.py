@@ -1,0 +1,152 @@
+"""The promise: what a validator signs was derived from episodes that were played, with the bytes that are signed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.sdk.canonical import sha256_hex
+from physai.sdk.cli.parser import Parser
+from physai.sdk.errors import MissingExtraError, TaskError
+from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.verdict import Verdict, load_verdict, save_verdict
+from physai.sim.calibrate.twin import Twin, save_twin
+from physai.sim.cli import validate
+from physai.sim.gates.batch import Played
+from physai.sim.gates.record import FOLDER, RecordError, rederive
+
+TASK = str(Path(__file__).with_name("pusher_task.py"))
+GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
+Writer = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from physai.sim.gates import engine
+
+    def missing() -> None:
+        raise MissingExtraError("the second engine needs warp")
+
+    monkeypatch.setattr(engine, "modules", missing)
+
+
+def members_of(policy: Path) -> dict[str, bytes]:
+    return {POLICY_FILE: policy.read_bytes(), GOLDEN_FILE: (policy.parent / GOLDEN_FILE).read_bytes()}
+
+
+@pytest.fixture
+def run(tmp_path: Path, credible_twin: Twin, evidence: Any, bench: Any) -> Callable[[Path], Path]:
+    """Validates a policy as a user does; returns the report folder."""
+
+    def run(policy: Path) -> Path:
+        save_twin(credible_twin, tmp_path / "twin.json")
+        (tmp_path / "gates.yaml").write_text(GATES)
+        (tmp_path / "ticks.json").write_text(evidence(bench.subject(policy), [0.001] * 10_000))
+        parser = Parser(prog="physai")
+        validate.command.add_arguments(parser)
+        options = ["--twin", "twin.json", "--gates", "gates.yaml", "--latency", "ticks.json", "--report", "report"]
+        words = [word if word.startswith("--") else str(tmp_path / word) for word in options]
+        validate.command.run(parser.parse([str(policy), "--task", TASK, *words]))
+        return tmp_path / "report"
+
+    return run
+
+
+def test_an_untouched_record_bears_its_verdict_out(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    policy = write_policy()
+    report = run(policy)
+    assert rederive(report, members_of(policy), task=TASK, replays=None) == load_verdict(report)
+
+
+def test_a_verdict_alone_is_not_believed(write_policy: Writer, run: Callable[[Path], Path], tmp_path: Path) -> None:
+    policy = write_policy()
+    report = run(policy)
+    (tmp_path / "alone").mkdir()
+    save_verdict(load_verdict(report), tmp_path / "alone" / "verdict.json")
+    with pytest.raises(RecordError, match="no record of the run; a verdict is signed on the computer that validated"):
+        rederive(tmp_path / "alone", members_of(policy), task=TASK)
+
+
+@pytest.mark.parametrize("change", ["number", "outcome", "gate", "twin", "evidence"])
+def test_a_verdict_that_was_edited_is_refused(write_policy: Writer, run: Callable[[Path], Path], change: str) -> None:
+    policy = write_policy()
+    report = run(policy)
+    document = json.loads((report / "verdict.json").read_text())
+    engine = next(gate for gate in document["gates"] if gate["gate"] == "engine")
+    if change == "number":
+        document["gates"][3]["measured"][0]["value"] = 0.9999
+    elif change == "outcome":
+        engine.update(outcome="PASS", cause=None, message="", next_step="")
+        document["outcome"] = "PASS"
+    elif change == "gate":
+        document["gates"].remove(engine)
+        document["outcome"] = "PASS"
+    elif change == "twin":
+        document["twin_hash"] = "0" * 64
+    else:
+        document["evidence"]["twin"]["robot"] = "pusher/elsewhere"
+    save_verdict(Verdict.model_validate_json(json.dumps(document)), report / "verdict.json")
+    with pytest.raises(RecordError, match="validate again, here"):
+        rederive(report, members_of(policy), task=TASK)
+
+
+def test_episodes_that_were_edited_are_played_again(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    """A policy that fails gets the episodes of one that does not, hashes and all."""
+    good, bad = write_policy("good"), write_policy("bad", stiffness=3.0)
+    report = run(good)
+    verdict = load_verdict(report)
+    members = members_of(bad)
+    forged = verdict.model_copy(update={"policy_sha256": sha256_hex(members[POLICY_FILE])})
+    save_verdict(forged, report / "verdict.json")
+    with pytest.raises(RecordError):
+        rederive(report, members, task=TASK, replays=None)
+
+
+def test_one_edited_batch_is_found(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    policy = write_policy()
+    report = run(policy)
+    for path in sorted((report / FOLDER).glob("*.npz")):
+        played = Played.from_bytes(path.read_bytes().partition(b"\n")[2])
+        # Nothing that any gate decides by: only playing it again shows it.
+        changed = Played(**{**vars(played), "held": np.minimum(1.0, played.held + 1e-12)})
+        if (changed.held == played.held).all():
+            continue
+        data = changed.to_bytes()
+        path.write_bytes(sha256_hex(data).encode() + b"\n" + data)
+    with pytest.raises(RecordError, match=r"comes out otherwise when played again \(held\)"):
+        rederive(report, members_of(policy), task=TASK, replays=None)
+
+
+def test_no_episode_may_be_missing(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    policy = write_policy()
+    report = run(policy)
+    next((report / FOLDER).glob("*.npz")).unlink()
+    with pytest.raises(RecordError, match="lacks episodes of the run"):
+        rederive(report, members_of(policy), task=TASK)
+
+
+def test_the_record_names_no_code_to_run(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    policy = write_policy()
+    report = run(policy)
+    with pytest.raises(TaskError, match="--task"):
+        rederive(report, members_of(policy))
+
+
+def test_another_bundles_policy_has_another_verdict(write_policy: Writer, run: Callable[[Path], Path]) -> None:
+    report = run(write_policy())
+    with pytest.raises(RecordError, match="which the bundle does not hold"):
+        rederive(report, members_of(write_policy("other", stiffness=11.0)), task=TASK)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"seed": true}', '{"seed": 1, "accept": [], "gates": {}}', "[" * 100_000, "\x00"]
+)
+def test_damaged_records_are_refused(write_policy: Writer, run: Callable[[Path], Path], text: str) -> None:
+    policy = write_policy()
+    report = run(policy)
+    (report / FOLDER / "inputs.json").write_text(text)
+    with pytest.raises(RecordError, match=r"inputs\.json"):
+        rederive(report, members_of(policy), task=TASK)
