@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from physai.sdk import recording_channels as channels
 from physai.sdk.canonical import canonical_json
-from physai.sdk.files import require_replaceable
 from physai.sdk.origin import Origin
 from physai.sdk.recording_channels import ORIGIN_METADATA_KEY, ChannelWriter, joint_state, numbers, stamp, vector
 from physai.sim import recording_format as form
@@ -38,7 +37,6 @@ class RecordingWriter:
             RecordingError: the file cannot be written.
         """
         try:
-            require_replaceable(Path(path))
             self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
         except OSError as error:
             raise RecordingError(f"{path}: cannot write the recording: {error.strerror}") from error

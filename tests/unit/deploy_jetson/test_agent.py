@@ -283,3 +283,27 @@ def test_gc_during_a_trial_touches_no_slot(site: Site) -> None:
     assert site.agent.gc(idle=True) == 0
     site.agent.rollback("no")
     assert site.active_version == 1
+
+
+def test_a_link_in_place_of_a_slot_leads_nowhere(site: Site, folder: Path) -> None:
+    precious = folder / "precious"
+    precious.mkdir()
+    for name in ("installed", "bundle.physai", "other"):
+        (precious / name).write_bytes(b"kept")
+    slot = site.agent.root / "slots" / "a"
+    slot.rmdir()
+    slot.symlink_to(precious, target_is_directory=True)
+    assert site.agent.gc(idle=True) == 0
+    slot.rmdir()
+    slot.symlink_to(precious, target_is_directory=True)
+    site.run(1)
+    assert site.active_version == 1
+    assert not slot.is_symlink()
+    incoming = site.agent.root / "incoming"
+    incoming.rmdir()
+    incoming.symlink_to(precious, target_is_directory=True)
+    with pytest.raises(SlotError, match="incoming is a link or a file where a folder should be; remove it"):
+        site.agent.gc()
+    assert {path.name: path.read_bytes() for path in precious.iterdir()} == dict.fromkeys(
+        ("installed", "bundle.physai", "other"), b"kept"
+    )

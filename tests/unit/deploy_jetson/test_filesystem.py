@@ -1,6 +1,7 @@
 """The file operations the slot store is made of, and the order in which they make a replacement durable."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,44 @@ def test_the_order_that_makes_a_replacement_durable(tmp_path: Path) -> None:
         Names(0, ((".state.new", None), ("state", 1))),
         Synced(0),
     ]
+
+
+@pytest.mark.parametrize("link", ["slots", "slots/a"])
+def test_no_operation_follows_a_link_on_the_way(fs: PosixFileSystem, tmp_path: Path, link: str) -> None:
+    precious = tmp_path / "precious"
+    (precious / "a").mkdir(parents=True)
+    (precious / "a" / "file").write_bytes(b"kept")
+    (precious / "file").write_bytes(b"kept")
+    if link == "slots/a":
+        fs.make_folder("slots")
+    (tmp_path / link).symlink_to(precious, target_is_directory=True)
+    path = f"{link}/file"
+    fs.create("mine", b"")
+    for operation in (
+        lambda: fs.read(path, limit=10),
+        lambda: fs.entries(link),
+        lambda: fs.size(path),
+        lambda: fs.target(path),
+        lambda: fs.create(f"{link}/new", b"x"),
+        lambda: fs.link(f"{link}/new", "x"),
+        lambda: fs.make_folder(f"{link}/new"),
+        lambda: fs.rename(path, "stolen"),
+        lambda: fs.rename("mine", path),
+        lambda: fs.remove(path),
+        lambda: fs.remove_folder(f"{link}/a"),
+        lambda: fs.sync(path),
+        lambda: fs.sync_folder(link),
+        lambda: empty_folder(fs, link),
+        lambda: replace_files(fs, {path: b"x"}),
+    ):
+        with pytest.raises(NotADirectoryError, match="is a link or a file where a folder should be; remove it"):
+            operation()
+    assert (fs.kind(path), fs.kind(link)) == (None, "link")
+    assert remove_tree(fs, link) == 0
+    assert sorted(str(found.relative_to(precious)) for found in precious.rglob("*")) == ["a", "a/file", "file"]
+
+
+def test_a_pipe_is_not_waited_for(fs: PosixFileSystem, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        fs.read("pipe", limit=10)

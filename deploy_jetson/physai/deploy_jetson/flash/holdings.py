@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, cast
 
 from physai.deploy_jetson.flash.protocol import Offer
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
+from physai.deploy_jetson.slots.filesystem import PosixFileSystem, exists, remove_tree
 from physai.deploy_jetson.slots.layout import (
     BUNDLE_FILE,
     CURRENT,
@@ -26,7 +28,7 @@ from physai.deploy_jetson.slots.layout import (
     config_folder,
     unseal,
 )
-from physai.sdk.bundle_archive import BundleError, read_archive, read_file
+from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES, BundleError, read_archive
 
 PART_SUFFIX = ".part"
 """Of an upload that is not complete."""
@@ -48,13 +50,9 @@ class Holdings:
             config: folder of the owner's files; None for the usual one of that tree.
         """
         self._root = root
+        self._fs = PosixFileSystem(root)
         self._config = config_folder(root, config)
         self._slots: dict[str, tuple[str, frozenset[str]] | None] = {}
-
-    @property
-    def incoming(self) -> Path:
-        """Folder of the uploads."""
-        return self._root / INCOMING
 
     def robot(self) -> str:
         """Who this robot is.
@@ -62,7 +60,7 @@ class Holdings:
         Raises:
             SlotError: nobody has said so.
         """
-        record = self._record(self._config / IDENTITY_FILE)
+        record = self._record(PosixFileSystem(self._config), IDENTITY_FILE)
         if record is None:
             raise SlotError(
                 f"{self._config} does not say which robot this is; say it with `physai robot setup`, or name its tree "
@@ -73,7 +71,7 @@ class Holdings:
     def active_bundle(self) -> str | None:
         """SHA-256 of the bundle that is active and whole; None if there is none."""
         try:
-            slot = Path(os.readlink(self._root / CURRENT)).name
+            slot = Path(self._fs.target(CURRENT)).name
         except OSError:
             return None
         found = self._slot(slot)
@@ -138,55 +136,49 @@ class Holdings:
             )
 
     def _is_uploaded(self, digest: str, size: int) -> bool:
-        path = self.incoming / digest
-        try:
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size == size and file_digest(file, "sha256").hexdigest() == digest:
-                    return True
-        except FileNotFoundError:
+        path = f"{INCOMING}/{digest}"
+        if not exists(self._fs, path):
             return False
-        path.unlink()
+        with suppress(OSError), self._fs.open(path) as file:
+            if os.fstat(file.fileno()).st_size == size and file_digest(file, "sha256").hexdigest() == digest:
+                return True
+        remove_tree(self._fs, path)
         return False
 
     def _part_size(self, digest: str, size: int) -> int:
-        path = self.incoming / f"{digest}{PART_SUFFIX}"
-        try:
-            found = path.lstat().st_size
-        except FileNotFoundError:
-            return 0
-        if not path.is_symlink() and found <= size:
+        path = f"{INCOMING}/{digest}{PART_SUFFIX}"
+        if self._fs.kind(path) == "file" and (found := self._fs.size(path)) <= size:
             return found
-        path.unlink()
+        remove_tree(self._fs, path)
         return 0
 
     def _slot(self, slot: str) -> tuple[str, frozenset[str]] | None:
         """SHA-256 of the bundle in a slot and of its members; None where none was installed to the end and is whole."""
         if slot not in self._slots:
-            self._slots[slot] = self._look(self._root / SLOTS_FOLDER / slot)
+            self._slots[slot] = self._look(f"{SLOTS_FOLDER}/{slot}")
         return self._slots[slot]
 
-    def _look(self, folder: Path) -> tuple[str, frozenset[str]] | None:
-        marker = self._record(folder / MARKER_FILE)
+    def _look(self, folder: str) -> tuple[str, frozenset[str]] | None:
+        marker = self._record(self._fs, f"{folder}/{MARKER_FILE}")
         if marker is None:
             return None
         try:
-            members = read_archive(read_file(folder / BUNDLE_FILE))
-        except BundleError:
+            members = read_archive(self._fs.read(f"{folder}/{BUNDLE_FILE}", limit=MAX_BUNDLE_BYTES))
+        except (BundleError, OSError):
             return None
         bundle = sha256(members.data).hexdigest()
         return (bundle, frozenset(map(members.sha256, members))) if bundle == marker.get("bundle_sha256") else None
 
     def _state(self) -> Mapping[str, Any]:
         """The newer of the two copies that is whole; nothing, where none is."""
-        found = [record for name in STATE_FILES if (record := self._record(self._root / name)) is not None]
+        found = [record for name in STATE_FILES if (record := self._record(self._fs, name)) is not None]
         return max(found, key=_generation) if found else {}
 
     @staticmethod
-    def _record(path: Path) -> dict[str, Any] | None:
+    def _record(fs: PosixFileSystem, path: str) -> dict[str, Any] | None:
         """The fields of a record; None where there is none to trust."""
         try:
-            with path.open("rb") as file:
-                document: Any = json.loads(unseal(file.read(MAX_RECORD_BYTES), source=path.name))
+            document: Any = json.loads(unseal(fs.read(path, limit=MAX_RECORD_BYTES), source=path))
         except (OSError, SlotError, ValueError, RecursionError):
             return None
         return cast("dict[str, Any]", document) if isinstance(document, dict) else None

@@ -150,7 +150,6 @@ class Receiver:
             self._turn.end()
             self._say("holds", active=True, trial=trial, needs=[])
             return
-        holdings.incoming.mkdir(exist_ok=True)
         self._needs = holdings.needs(offer)
         self._allowance = MAX_UPLOADS * sum(offer.sizes[name] for name in self._needs)
         holdings.require_space(offer, self._needs)
@@ -175,26 +174,26 @@ class Receiver:
         self._allowance -= size - min(start, size)
         if self._allowance < 0:
             raise ProtocolError(f"{name[:12]} was sent more than {MAX_UPLOADS} times")
-        part = Holdings(self._root, self._config).incoming / f"{name}{PART_SUFFIX}"
-        with _uploading(part):
+        incoming, part = self._turn.incoming, f"{name}{PART_SUFFIX}"
+        with _uploading(incoming, part):
             if start == 0:
-                part.unlink(missing_ok=True)
+                _unlink(part, incoming)
             found = self._receive(part, start, size)
         try:
             if found == name:
-                part.rename(part.with_name(name))
+                os.rename(part, name, src_dir_fd=incoming, dst_dir_fd=incoming)
             else:
-                part.unlink()
+                os.unlink(part, dir_fd=incoming)
         except FileNotFoundError:
             raise InstallError("another command (`physai robot gc`?) removed the upload; flash again") from None
         self._say("stored" if found == name else "damaged", sha256=name)
 
-    def _receive(self, part: Path, start: int, size: int) -> str:
+    def _receive(self, part: str, start: int, size: int) -> str:
         """Appends what comes to an upload, and returns the SHA-256 of the whole."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(part, flags, 0o644), "r+b", buffering=0) as file:
+        with os.fdopen(os.open(part, flags, 0o644, dir_fd=self._turn.incoming), "r+b", buffering=0) as file:
             if os.fstat(file.fileno()).st_size != start or not start <= size:
-                raise ProtocolError(f"{part.stem[:12]} has another length than {start} of {size} bytes")
+                raise ProtocolError(f"{part[:12]} has another length than {start} of {size} bytes")
             hashed = file_digest(file, "sha256")
             done, told = start, start
             while done < size:
@@ -241,9 +240,8 @@ class Receiver:
 
     def _forget_uploads(self, offer: Offer) -> None:
         """Removes what now lies in a slot."""
-        incoming = Holdings(self._root, self._config).incoming
         for name in offer.sizes:
-            (incoming / name).unlink(missing_ok=True)
+            _unlink(name, self._turn.incoming)
 
     def _watch(self, message: Message) -> None:
         """Waits for the end of the trial, and brings it about unless the robot's own service does."""
@@ -286,15 +284,20 @@ _REMEDIES = {
 
 
 @contextmanager
-def _uploading(part: Path) -> Generator[None]:
+def _uploading(incoming: int, part: str) -> Generator[None]:
     """An upload that cannot be written is removed: a full disk needs the room."""
     try:
         yield
     except OSError as error:
         with suppress(OSError):
-            part.unlink(missing_ok=True)
+            _unlink(part, incoming)
         remedy = _REMEDIES.get(error.errno or 0, "`physai robot doctor` says more")
         raise InstallError(f"the upload cannot be written: {error.strerror}; {remedy}") from None
+
+
+def _unlink(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _import_agent() -> None:

@@ -30,6 +30,17 @@ class Turn:
         self._held: int | None = None
 
     @property
+    def incoming(self) -> int:
+        """Descriptor of the uploads' folder, to which no link led.
+
+        Raises:
+            SlotError: this process does not have the turn.
+        """
+        if self._held is None:
+            raise SlotError("uploads are for who has the turn")
+        return self._held
+
+    @property
     def is_held(self) -> bool:
         """Whether this process has the turn."""
         return self._held is not None

@@ -7,10 +7,15 @@ the names in a folder by `sync_folder`.
 import errno
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Literal, Protocol
 
 Kind = Literal["file", "folder", "link", "other"]
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 ROOT = ""
 """The root itself, where a folder is meant."""
@@ -77,7 +82,7 @@ class FileSystem(Protocol):
 
 
 class PosixFileSystem:
-    """The real thing: one system call or two per operation."""
+    """The real thing. The root may be a link; below it, none is followed."""
 
     def __init__(self, root: Path, *, mode: int | None = None) -> None:
         """Prepares to work.
@@ -91,21 +96,34 @@ class PosixFileSystem:
 
     def read(self, path: str, *, limit: int) -> bytes:
         """See FileSystem."""
-        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        with self.open(path) as file:
             data = file.read(limit + 1)
         if not len(data) <= limit:
-            raise OSError(errno.EFBIG, f"larger than the {limit} bytes it may have", str(self._at(path)))
+            raise OSError(errno.EFBIG, f"larger than the {limit} bytes it may have", str(self.root / path))
         return data
+
+    def open(self, path: str) -> BufferedReader:
+        """A file, to be read; a pipe is not waited for.
+
+        Raises:
+            OSError: it cannot be read, or is no regular file.
+        """
+        with self._within(path) as (folder, name):
+            descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", str(self.root / path))
+        return os.fdopen(descriptor, "rb")
 
     def entries(self, folder: str) -> list[str]:
         """See FileSystem."""
-        return sorted(os.listdir(self._at(folder)))
+        with self._folder(folder) as descriptor:
+            return sorted(os.listdir(descriptor))
 
     def kind(self, path: str) -> Kind | None:
         """See FileSystem."""
         try:
-            mode = self._at(path).lstat().st_mode
+            mode = self._facts(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return None
         if stat.S_ISREG(mode):
@@ -114,16 +132,18 @@ class PosixFileSystem:
 
     def size(self, path: str) -> int:
         """See FileSystem."""
-        return self._at(path).lstat().st_size
+        return self._facts(path).st_size
 
     def target(self, link: str) -> str:
         """See FileSystem."""
-        return os.readlink(self._at(link))
+        with self._within(link) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
 
     def create(self, path: str, data: bytes) -> None:
         """See FileSystem."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._at(path), flags, 0o644)
+        with self._within(path) as (folder, name):
+            descriptor = os.open(name, flags, 0o644, dir_fd=folder)
         try:
             if self._mode is not None:
                 os.fchmod(descriptor, self._mode)
@@ -135,41 +155,66 @@ class PosixFileSystem:
 
     def link(self, path: str, target: str) -> None:
         """See FileSystem."""
-        self._at(path).symlink_to(target)
+        with self._within(path) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
 
     def make_folder(self, path: str) -> None:
         """See FileSystem."""
-        self._at(path).mkdir()
+        with self._within(path) as (folder, name):
+            os.mkdir(name, dir_fd=folder)
 
     def rename(self, old: str, new: str) -> None:
         """See FileSystem."""
-        self._at(old).rename(self._at(new))
+        with self._within(old) as (old_folder, old_name), self._within(new) as (new_folder, new_name):
+            os.rename(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
     def remove(self, path: str) -> None:
         """See FileSystem."""
-        self._at(path).unlink()
+        with self._within(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: str) -> None:
         """See FileSystem."""
-        self._at(path).rmdir()
+        with self._within(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def sync(self, path: str) -> None:
         """See FileSystem."""
-        self._sync(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with self.open(path) as file:
+            os.fsync(file.fileno())
 
     def sync_folder(self, path: str) -> None:
         """See FileSystem."""
-        self._sync(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _sync(self, path: str, flags: int) -> None:
-        descriptor = os.open(self._at(path), flags)
-        try:
+        with self._folder(path) as descriptor:
             os.fsync(descriptor)
+
+    def _facts(self, path: str) -> os.stat_result:
+        with self._within(path) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    @contextmanager
+    def _within(self, path: str) -> Generator[tuple[int, str]]:
+        """The folder a path lies in, and its name there."""
+        folder, _, name = path.rpartition("/")
+        with self._folder(folder) as descriptor:
+            yield descriptor, name or "."
+
+    @contextmanager
+    def _folder(self, path: str) -> Generator[int]:
+        """A folder, to which no link leads: who may write below the root could send root elsewhere."""
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in filter(None, path.split("/")):
+                try:
+                    inner = os.open(name, _READ | os.O_DIRECTORY, dir_fd=descriptor)
+                except NotADirectoryError as error:
+                    reason = f"{name} is a link or a file where a folder should be; remove it"
+                    raise NotADirectoryError(error.errno, reason, str(self.root / path)) from None
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
         finally:
             os.close(descriptor)
-
-    def _at(self, path: str) -> Path:
-        return self.root / path if path else self.root
 
 
 def exists(fs: FileSystem, path: str) -> bool:

@@ -181,7 +181,12 @@ class SlotTree:
         self.save(self.state(), now, event)
 
     def empty(self, slot: SlotName) -> int:
-        """Empties a slot, its marker first, and returns the bytes that become free."""
+        """Empties a slot, its marker first, and returns the bytes that become free; makes it where it is no folder."""
+        if self.fs.kind(self.path(slot)) != "folder":
+            remove_tree(self.fs, self.path(slot))
+            self.fs.make_folder(self.path(slot))
+            self.fs.sync_folder(SLOTS_FOLDER)
+            return 0
         freed = remove_tree(self.fs, self.path(slot, MARKER_FILE))
         if freed:
             self.fs.sync_folder(self.path(slot))

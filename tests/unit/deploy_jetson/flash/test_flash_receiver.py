@@ -166,6 +166,16 @@ def test_damaged_or_foreign_files_among_the_uploads_do_not_count(root: Path, sma
     assert (tmp_path / "secret").read_bytes() == b"x"
 
 
+def test_uploads_go_through_no_link(root: Path, small: Parcel, tmp_path: Path) -> None:
+    digest = small.members.sha256(POLICY_FILE)
+    (tmp_path / digest).write_bytes(b"kept")
+    (root / "incoming").rmdir()
+    (root / "incoming").symlink_to(tmp_path, target_is_directory=True)
+    last = converse(root, small.offer().encode() + puts(small))[-1]
+    assert (last["kind"], "incoming: cannot be opened: Not a directory" in last["text"]) == ("SlotError", True)
+    assert (tmp_path / digest).read_bytes() == b"kept"
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
