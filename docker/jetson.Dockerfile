@@ -3,7 +3,7 @@
 # JetPack 7.1, r39.2 and 13-2 for JetPack 7.2.0.
 #   docker build -f docker/jetson.Dockerfile --build-arg JETSON_RELEASE=r39.2 --build-arg CUDA=13-2 -t physai-jetson .
 #   docker run -d --name physai-agent --runtime nvidia -v /var/lib/physai:/var/lib/physai -v /run/physai:/run/physai \
-#       physai-jetson robot watch
+#       -v /etc/physai:/etc/physai:ro physai-jetson robot watch
 #   physai flash ROBOT BUNDLE --physai 'docker exec -i physai-agent physai'
 FROM ubuntu:24.04
 

@@ -15,6 +15,7 @@ from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S
 from physai.deploy_jetson.runtime.watchdog.client import END_S
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
+from physai.deploy_jetson.slots.layout import DEFAULT_ROOT, IDENTITY_FILE, config_folder
 
 FOLDER = Path(__file__).parents[3] / "deploy_jetson" / "systemd"
 UNITS = sorted([*FOLDER.glob("*.service"), *FOLDER.glob("*.path")])
@@ -122,6 +123,12 @@ def test_nothing_runs_a_policy_before_recovery() -> None:
         assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["Requires"]
         assert "physai-recover.service" in unit(FOLDER / name)["Unit"]["After"].split()
     assert unit(FOLDER / "physai-recover.service")["Service"]["Type"] == "oneshot"
+
+
+def test_a_service_starts_where_the_owner_has_said_which_robot_this_is() -> None:
+    for name in ("physai-agent.service", "physai-recover.service"):
+        said = unit(FOLDER / name)["Unit"]["ConditionPathExists"]
+        assert Path(said) == config_folder(DEFAULT_ROOT) / IDENTITY_FILE
 
 
 def test_what_hangs_is_killed_and_what_brakes_the_robot_is_not() -> None:

@@ -157,6 +157,16 @@ def test_the_key_forwards_nothing(robot: Machine) -> None:
     assert "remote port forwarding failed" in refused.stderr
 
 
+def test_the_account_of_a_person_is_left_alone(robot: Machine) -> None:
+    uid = robot.run("id", "-u", "physai").stdout.strip()
+    robot.run("usermod", "-u", "1500", "physai", check=True)
+    words = ("--robot", ROBOT, "--trust", str(robot.folder / "trust.json"))
+    result = robot.run("bash", str(INSTALL), *words)
+    robot.run("usermod", "-u", uid, "physai", check=True)
+    robot.run("chown", "-R", "physai:physai", "/var/lib/physai", check=True)
+    assert (result.returncode, "physai is a login of a person here" in result.stderr) == (2, True)
+
+
 def test_environment_variables_that_a_server_lets_through_change_nothing(robot: Machine) -> None:
     options = tuple(
         word for name in ("ROOT", "CONFIG") for word in ("-o", f"SetEnv=PHYSAI_ROBOT_{name}=/tmp/elsewhere")

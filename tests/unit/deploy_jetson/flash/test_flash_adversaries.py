@@ -16,7 +16,7 @@ from physai.deploy_jetson.flash.conversation import Conversation
 from physai.deploy_jetson.flash.deliver import Wishes, flash
 from physai.deploy_jetson.flash.errors import LostError, SilentError
 from physai.deploy_jetson.flash.parcel import Parcel
-from physai.deploy_jetson.flash.protocol import PROTOCOL, Message, encode
+from physai.deploy_jetson.flash.protocol import PROTOCOL, TURN_LOST, Message, encode
 from physai.deploy_jetson.slots.lock import locked
 from physai.sdk.policy_file import POLICY_FILE
 
@@ -120,6 +120,19 @@ def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(pendulu
 
     asyncio.run(asyncio.wait_for(scenario(), 180.0))
     assert pendulum.active_version == 1
+
+
+def test_a_flash_that_lost_its_turn_queues_again(pendulum: SshRobot, tmp_path: Path, small: Parcel) -> None:
+    lost = encode("error", kind=TURN_LOST, text="another flash waits").decode()
+    program = tmp_path / "physai"
+    program.write_text(
+        f"#!/bin/sh\nif mkdir {tmp_path}/once 2>/dev/null; then\n"
+        f"printf '%s' '{HELLO}' '{lost}'\nexec sleep 1\nfi\nexec physai \"$@\"\n"
+    )
+    program.chmod(0o755)
+    target = replace(pendulum.target, physai=str(program))
+    flashed = asyncio.run(asyncio.wait_for(flash(target, small), 60.0))
+    assert (flashed.outcome, flashed.reconnects) == ("on-trial", 1)
 
 
 def test_a_slow_sender_takes_its_time_where_nobody_waits(pendulum: SshRobot, small: Parcel) -> None:
