@@ -56,6 +56,20 @@ def test_content_that_is_no_model(tmp_path: Path, content: str | bytes, expected
     assert expected in refusal(tmp_path, content)
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "utf-32", "idna", "punycode", "zip", "rot13", "hex", "cp037", "martian"])
+def test_encodings_other_than_unicode_are_refused(tmp_path: Path, encoding: str) -> None:
+    for text in (BARE, "<robot/>"):
+        message = refusal(tmp_path, f'<?xml version="1.0" encoding="{encoding}"?>{text}')
+        assert f":1: encoding '{encoding}'; save the file as UTF-8" in message
+
+
+def test_nul_bytes_are_no_part_of_a_model(tmp_path: Path) -> None:
+    assert "not well-formed XML" in refusal(tmp_path, BARE.replace("slider", "sli\0der"))
+    assert "not well-formed XML" in refusal(tmp_path, BARE.replace("slider", "sli&#0;der"))
+    with pytest.raises(ModelError, match="no path of a file: embedded null byte"):
+        load_robot("a\0b.xml")
+
+
 def test_entity_bombs_are_refused_before_they_expand(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>\n<mujoco model="&b;"/>'
     assert ":1: a model file may not have a <!DOCTYPE>" in refusal(tmp_path, bomb)

@@ -82,6 +82,22 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "nothing": ("x = 1\n", r"mine\.py defines no function make_task\(\)"),
     "no function": ("make_task = 3\n", r"mine\.py defines no function make_task\(\)"),
+    "arguments": (
+        "def make_task(seed):\n    pass\n",
+        r"mine\.py: TypeError: make_task\(\) missing 1 required .*'seed'",
+    ),
+    "class": (
+        "from functools import partial\nmake_task = partial(int, 'x')\n",
+        r"mine\.py: ValueError: no signature found",
+    ),
+    "coroutine": ("async def make_task():\n    pass\n", r"make_task\(\) returned coroutine, expected a physai Task"),
+    "generator": ("def make_task():\n    yield 1\n", r"make_task\(\) returned generator, expected a physai Task"),
+    "exit": ("import sys\nsys.exit(0)\n", r"mine\.py, line 2: SystemExit: 0"),
+    "exit inside": ("def make_task():\n    raise SystemExit\n", r"mine\.py, line 2: SystemExit"),
+    "removed": ("import sys\ndel sys.modules[__name__]\n1 / 0\n", r"mine\.py, line 3: ZeroDivisionError"),
+    "NUL": ("x = 1\0\n", r"mine\.py.*: source code string cannot contain null bytes"),
+    "digits": ("x = " + "1" * 5000 + "\n", r"mine\.py, line 1: SyntaxError: Exceeds the limit"),
+    "deep": ("x = " + "(" * 500 + ")" * 500 + "\n", r"mine\.py, line 1: SyntaxError"),
     "no task": ("def make_task():\n    return 3\n", r"make_task\(\) returned int, expected a physai Task"),
 }
 
@@ -90,6 +106,18 @@ BAD: dict[str, tuple[str, str]] = {
 def test_a_bad_task_file_is_refused_with_its_line(task_file: TaskFile, text: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         load_task(task_file(text))
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_asynchronous_make_task_is_refused_without_a_warning(task_file: TaskFile) -> None:
+    with pytest.raises(TaskError, match="returned coroutine"):
+        load_task(task_file("async def make_task():\n    pass\n"))
+
+
+@pytest.mark.parametrize("name", ["a\0b.py", "a\0b", "\udcff.py", "x" * 5000 + ".py"])
+def test_names_that_no_file_can_have_are_refused(name: str) -> None:
+    with pytest.raises((TaskError, UnknownNameError)):
+        load_task(name)
 
 
 def test_physais_own_errors_in_a_task_file_speak_for_themselves(task_file: TaskFile) -> None:

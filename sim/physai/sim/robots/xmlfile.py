@@ -19,6 +19,9 @@ MAX_DEPTH = 256
 _NOT_NUMBERS = {"name", "class", "childclass", "file", "filename", "link", "joint", "body", "site", "geom", "data"}
 """Attributes that hold names or text; `data` of a <text> is one too, and MuJoCo checks that of a <numeric>."""
 
+_ENCODINGS = {"utf-8", "us-ascii", "iso-8859-1", "utf-16"}
+"""What expat decodes itself. For any other it asks Python's codecs, which know some that are no text: zip, idna."""
+
 _SUSPECT = re.compile(r"nan|inf|e\+?\d{3}", re.IGNORECASE)
 
 
@@ -41,8 +44,9 @@ def read_xml(path: Path) -> XmlFile:
     """Read and parse a file.
 
     Raises:
-        ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, declares a document type (and
-            so could declare entities), is nested too deeply, or holds a number that is not finite.
+        ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, in another encoding,
+            declares a document type (and so could declare entities), is nested too deeply, or holds a number that is
+            not finite.
     """
     parsed = _Parser(path).parse(_read(path))
     for element in parsed.root.iter():
@@ -62,6 +66,8 @@ def _read(path: Path) -> bytes:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ModelError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise ModelError(f"{str(path)!r}: no path of a file: {error}") from None
     if len(content) > MAX_FILE_BYTES:
         raise ModelError(f"{path}: more than {MAX_FILE_BYTES} bytes, the largest model file that is read")
     return content
@@ -76,6 +82,7 @@ class _Parser:
         self._expat = expat.ParserCreate()
         self._expat.StartElementHandler = self._start
         self._expat.EndElementHandler = self._end
+        self._expat.XmlDeclHandler = self._declaration
         self._expat.StartDoctypeDeclHandler = self._doctype
 
     def parse(self, content: bytes) -> XmlFile:
@@ -95,6 +102,11 @@ class _Parser:
     def _end(self, tag: str) -> None:
         self._depth -= 1
         self._builder.end(tag)
+
+    def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        if encoding is not None and encoding.lower() not in _ENCODINGS:
+            line = self._expat.CurrentLineNumber
+            raise ModelError(f"{self._path}:{line}: encoding {encoding[:40]!r}; save the file as UTF-8")
 
     def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
         line = self._expat.CurrentLineNumber

@@ -53,18 +53,21 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         ModelError: the robot's file is.
     """
     if name_or_path.endswith(".py"):
-        factory = _from_file(Path(name_or_path))
-    elif name_or_path in BUILT_IN:
-        module, function = BUILT_IN[name_or_path]
-        factory = getattr(importlib.import_module(module), function)
-    else:
+        with _located(Path(name_or_path)):
+            return _made(_from_file(Path(name_or_path)), name_or_path, robot=robot, preset=preset)
+    if name_or_path not in BUILT_IN:
         raise unknown_name("task", name_or_path, BUILT_IN)
-    options = _options(factory, name_or_path, robot=robot, preset=preset)
-    with _located(Path(name_or_path)):
-        task = factory(**options)
-    if not isinstance(task, Task):
-        raise TaskError(f"{name_or_path}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
-    return task
+    module, function = BUILT_IN[name_or_path]
+    return _made(getattr(importlib.import_module(module), function), name_or_path, robot=robot, preset=preset)
+
+
+def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:
+    task = factory(**_options(factory, name, robot=robot, preset=preset))
+    if isinstance(task, Task):
+        return task
+    if inspect.iscoroutine(task):
+        task.close()  # or Python warns that it was never awaited
+    raise TaskError(f"{name}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
 
 
 def built_in_task(name: str, *, source: str) -> str:
@@ -99,20 +102,18 @@ def _located(path: Path) -> Generator[None]:
     """Turns what goes wrong in a task file into a TaskError that names the line.
 
     Raises:
-        TaskError: anything but a PhysaiError, which explains itself, was raised in the file.
+        TaskError: anything but a PhysaiError, which explains itself, was raised, or the file would end the process.
     """
     try:
         yield
     except PhysaiError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = str(path.absolute())
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
         if isinstance(error, SyntaxError) and error.filename == file:
             lines.append(error.lineno)
-        if not lines:  # no task file but a built-in task: a bug of ours
-            raise
-        where = f"task file {path}, line {lines[-1]}"
+        where = f"task file {path}" + (f", line {lines[-1]}" if lines else "")
         if isinstance(error, ValidationError):
             raise TaskError(str(contract_error(error, source=where))) from error
         raise TaskError(f"{where}: {type(error).__name__}: {error}") from error
@@ -128,10 +129,9 @@ def _from_file(path: Path) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with _located(path):
-            spec.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         raise
     factory = getattr(module, FILE_FUNCTION, None)
     if not callable(factory):
