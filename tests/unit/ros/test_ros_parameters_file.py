@@ -44,6 +44,12 @@ def test_the_root_of_a_node(parameters_file: ModuleType, tmp_path: Path, text: s
     assert parameters_file.root_in(str(path), NODE) == root
 
 
+@pytest.mark.parametrize("text", ["a: [", "a: !!bool x", "a: !!int ''", "a: !!timestamp x", "[" * 2000, "\0", "- 1"])
+def test_what_is_no_file_of_parameters_says_nothing(parameters_file: ModuleType, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    assert parameters_file.root_in(str(tmp_path / "bad.yaml"), NODE) == "/var/lib/physai"
+
+
 def test_without_a_file_it_is_the_default(parameters_file: ModuleType, tmp_path: Path) -> None:
     assert parameters_file.root_in(str(tmp_path / "none.yaml"), NODE) == "/var/lib/physai"
 

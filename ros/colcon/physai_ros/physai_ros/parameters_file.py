@@ -19,8 +19,8 @@ def root_in(params_file: str, node: str) -> str:
     """
     try:
         record: object = yaml.safe_load(Path(params_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        # The node will say what is wrong with it.
+    except Exception:
+        # Whatever PyYAML raises: `!!bool x` alone is a KeyError. The node will say what is wrong with it.
         return DEFAULT_ROOT
     found = [parameters.get("root") for pattern, parameters in _sections(record, "") if _names(pattern, node)]
     roots = [root for root in found if isinstance(root, str) and root]

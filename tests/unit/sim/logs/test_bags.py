@@ -321,7 +321,12 @@ def test_folders_that_are_no_bags_are_refused(tmp_path: Path, arm: RobotSpec) ->
     with pytest.raises(LogError, match=r"without a readable metadata.yaml is no ROS 2 bag"):
         read_log(tmp_path / "run", arm)
     for text, message in (
-        ("a: [", "not the metadata"),
+        ("a: [", "not YAML, as metadata of a ROS 2 bag is"),
+        ("a: 1", "not the metadata of a ROS 2 bag"),
+        (
+            "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [" + "a" * 300 + "]}",
+            "which is not there",
+        ),
         ("rosbag2_bagfile_information: {storage_identifier: zfs, relative_file_paths: []}", "stored as 'zfs'"),
         (
             "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [a], compression_mode: FILE}",
