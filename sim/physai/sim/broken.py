@@ -119,7 +119,9 @@ def read_dump(path: Path) -> Dump:
         if about["format"] != DUMP_FORMAT:
             raise TaskError(f"{path}: dump of format {about['format']}, this physai reads {DUMP_FORMAT}")
         return Dump(about, arrays.pop(_TARGETS), arrays)
+    except TaskError:
+        raise
     except OSError as error:
-        raise TaskError(f"{path}: cannot be read: {error.strerror}") from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
+        raise TaskError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # zipfile and numpy raise a dozen types between them for damaged bytes
         raise TaskError(f"{path} is not the dump of a broken episode: {error}") from error

@@ -4,6 +4,7 @@ Only messages of known types are decoded, with the definitions that ROS publishe
 """
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,9 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import yaml
-
 from physai.sdk.recording_channels import ORIGIN_METADATA_KEY
+from physai.sdk.yaml_file import read_yaml
 from physai.sim.logs.robot_log import LogError
 from physai.sim.logs.table import MAX_FILE_BYTES, MAX_ROWS
 
@@ -63,8 +63,8 @@ def bag_files(path: Path) -> tuple[Path, ...]:
     # Only names count: a bag folder may have been moved, and must not point elsewhere.
     files = tuple(path / Path(name).name for name in names)
     for file in files:
-        if not file.is_file():
-            raise LogError(f"{path}: metadata.yaml names {file.name}, which is not there; copy the whole folder")
+        if not os.path.isfile(file):  # false, too, for what can be no file's name
+            raise LogError(f"{path}: metadata.yaml names {file.name:.80}, which is not there; copy the whole folder")
     return files
 
 
@@ -89,20 +89,16 @@ def bag_messages(path: Path) -> Iterator[BagMessage]:
 def _metadata(folder: Path) -> tuple[str, list[str]]:
     """Storage and file names in a bag's metadata.yaml."""
     file = folder / "metadata.yaml"
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(_MAX_METADATA_BYTES + 1)
-    except OSError as error:
+    if not file.is_file():
         raise LogError(
             f"{folder}: a folder without a readable metadata.yaml is no ROS 2 bag; name the recordings in it"
-        ) from error
+        )
+    content = read_yaml(file, what="metadata of a ROS 2 bag", max_bytes=_MAX_METADATA_BYTES, error=LogError)
     try:
-        if len(content) > _MAX_METADATA_BYTES:
-            raise ValueError(f"more than {_MAX_METADATA_BYTES} bytes")
-        information: Any = yaml.safe_load(content)["rosbag2_bagfile_information"]
+        information: Any = content["rosbag2_bagfile_information"]
         storage, names = str(information["storage_identifier"]), [str(n) for n in information["relative_file_paths"]]
         compressed = str(information.get("compression_mode") or "none").lower()
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{file}: not the metadata of a ROS 2 bag: {' '.join(str(error).split())}") from error
     if compressed != "none":
         raise LogError(

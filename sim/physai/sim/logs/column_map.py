@@ -153,10 +153,10 @@ def load_column_map(path: Path) -> ColumnMap:
     try:
         return ColumnMap.model_validate_json(text)
     except ValidationError as error:
-        raise LogError(f"{path}: {_problems(error)}") from None
+        raise LogError(f"{path}: {problems(error)}") from None
 
 
-def _problems(error: ValidationError) -> str:
+def problems(error: ValidationError) -> str:
     """The first problems that pydantic found, on one line."""
     lines: list[str] = []
     for detail in error.errors(include_url=False)[:3]:

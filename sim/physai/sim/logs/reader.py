@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from physai.sdk.robot import RobotSpec
 from physai.sim.logs import bag_file, csv_file, json_file, parquet_file
 from physai.sim.logs.assemble import assemble
 from physai.sim.logs.checks_reading import require_readable
-from physai.sim.logs.column_map import ColumnMap
+from physai.sim.logs.column_map import ColumnMap, problems
 from physai.sim.logs.find_map import complete_map, map_beside
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.reading import Reading
@@ -165,6 +167,13 @@ def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
 
 def _read(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
     """The file as its ending says it is to be read."""
+    try:
+        return _read_as_named(path, column_map, episode)
+    except ValidationError as error:
+        raise LogError(f"{path}: its own names make no column map: {problems(error)}") from None
+
+
+def _read_as_named(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
     if path.is_dir() or _ends(path, bag_file.SUFFIXES):
         return bag_file.read_bag(path, column_map, episode=episode)
     if _ends(path, parquet_file.SUFFIXES):
