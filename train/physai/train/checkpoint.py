@@ -14,16 +14,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
+from pydantic import ConfigDict, with_config
 
 from physai.sdk.canonical import canonical_json
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_diff import require_same
 from physai.sdk.contract_io import CONTRACT_FILE, load_contract, parse_contract, save_contract
+from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import CheckpointError, TaskError
 from physai.sdk.files import write_atomic
+from physai.sdk.robot import Frozen
 from physai.sim.calibrate.measured_task import training_task
 from physai.sim.calibrate.twin import load_twin
 from physai.sim.locate import Origin, choose_origin
@@ -35,12 +38,14 @@ from physai.train.runner import Trainer, build_graph
 CHECKPOINT_FILE = "checkpoint.pt"
 CONFIG_FILE = "config.json"
 FORMAT_VERSION = 1
+MAX_CONFIG_BYTES = 1 << 20
 MAX_CHECKPOINT_BYTES = 4 << 30
 
 _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
 """What torch and the worlds raise for state of another shape or kind than theirs."""
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class TaskSource(Origin):
     """How a run's task is found again."""
@@ -62,6 +67,24 @@ class TaskSource(Origin):
         said = {"task": self.task, "robot": self.robot, "preset": self.preset}
         origin = choose_origin(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
         return TaskSource(**dataclasses.asdict(origin), twin=self.twin)
+
+
+class _Config(Frozen):
+    """What `save_config` writes."""
+
+    format_version: Literal[1]
+    source: TaskSource
+    config: TrainConfig
+    provenance: dict[str, str]
+
+
+_KIND = DocumentKind(
+    name="run's configuration",
+    format_version=FORMAT_VERSION,
+    max_bytes=MAX_CONFIG_BYTES,
+    max_depth=4,
+    error=CheckpointError,
+)
 
 
 @dataclass(frozen=True)
@@ -105,12 +128,12 @@ def load_config(folder: Path) -> tuple[TaskSource, TrainConfig, dict[str, str]]:
     if not path.is_file():
         raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
     try:
-        document = json.loads(path.read_text())
-        values = document["config"]
-        values["hidden"] = tuple(values["hidden"])
-        return TaskSource(**document["source"]), TrainConfig(**values), document["provenance"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: damaged or from another version: {error}") from error
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    document = _KIND.parse(_Config, data, source=str(path))
+    return document.source, document.config, document.provenance
 
 
 def provenance(config: TrainConfig) -> dict[str, str]:

@@ -2,10 +2,18 @@
 
 import dataclasses
 import math
+import reprlib
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import ConfigDict, with_config
+
 from physai.sdk.errors import PhysaiError, unknown_name
+
+MAX_NUMBER = 10**9
+"""Greatest value of any setting but the seed."""
+
+MAX_SEED = 2**63 - 1
 
 _POSITIVE = (
     "learning_rate",
@@ -30,6 +38,7 @@ class ConfigError(PhysaiError):
     """A training option has a value it cannot have."""
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Settings of PPO and its run. Times in s; counts in environment steps unless said otherwise."""
@@ -90,16 +99,17 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Raises ConfigError for values no run can have."""
         for name in ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size"):
-            if not 1 <= getattr(self, name) <= 10**9:
-                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MAX_NUMBER:
+                got = reprlib.repr(getattr(self, name))
+                raise ConfigError(f"{name} must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
         for name in _POSITIVE:
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ConfigError(f"{name} must be a positive number, got {value}")
+            if not 0.0 < value <= MAX_NUMBER:
+                raise ConfigError(f"{name} must be a positive number up to {MAX_NUMBER:g}, got {reprlib.repr(value)}")
         for name in _NOT_NEGATIVE:
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name} must be zero or a positive number, got {value}")
+            if not 0.0 <= value <= MAX_NUMBER:
+                raise ConfigError(f"{name} must lie in [0, {MAX_NUMBER:g}], got {reprlib.repr(value)}")
         for name in ("gae_lambda", "stop_at_success", "promising_success", "curriculum_success"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
@@ -108,6 +118,8 @@ class TrainConfig:
             raise ConfigError(
                 f"min_learning_rate {self.min_learning_rate} exceeds max_learning_rate {self.max_learning_rate}"
             )
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
         self._check_sizes()
 
     def _check_sizes(self) -> None:
