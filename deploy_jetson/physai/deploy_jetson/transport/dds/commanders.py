@@ -58,11 +58,17 @@ class Told:
         """From JSON.
 
         Raises:
-            ValueError: it is none.
+            TransportError: it is none.
         """
         if len(text) > MAX_TEXT:
-            raise ValueError(f"{len(text)} characters, at most {MAX_TEXT} are expected")
-        record: Any = json.loads(text)
+            raise TransportError(f"a claim of {len(text)} characters, at most {MAX_TEXT} are expected")
+        try:
+            return cls._of(json.loads(text))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise TransportError(f"no claim of a runtime: {error}") from None
+
+    @classmethod
+    def _of(cls, record: Any) -> "Told":
         name, number = record["name"], record["number"]
         if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(record["owner"], str)):
             raise ValueError(f"no name of a runtime: {name!r}")
@@ -174,7 +180,7 @@ class Commanders:
                 continue
             try:
                 told = Told.decode(decode(KIND, data)[0]["data"])
-            except (TransportError, ValueError, KeyError, TypeError, RecursionError):
+            except TransportError:
                 continue
             if told.claim.name == self._lease.claim.name or not told.topics & self._topics:
                 continue
