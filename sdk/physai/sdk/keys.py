@@ -230,6 +230,8 @@ def load_public_key(path: Path) -> PublicKey:
 
 def public_path(private: Path) -> Path:
     """Where the public key of a private key's file lies."""
+    if not private.name:
+        raise KeyFileError(f"{str(private)!r} is no name of a key file")
     return private.with_suffix(PUBLIC_SUFFIX)
 
 

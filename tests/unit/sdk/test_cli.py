@@ -195,7 +195,7 @@ class TestArguments:
     def test_values_are_checked(self, sandbox: Sandbox) -> None:
         sandbox.add("count", VERB.format(summary="", body="return 0"))
         for arguments, message in [
-            (("--num-envs", "many"), "argument --num-envs: invalid int value: 'many'"),
+            (("--num-envs", "many"), "argument --num-envs: expected a whole number of at most 64 bits, got 'many'"),
             (("--num-envs",), "argument --num-envs: expected one argument"),
             (("--robot", "go3"), "no robot named 'go3'; did you mean go2?"),
             (("--num-env", "3"), "no option --num-env; did you mean --num-envs?"),
@@ -329,3 +329,23 @@ class TestContract:
         assert main(["contract", "show", "/no/such/file.json"]) == 2
         expected = "physai: error: /no/such/file.json: cannot be read: No such file or directory\n"
         assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "x", "", "9" * 5000])
+def test_numbers_that_are_none_are_refused(text: str) -> None:
+    parser = Parser(prog="p")
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--count", type=int)
+    with pytest.raises(PhysaiError, match="argument --rate: expected a finite number, got"):
+        parser.parse([f"--rate={text}"])
+    with pytest.raises(
+        PhysaiError, match="argument --count: expected a whole number of at most 64 bits, got"
+    ) as caught:
+        parser.parse([f"--count={text}"])
+    assert len(str(caught.value)) < 160
+    assert parser.parse(["--rate=-1e3", "--count=-9223372036854775807"]).rate == -1000.0
+
+
+def test_an_argument_with_a_nul_byte_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["contract", "show", "a\0b"]) == 2
+    assert "an argument holds a NUL byte: 'a\\x00b'" in capsys.readouterr().err

@@ -5,6 +5,7 @@ whoever read the output has left. A traceback is a bug.
 """
 
 import os
+import reprlib
 import sys
 from importlib.metadata import EntryPoint, version
 
@@ -62,6 +63,9 @@ def _refuse(message: str) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for word in arguments:
+        if "\0" in word:
+            raise PhysaiError(f"an argument holds a NUL byte: {reprlib.repr(word)}")
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0

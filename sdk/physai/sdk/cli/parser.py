@@ -2,7 +2,10 @@
 
 import argparse
 import difflib
+import math
+import reprlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 from physai.sdk.errors import PhysaiError, unknown_name
@@ -17,6 +20,9 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
+        # Every option with `type=float` or `type=int` is read by these.
+        self.register("type", float, _finite_number)
+        self.register("type", int, _whole_number)
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
         """The parsed arguments.
@@ -55,6 +61,20 @@ class Parser(argparse.ArgumentParser):
             kind = action.metavar if isinstance(action.metavar, str) else action.dest
             message = str(unknown_name(kind.lower(), str(value), (str(choice) for choice in action.choices)))
             raise argparse.ArgumentError(None, message)
+
+
+def _finite_number(text: str) -> float:
+    with suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"expected a finite number, got {reprlib.repr(text)}")
+
+
+def _whole_number(text: str) -> int:
+    with suppress(ValueError):
+        if (number := int(text)).bit_length() < 64:
+            return number
+    raise argparse.ArgumentTypeError(f"expected a whole number of at most 64 bits, got {reprlib.repr(text)}")
 
 
 def key_values(words: Iterable[str], option: str) -> dict[str, str]:
