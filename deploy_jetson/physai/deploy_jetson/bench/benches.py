@@ -17,8 +17,17 @@ def _crash(options: Options, say: Say) -> Sequence[Result]:
     return run(options, say)
 
 
+def _forgery(options: Options, say: Say) -> Sequence[Result]:
+    from physai.deploy_jetson.bench.forgery import run
+
+    return run(options, say)
+
+
 flash = Bench(summary="time and bytes it takes to install a bundle, and to flash it over ssh beside scp", run=_flash)
 """The benchmark `flash`."""
 
 crash = Bench(summary="power cuts and kills during install, activate, commit, rollback and gc", run=_crash)
 """The benchmark `crash`."""
+
+forgery = Bench(summary="forged bundles, verdicts and trust files; command lines that make no sense", run=_forgery)
+"""The benchmark `forgery`."""

@@ -1,0 +1,52 @@
+"""The benchmark `forgery`: that its forgeries are some, and what it counts."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from physai.deploy_jetson.bench import forgery
+from physai.deploy_jetson.bench.bad_inputs import inputs, make_files
+from physai.sdk.bench import WorkloadError
+
+
+@pytest.fixture(scope="module")
+def scene() -> forgery.Scene:
+    return forgery.Scene.make()
+
+
+def test_the_robot_accepts_no_forgery_of_a_batch(scene: forgery.Scene) -> None:
+    forgery.check(scene)
+    assert forgery.batch(scene, 0) == 0
+
+
+def test_a_scene_in_which_nothing_is_at_stake_is_no_benchmark(scene: forgery.Scene) -> None:
+    with pytest.raises(WorkloadError, match="the sound ones, and no other"):
+        forgery.check(replace(scene, originals=scene.donors))
+    with pytest.raises(WorkloadError, match="its own trust file, not the older one"):
+        forgery.check(replace(scene, trust=scene.older, stolen=scene.donors[0]))
+
+
+def test_a_robot_that_believes_the_stolen_key_is_told_by_the_count(scene: forgery.Scene) -> None:
+    assert forgery.batch(replace(scene, trust=scene.older), 0) > 0
+
+
+@pytest.mark.slow
+def test_no_bad_input_of_a_sample_ends_in_a_traceback(tmp_path: Path) -> None:
+    make_files(tmp_path)
+    sample = list(inputs())[::60]
+    finished = subprocess.run(
+        [sys.executable, "-m", "physai.deploy_jetson.bench.bad_inputs"],
+        input=json.dumps(sample),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+    )
+    assert len(sample) > 100
+    assert json.loads(finished.stdout) == []
