@@ -20,6 +20,7 @@ from unittest import mock
 from physai.deploy_jetson.agent.config import RobotConfig
 from physai.deploy_jetson.bench.bad_inputs import inputs, make_files
 from physai.deploy_jetson.bench.forger import Forger
+from physai.deploy_jetson.bench.forgery_hang import hang_seconds
 from physai.deploy_jetson.bench.sample import ROBOT, Workshop, sample_policy
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.slots.records import RobotIdentity
@@ -121,7 +122,9 @@ def run(options: Options, say: Say) -> Sequence[Result]:
                 say(f"{tried} forgeries, {accepted} accepted")
     bad_inputs, tracebacks = _talk(say, quick=options.quick)
     counts = {"tried": tried, "accepted": accepted, "bad_inputs": bad_inputs, "tracebacks": tracebacks}
-    return [Result(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
+    found = [Result(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
+    say("a policy that hangs")
+    return [*found, Result(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
 
 
 def check(scene: Scene) -> None:
