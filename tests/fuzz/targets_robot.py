@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import socket
 import struct
+import threading
 import zlib
 from collections.abc import Sequence
 from functools import cache
@@ -18,6 +20,8 @@ from physai.deploy_jetson.flash.fleet import load_fleet
 from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import Offer
 from physai.deploy_jetson.flash.protocol import decode as decode_line
+from physai.deploy_jetson.runtime.commands import CommandQueue
+from physai.deploy_jetson.runtime.control import ControlSocket, tell
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import HealthWriter, read_counters
 from physai.deploy_jetson.slots.layout import seal
@@ -152,6 +156,40 @@ def _parameters_file() -> Any:
     return module
 
 
+@cache
+def _control() -> Path:
+    """A runtime's control socket; its thread lives as long as this process."""
+    path = FOLDER / "control"
+    ControlSocket(path, CommandQueue(), lambda: {"state": "RUNNING"}).start()
+    return path
+
+
+def _request(data: bytes) -> object:
+    """Sends a datagram; the runtime must answer the next one all the same."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
+        caller.sendto(data[:60_000], str(_control()))
+    return tell(_control(), "status")
+
+
+def _answer(data: bytes) -> object:
+    """A runtime that answers so."""
+    path = FOLDER / "odd-control"
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as runtime:
+        runtime.bind(str(path))
+
+        def serve() -> None:
+            sender = runtime.recvfrom(256)[1]
+            runtime.sendto(data[:60_000], sender)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            return tell(path, "status")
+        finally:
+            thread.join()
+
+
 BINDING = Path(__file__).parents[2] / "deploy_jetson/physai/deploy_jetson/transport/bindings/ur10e.yaml"
 FLEET = b"""hosts:
 - cell-1
@@ -178,6 +216,8 @@ TARGETS = (
     Target("packet", _packet, _packets, finish=_with_crc),
     Target("cdr", _cdr, _cdr_messages),
     Target("claim", lambda data: Told.decode(data.decode("utf-8", "surrogateescape")), lambda: [_claim()]),
+    Target("request", _request, lambda: [b"stop", b"heartbeat", b"record", b"reset"], weight=0.3),
+    Target("answer", _answer, lambda: [b'{"accepted": "stop"}', b'{"policy": "no", "state": {"x": [1]}}'], weight=0.3),
     Target(
         "ros-parameters",
         from_file("params.yaml", lambda path: _parameters_file().root_in(str(path), "/arm/physai_policy")),

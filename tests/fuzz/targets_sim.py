@@ -23,7 +23,10 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 from physai.deploy_jetson.bench.sample import sample_contract
+from physai.deploy_jetson.telemetry.flight_file import flight_file
+from physai.deploy_jetson.telemetry.flight_ring import FlightRing, FlightView
 from physai.sdk.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.wire import empty_sample
 from physai.sim.agents import Agent
 from physai.sim.broken import read_dump
 from physai.sim.calibrate.twin import FittedParameter, load_twin, nominal_twin, save_twin
@@ -165,19 +168,42 @@ def _played() -> bytes:
     with RecordingWriter(path, task, origin={"seed": "0"}) as writer:
         for moment in Player(Agent(task.contract, "random"), task, episodes=2):
             writer.add(moment)
-    with path.open("rb") as file:
-        reader = make_reader(file)
-        buffer = io.BytesIO()
-        plain = _open_mcap(buffer)
-        for record in reader.iter_metadata():
-            plain.add_metadata(record.name, record.metadata)
-        known: dict[str, int] = {}
-        for schema, channel, message in reader.iter_messages():
-            if channel.topic not in known:
-                number = plain.register_schema(schema.name if schema else "", "jsonschema", b"{}")
-                known[channel.topic] = plain.register_channel(channel.topic, "json", number)
-            plain.add_message(known[channel.topic], message.log_time, message.data, message.publish_time)
-        plain.finish()
+    return _plain(path.read_bytes())
+
+
+def _flight() -> bytes:
+    """Five ticks of a cart-pole as a flight recorder writes them."""
+    contract = load_task("cartpole-swingup").contract
+    sample = empty_sample(contract)
+    for values in sample.fields.values():
+        values[:] = 0.25
+    ring = FlightRing(contract, sample, 8)
+    for tick in range(5):
+        due = (tick + 1) * 20_000_000
+        ring.push(tick, due, due, due, 1, 1, 1, 1, 1, 0, 0, False, False, {"joint_effort_target": np.array([[1.0]])})
+    flight = FlightView(ring.descriptor, contract, 8).last(8)
+    ring.close()
+    return _plain(flight_file(contract, flight, wall_minus_monotonic_ns=0, origin={"version": "1"}))
+
+
+def _read_flight(path: Path) -> object:
+    return read_log(path, load_robot("cartpole").spec)
+
+
+def _plain(data: bytes) -> bytes:
+    """An MCAP file without checksums and compression."""
+    reader = make_reader(io.BytesIO(data))
+    buffer = io.BytesIO()
+    plain = _open_mcap(buffer)
+    for record in reader.iter_metadata():
+        plain.add_metadata(record.name, record.metadata)
+    known: dict[str, int] = {}
+    for schema, channel, message in reader.iter_messages():
+        if channel.topic not in known:
+            number = plain.register_schema(schema.name if schema else "", "jsonschema", b"{}")
+            known[channel.topic] = plain.register_channel(channel.topic, "json", number)
+        plain.add_message(known[channel.topic], message.log_time, message.data, message.publish_time)
+    plain.finish()
     return buffer.getvalue()
 
 
@@ -269,6 +295,7 @@ TARGETS = (
     Target("mcap-cdr", _recording("log.mcap", ROS_COLUMNS), lambda: [_mcap_of_ros()], weight=0.3),
     Target("sqlite", partial(_bag_part, "*.db3"), _bag_file("*.db3"), weight=0.2),
     Target("bag-metadata", partial(_bag_part, "metadata.yaml"), _bag_file("metadata.yaml"), weight=0.1, max_s=5.0),
+    Target("flight", from_file("flight.mcap", _read_flight), lambda: [_flight()], weight=0.3),
     Target("recording", from_file("play.mcap", read_recording), lambda: [_played()], weight=0.3),
     Target("dump", from_file("broken.npz", read_dump), lambda: [_dump()], finish=_restored),
     Target("checkpoint", _checkpoint_of, lambda: [_checkpoint()], finish=_restored, weight=0.3),

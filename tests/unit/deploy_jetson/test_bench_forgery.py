@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench import forgery
+from physai.deploy_jetson.bench import forgery, forgery_hang
 from physai.deploy_jetson.bench.bad_inputs import inputs, make_files
 from physai.sdk.bench import WorkloadError
 
@@ -33,6 +33,11 @@ def test_a_scene_in_which_nothing_is_at_stake_is_no_benchmark(scene: forgery.Sce
 
 def test_a_robot_that_believes_the_stolen_key_is_told_by_the_count(scene: forgery.Scene) -> None:
     assert forgery.batch(replace(scene, trust=scene.older), 0) > 0
+
+
+@pytest.mark.slow
+def test_a_policy_that_hangs_is_refused_and_one_that_does_not_is_installed() -> None:
+    assert forgery_hang.hang_seconds() > 0.0
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ belongs to the user who runs the policy, and no other may write to it.
 
 import json
 import os
+import reprlib
 import socket
 import struct
 import threading
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from physai.deploy_jetson.runtime.commands import Command, CommandError, CommandQueue, Ticket
 from physai.sdk.errors import PhysaiError, unknown_name
@@ -195,14 +196,17 @@ def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[st
         try:
             caller.connect(str(path))
             caller.send(word.encode())
-            answer: dict[str, Any] = json.loads(caller.recv(MAX_ANSWER_BYTES))
+            answer: Any = json.loads(caller.recv(MAX_ANSWER_BYTES))
         except TimeoutError:
             raise ControlError(f"{path}: the runtime did not answer within {timeout_s:g} s") from None
         except PermissionError:
             raise ControlError(f"{path}: only the user who runs the policy, and root, may speak to it") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ControlError(f"{path}: no runtime to talk to: {reason}; start it with `physai robot run`") from None
-    if "error" in answer:
-        raise ControlError(str(answer["error"]))
-    return answer
+    if not isinstance(answer, dict):
+        raise ControlError(f"{path}: the answer is no JSON object, got {reprlib.repr(answer)}")
+    told = cast("dict[str, Any]", answer)
+    if "error" in told:
+        raise ControlError(str(told["error"]))
+    return told
