@@ -1,8 +1,7 @@
-"""Policies whose graph can run for ever, for a robot of one joint: a Loop of 10^15 steps while `trigger` is 1."""
+"""Policies for a robot of one joint, and one whose graph takes minutes: a long chain of large matrix products."""
 
 import io
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -80,41 +79,36 @@ def contract(kind: str) -> PolicyContract:
     return parse_contract(json.dumps(document), source="hanging policy")
 
 
-def policy(of: PolicyContract, triggers: Sequence[float] = (0.0, 0.0, 0.0)) -> dict[str, bytes]:
+def policy(of: PolicyContract, *, chain: int = 0, width: int = 2048) -> dict[str, bytes]:
     """Members of a bundle.
 
     Args:
         of: the contract.
-        triggers: of its golden states; a 1 among them makes an installation hang.
+        chain: matrix products of `width` by `width` that every call computes; 500 of 2048 take minutes of one core.
+        width: of these matrices; 40,000 take more memory than a policy gets.
     """
     header = PolicyHeader(of, {}, {"seed": "0"})
-    return {POLICY_FILE: _model(header), GOLDEN_FILE: _golden(header, triggers)}
+    return {POLICY_FILE: _model(header, chain, width), GOLDEN_FILE: _golden(header)}
 
 
-def _model(header: PolicyHeader) -> bytes:
+def _model(header: PolicyHeader, chain: int, width: int) -> bytes:
     (target,) = graph_interface(header.contract).targets
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["goes_on"], ["still_goes_on"]),
-            helper.make_node("Tanh", ["before"], ["after"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("number", TensorProto.INT64, []),
-            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("before", TensorProto.FLOAT, ["n", 1]),
-        ],
-        [
-            helper.make_tensor_value_info("still_goes_on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("after", TensorProto.FLOAT, ["n", 1]),
-        ],
-    )
     nodes = [
-        helper.make_node("ReduceMax", ["trigger"], ["greatest"], keepdims=0),
-        helper.make_node("Mul", ["greatest", "many"], ["steps"]),
-        helper.make_node("Cast", ["steps"], ["trips"], to=TensorProto.INT64),
-        helper.make_node("Loop", ["trips", "", "joint_pos"], ["looped"], body=body),
-        helper.make_node("Add", ["looped", "push"], [target]),
+        # Not a constant, or onnxruntime would compute the chain when it loads the graph; that is hanging, too.
+        helper.make_node("ReduceMax", ["trigger"], ["product0"], keepdims=1),
+        helper.make_node("Add", ["joint_pos", "push"], ["pushed"]),
+    ]
+    if chain:
+        nodes.append(helper.make_node("Expand", ["product0", "square"], ["matrix"]))
+        nodes.append(helper.make_node("Identity", ["matrix"], ["product1"]))
+        nodes += [
+            helper.make_node("MatMul", [f"product{n}", "matrix"], [f"product{n + 1}"]) for n in range(1, chain + 1)
+        ]
+    last = f"product{chain + 1}" if chain else "product0"
+    nodes += [
+        helper.make_node("ReduceMax", [last], ["greatest"], keepdims=0),
+        helper.make_node("Mul", ["greatest", "nothing"], ["zero"]),
+        helper.make_node("Add", ["pushed", "zero"], [target]),
     ]
     inputs, outputs = header.inputs, header.outputs
     graph = helper.make_graph(
@@ -123,8 +117,9 @@ def _model(header: PolicyHeader) -> bytes:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in outputs.items()],
         [
-            helper.make_tensor("many", TensorProto.FLOAT, [], [1e15]),
+            helper.make_tensor("nothing", TensorProto.FLOAT, [], [0.0]),
             helper.make_tensor("push", TensorProto.FLOAT, [1], [PUSH]),
+            helper.make_tensor("square", TensorProto.INT64, [2], [width, width]),
         ],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
@@ -132,16 +127,16 @@ def _model(header: PolicyHeader) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _golden(header: PolicyHeader, triggers: Sequence[float]) -> bytes:
+def _golden(header: PolicyHeader) -> bytes:
     (target,) = graph_interface(header.contract).targets
-    angles = np.linspace(-1.0, 1.0, len(triggers), dtype=np.float32)[:, None]
+    angles = np.linspace(-1.0, 1.0, 3, dtype=np.float32)[:, None]
     data = io.BytesIO()
     np.savez(
         data,
         allow_pickle=False,
         **{
             "joint_pos": angles,
-            "trigger": np.array(triggers, np.float32)[:, None],
+            "trigger": np.zeros((3, 1), np.float32),
             target: angles + np.float32(PUSH),
             FINGERPRINT_NAME: np.array(header.contract.fingerprint),
         },

@@ -110,9 +110,16 @@ class WatchedRuntime:
         return int(found)
 
     def freeze(self, duration_us: int) -> None:
-        """Lets the policy's next call hang for so long."""
+        """Lets the policy's next call hang for so long, keeping Python's lock."""
+        self._freeze(str(duration_us))
+
+    def hang(self) -> None:
+        """Lets the policy's next call never return, as a graph that never ends."""
+        self._freeze("hang")
+
+    def _freeze(self, told: str) -> None:
         new = self.freezer.with_suffix(".new")
-        new.write_text(str(duration_us))
+        new.write_text(told)
         new.rename(self.freezer)
         self.wait_for(lambda: not self.freezer.exists())
 

@@ -1,11 +1,13 @@
 """A runtime as a process of its own: `python watchdog_process.py ROOT FREEZER TRANSPORT [--no-watchdog] [KEY=VALUE …]`.
 
 When the file FREEZER appears, the policy's call sleeps for as many microseconds as it says, once, without letting go of
-Python's lock. If it says `crash`, the loop ends by an exception.
+Python's lock; `hang` lets go of it and sleeps for ever, as a graph that never ends would. If it says `crash`, the loop
+ends by an exception.
 """
 
 import ctypes
 import sys
+import time
 from pathlib import Path
 
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
@@ -14,6 +16,8 @@ from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.sdk.wire_ends import open_transport
+
+FOREVER_S = 600.0
 
 
 def freeze_where(freezer: Path) -> None:
@@ -25,6 +29,8 @@ def freeze_where(freezer: Path) -> None:
             freezer.unlink()
             if told == "crash":
                 raise KeyboardInterrupt
+            if told == "hang":
+                time.sleep(FOREVER_S)
             sleep(int(told))
         return compute(self)
 

@@ -45,8 +45,8 @@ from physai.sdk.contract_io import CONTRACT_FILE, parse_contract
 from physai.sdk.documents import DocumentKind
 from physai.sdk.errors import ContractError
 from physai.sdk.golden import read_golden
-from physai.sdk.onnx_metadata import parse_onnx_metadata
-from physai.sdk.policy_file import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader, parse_header
+from physai.sdk.onnx_graph import check_policy
+from physai.sdk.policy_file import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader
 from physai.sdk.robot import Frozen, Name
 from physai.sdk.verdict import Line, Sha256, Text, Utc, utc_text
 
@@ -273,7 +273,7 @@ def _check_policy(header: PolicyHeader, name: str, float_header: PolicyHeader, c
 
 
 def _header(policy: bytes | memoryview, name: str) -> PolicyHeader:
-    return parse_header(parse_onnx_metadata(policy, source=name), source=name)
+    return check_policy(policy, source=name)
 
 
 def attach(bundle: Bundle, members: Mapping[str, bytes]) -> bytes:

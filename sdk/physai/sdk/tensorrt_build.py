@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from physai.sdk.errors import MissingExtraError, PhysaiError
-from physai.sdk.policy_file import MAX_POLICY_BYTES
+from physai.sdk.onnx_graph import check_graph
 
 Library = Literal["tensorrt", "tensorrt_rtx"]
 
@@ -82,11 +82,11 @@ def build_engine(
         library: which TensorRT; None for `tensorrt_rtx` where there are targets, else `tensorrt`.
 
     Raises:
+        GraphError: the file holds something that a policy may not have.
         TensorRtError: the graph is refused; the message holds the parser's or the builder's own.
         MissingExtraError: the library is not installed.
     """
-    if not len(onnx) <= MAX_POLICY_BYTES:
-        raise TensorRtError(f"{source}: {len(onnx)} bytes, a policy has at most {MAX_POLICY_BYTES}")
+    check_graph(onnx, source=source)
     library = library or ("tensorrt_rtx" if targets else "tensorrt")
     building = _Building(find_tensorrt(library), library, source)
     if targets and library != "tensorrt_rtx":

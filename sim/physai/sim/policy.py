@@ -1,16 +1,16 @@
 """An exported policy in the twin: onnxruntime on the same file the robot runs, without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 
 from physai.sdk.contract import PolicyContract
 from physai.sdk.interface import graph_interface
-from physai.sdk.policy_file import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError, parse_header
+from physai.sdk.onnx_session import open_session
+from physai.sdk.policy_file import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError
 from physai.sdk.policy_memory import Bools, CommandMemory, Commands
 from physai.sim.engines.protocol import Array
 
@@ -29,17 +29,12 @@ class OnnxPolicy:
             num_threads: threads of one call; more than one pays for large networks only.
 
         Raises:
-            PolicyError: too large, not an ONNX model, not exported by physai, or its inputs and outputs are not those
-                its contract asks for.
+            PolicyError: the file is refused, see `open_session`.
             ContractError: its contract is malformed.
         """
-        if not len(data) <= MAX_POLICY_BYTES:
-            raise PolicyError(f"{source}: {len(data)} bytes, a policy has at most {MAX_POLICY_BYTES}")
-        self._session = _session(data, source, num_threads)
-        self.header = parse_header(self._session.get_modelmeta().custom_metadata_map, source=source)
+        # Threads that wait by spinning would take the processor from the physics.
+        self._session, self.header = open_session(data, source=source, num_threads=num_threads, spin=False)
         self.source = source
-        _check_tensors("inputs", self._session.get_inputs(), self.header.inputs, source)
-        _check_tensors("outputs", self._session.get_outputs(), self.header.outputs, source)
         self._targets = list(graph_interface(self.contract).targets)
         self._commands = CommandMemory(self.contract)
         self._num_worlds = 0
@@ -161,30 +156,3 @@ class OnnxPolicy:
                 raise PolicyError(f"input {name!r} has shape {value.shape}, expected ({max(num_worlds, 1)}, {size})")
             feed[name] = value
         return dict(zip(self.header.outputs, self._session.run(None, feed), strict=True))
-
-
-def _session(data: bytes, source: str, num_threads: int) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # Threads that wait by spinning would take the processor from the physics.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises a dozen types of its own for a damaged model
-        reason = (str(error).splitlines() or ["?"])[0]
-        raise PolicyError(f"{source}: onnxruntime cannot open it as an ONNX model: {reason}") from error
-
-
-def _check_tensors(label: str, found: Sequence[Any], expected: Mapping[str, int], source: str) -> None:
-    """Refuses inputs or outputs that differ from the expected in name, order, type or shape."""
-    tensors = {tensor.name: tensor for tensor in found}
-    if list(tensors) != list(expected):
-        raise PolicyError(f"{source}: {label} are {', '.join(tensors)}; its contract asks for {', '.join(expected)}")
-    for name, size in expected.items():
-        kind, shape = tensors[name].type, tensors[name].shape
-        if kind != "tensor(float)" or len(shape) != 2 or isinstance(shape[0], int) or shape[1] != size:
-            raise PolicyError(
-                f"{source}: {label}: {name!r} is {kind} of shape {shape}, expected tensor(float) of shape [n, {size}]"
-            )

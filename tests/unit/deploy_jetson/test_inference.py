@@ -22,6 +22,7 @@ from physai.deploy_jetson.inference.latency import (
 )
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.sdk.golden import Golden, GoldenError, read_golden
+from physai.sdk.onnx_graph import GraphError
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 
@@ -93,11 +94,11 @@ def test_the_deadline() -> None:
 
 
 def test_what_is_no_policy() -> None:
-    with pytest.raises(EngineError, match="onnxruntime cannot load it"):
+    with pytest.raises(GraphError, match=r"x\.onnx: not an ONNX model that may be a policy"):
         OnnxEngine(b"not a policy", source="x.onnx")
     data = sample_policy()[POLICY_FILE]
     other = data.replace(b"\x0a\x09joint_pos", b"\x0a\x09joint_pox")
-    with pytest.raises(EngineError, match=r"x.onnx: inputs are .*joint_pox.*, its contract asks for .*joint_pos"):
+    with pytest.raises(GraphError, match=r"x.onnx: inputs are .*joint_pox.*; its contract asks for .*joint_pos"):
         OnnxEngine(other, source="x.onnx")
 
 

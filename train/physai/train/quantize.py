@@ -19,6 +19,7 @@ from physai.sdk.canonical import sha256_hex
 from physai.sdk.errors import MissingExtraError
 from physai.sdk.files import write_atomic
 from physai.sdk.golden import read_golden
+from physai.sdk.onnx_graph import check_policy
 from physai.sdk.parity import SOURCE_KEY, command_errors, greatest_error
 from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, PolicyHeader
 from physai.sdk.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
@@ -209,6 +210,7 @@ def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]
     layers = [layer for layer in quantiser.layers if layer.name in names]
     told = replace(header, provenance={**header.provenance, **_facts(variant, choice, bench.states)})
     data = quantiser.make(variant, layers, told)
+    check_policy(data, source=file_name(variant))
     golden_error = _golden_error(bench.original, header, data, variant)
     built = _build(data, variant, bench.targets)
     report = VariantReport(

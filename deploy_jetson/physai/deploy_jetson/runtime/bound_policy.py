@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
-import onnxruntime
 
 from physai.deploy_jetson.inference.engine import Engine, EngineError, Floats
 from physai.sdk.interface import HISTORY_PREFIX, STARTED, graph_interface, last_memory, step_memory
+from physai.sdk.onnx_session import open_session
 from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
 from physai.sdk.policy_memory import CommandMemory, Commands
 
@@ -191,12 +191,8 @@ class BoundPolicy:
 
 
 def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    session, _ = open_session(data, source=source)
     try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         bindings = [session.io_binding(), session.io_binding()]
         for memory, binding in enumerate(bindings):
             given, wanted = _given(policy, memory), _wanted(policy, memory)

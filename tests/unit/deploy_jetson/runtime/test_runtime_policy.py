@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.inference.engine import EngineError, Floats
+from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.sdk.onnx_graph import GraphError
 from physai.sdk.policy_file import NEXT_PREFIX, POLICY_FILE, STATE_PREFIX, PolicyHeader
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
@@ -137,5 +138,5 @@ def test_a_beginning_that_computes_no_numbers_is_none() -> None:
 
 def test_a_damaged_policy_does_not_load() -> None:
     data = (POLICIES / "cartpole-00" / POLICY_FILE).read_bytes()
-    with pytest.raises(EngineError, match="damaged: onnxruntime cannot load it"):
+    with pytest.raises(GraphError, match="damaged: not an ONNX model that may be a policy"):
         BoundPolicy.onnx(data[:-500], engine_of("cartpole-00").header, source="damaged")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from physai.deploy_jetson.bench.onnx_writer import GraphWriter
 from physai.deploy_jetson.bench.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
 from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.bundle import Facts, attach, pack, read_bundle
@@ -31,20 +32,13 @@ def contract(**changes: Any) -> PolicyContract:
     return parse_contract(json.dumps({**SAMPLE_DOCUMENT, **changes}), source="test")
 
 
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def onnx_bytes(header: PolicyHeader, *, graph: bytes = b"weights") -> bytes:
-    """A ModelProto with the header's metadata and a graph that nobody could run: IR version 8, graph, metadata."""
-    entries = (
-        _field(14, _field(1, key.encode()) + _field(2, value.encode())) for key, value in header.metadata().items()
-    )
-    return b"\x08\x08" + _field(7, graph) + b"".join(entries)
+def onnx_bytes(header: PolicyHeader, *, graph: bytes = b"weights!") -> bytes:
+    """A policy of zeros with the header's metadata and these bytes, a multiple of four, as weights."""
+    writer = GraphWriter()
+    writer.constant(np.frombuffer(graph, np.float32))
+    for name, width in header.outputs.items():
+        writer.node("Identity", writer.constant(np.zeros((1, width), np.float32)), output=name)
+    return writer.model(header)
 
 
 def golden_bytes(header: PolicyHeader, *, rows: int = 2, **changes: Any) -> bytes:

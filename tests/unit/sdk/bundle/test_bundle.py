@@ -68,7 +68,10 @@ def test_contract_and_limits_come_from_the_policy(workshop: Workshop) -> None:
 
 def test_variants_travel_with_the_policy(workshop: Workshop, make_onnx: Callable[..., bytes]) -> None:
     header = PolicyHeader(read_bundle(workshop.unsigned()).contract, {})
-    variants = {"policy.fp8.onnx": make_onnx(header, graph=b"8"), "policy.int8.onnx": make_onnx(header, graph=b"i")}
+    variants = {
+        "policy.fp8.onnx": make_onnx(header, graph=b"8888"),
+        "policy.int8.onnx": make_onnx(header, graph=b"iiii"),
+    }
     bundle = read_bundle(workshop.unsigned(variants=variants))
     assert bundle.policies == ("policy.onnx", "policy.int8.onnx", "policy.fp8.onnx")
     assert set(variants) < set(bundle.manifest.members)
