@@ -10,6 +10,7 @@ import numpy.typing as npt
 from physai.sdk.contract import PolicyContract
 from physai.sdk.interface import graph_interface
 from physai.sdk.onnx_session import open_session
+from physai.sdk.onnx_trial import try_policy
 from physai.sdk.policy_file import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError
 from physai.sdk.policy_memory import Bools, CommandMemory, Commands
 from physai.sim.engines.protocol import Array
@@ -43,11 +44,12 @@ class OnnxPolicy:
 
     @classmethod
     def load(cls, path: Path | str, *, num_threads: int = 1) -> Self:
-        """Opens a policy file; see `__init__`.
+        """Opens a policy file once another process has computed it; see `__init__`.
 
         Raises:
             PolicyError: the file cannot be read, or is refused.
             ContractError: its contract is malformed.
+            ApartError: it hangs, crashes or takes too much memory; see `try_policy`.
         """
         path = Path(path)
         try:
@@ -55,6 +57,7 @@ class OnnxPolicy:
                 data = file.read(MAX_POLICY_BYTES + 1)
         except OSError as error:
             raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+        try_policy(data, source=str(path))
         return cls(data, source=str(path), num_threads=num_threads)
 
     @property

@@ -9,9 +9,8 @@ from typing import Any
 import hanging_policy
 import pytest
 
-from physai.deploy_jetson.agent import apart, selftest, selftest_apart
+from physai.deploy_jetson.agent import selftest, selftest_apart
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.apart import ApartError, call_apart
 from physai.deploy_jetson.agent.selftest import run_self_test
 from physai.deploy_jetson.agent.tested import Tested
 from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
@@ -19,6 +18,8 @@ from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.runtime.candidate import examine
 from physai.deploy_jetson.runtime.examiner import examine_apart
 from physai.deploy_jetson.slots.errors import InstallError
+from physai.sdk import apart
+from physai.sdk.apart import ApartError, call_apart
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
 
 
@@ -29,8 +30,8 @@ def children() -> list[str]:
 
 @pytest.fixture
 def hanging(workshop: Workshop) -> bytes:
-    """A bundle whose last golden state takes for ever."""
-    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), (0.0, 0.0, 1.0))
+    """A bundle whose policy takes minutes for one state."""
+    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=500)
     return workshop.validated(workshop.published(members, version=2))
 
 

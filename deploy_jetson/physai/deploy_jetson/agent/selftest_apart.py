@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.agent.apart import Facts, Tell, call_apart, serve
 from physai.deploy_jetson.agent.tested import Progress, Tested, no_progress
 from physai.deploy_jetson.slots.records import Runtime, SelfTest
+from physai.sdk.apart import Facts, Tell, call_apart, serve
 from physai.sdk.policy_file import GOLDEN_FILE
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice
 
-CALL_S = 20.0
+CALL_S = 8.0
 CALL_DEADLINES = 200.0
 """Longest silence of the test while it computes the policy: so many seconds, or deadlines of the contract."""
 
@@ -72,6 +72,8 @@ def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
     wanted: dict[str, Any] = pickle.loads(request)
     from physai.deploy_jetson.agent.selftest import run_self_test
 
+    # From here on it is the policy that takes time, loading it included.
+    tell({"stage": "reference", "share": 0.0})
     tested = run_self_test(**wanted, progress=lambda stage, share: tell({"stage": stage, "share": share}))
     facts = {
         "runtime": tested.runtime.model_dump(mode="json"),

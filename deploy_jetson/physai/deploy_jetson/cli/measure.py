@@ -39,10 +39,12 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.inference.onnx import OnnxEngine
     from physai.sdk.golden import read_golden
     from physai.sdk.latency_evidence import save_evidence
+    from physai.sdk.onnx_trial import try_policy
     from physai.sdk.policy_file import GOLDEN_FILE
 
     path: Path = arguments.policy
     data, golden_data = _read(path), _read(path.parent / GOLDEN_FILE)
+    try_policy(data, source=str(path))
     reference = OnnxEngine(data, source=str(path))
     golden = read_golden(golden_data, reference.header)
     built = backend.build(data, reference, source=str(path), choice=arguments.backend)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.apart import Facts, Tell, call_apart, serve
 from physai.deploy_jetson.agent.selftest_apart import call_limit_s
 from physai.deploy_jetson.runtime.candidate import Candidate, examine
+from physai.sdk.apart import Facts, Tell, call_apart, serve
 
 
 def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:
@@ -33,6 +33,7 @@ def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candida
 
 
 def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
+    tell({"stage": "loading"})
     root, config = json.loads(request)
     active = open_active(Path(root), config=None if config is None else Path(config))
     candidate = examine(active, progress=lambda share: tell({"stage": "golden states", "share": share}))

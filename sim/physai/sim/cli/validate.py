@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import PhysaiError
+from physai.sdk.errors import ContractError, PhysaiError
 from physai.sdk.files import require_replaceable
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
     """The subject, the settings, and what to call the twin."""
+    from physai.sdk.onnx_trial import try_policy
+    from physai.sdk.policy_file import PolicyError
     from physai.sim.calibrate.twin import load_twin, nominal_twin
     from physai.sim.gates.settings import GateSettings, load_gates
     from physai.sim.gates.subject import open_subject
@@ -105,6 +107,10 @@ def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
     else:
         twin, name = load_twin(arguments.twin), str(arguments.twin)
     subject = open_subject(path, twin, origin=origin, baseline=arguments.baseline, seed=arguments.seed)
+    for data in subject.arms.values():
+        # What is refused is for the contract gate to judge; what hangs or takes all memory, no gate may load.
+        with contextlib.suppress(PolicyError, ContractError):
+            try_policy(data, source=str(path))
     return subject, settings, name
 
 

@@ -73,6 +73,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     from rich.console import Console
     from rich.progress import Progress
 
+    from physai.sdk.onnx_trial import try_policy
     from physai.sim.calibrate.twin import load_twin, nominal_twin
     from physai.sim.locate import find_origin, find_policy
     from physai.train.quantize import quantise_policy, read_original
@@ -83,6 +84,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
     twin = nominal_twin(task.robot) if arguments.twin is None else load_twin(arguments.twin)
     original = read_original(path)
+    try_policy(original.data, source=str(path))
     # On a terminal only, and apart from the report, which may be piped.
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

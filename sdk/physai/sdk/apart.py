@@ -1,7 +1,7 @@
 """Work that may hang or crash, in a process of its own: computing a policy nobody has computed here before.
 
-The process is killed when it is silent for too long, and first where memory runs out; it cannot outlive the one that
-waits for it.
+The process is killed when it is silent for too long, when it takes more memory than it may, and first where memory runs
+out; it cannot outlive the one that waits for it.
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -22,6 +23,15 @@ from physai.sdk.errors import PhysaiError
 
 START_S = 90.0
 """Longest time for Python and its libraries to load [s]: onnxruntime from a slow disk, beside other work."""
+
+LOOK_S = 0.05
+"""Time between looks at the process's memory [s]: a graph fills a few hundred MiB in that."""
+
+MEMORY_SHARE = 0.5
+"""Share of the memory that is free at the start which the process may take: the robot's own work needs the rest.
+
+Resident memory is what counts: libraries such as CUDA reserve addresses by the hundred GiB, so a limit of addresses
+(RLIMIT_AS) would stop them and not the graph."""
 
 _SET_PDEATHSIG = 1
 
@@ -89,9 +99,18 @@ def _answer(
     heard: Tell,
 ) -> tuple[Facts, list[bytes]]:
     limit, doing = START_S, "start"
+    allowed = round(MEMORY_SHARE * free_bytes())
     while True:
-        if not connection.poll(limit):
-            raise ApartError(f"{what} hung: nothing was heard of it for {limit:g} s ({doing}); it was killed")
+        silent_until = time.monotonic() + limit
+        while not connection.poll(max(0.0, min(LOOK_S, silent_until - time.monotonic()))):
+            if time.monotonic() >= silent_until:
+                raise ApartError(f"{what} hung: nothing was heard of it for {limit:g} s ({doing}); it was killed")
+            taken = _resident_bytes(process.pid)
+            if taken > allowed:
+                raise ApartError(
+                    f"{what} took {taken >> 20} MiB of memory ({doing}), it may take {allowed >> 20} MiB, half of what "
+                    "was free; it was killed"
+                )
         try:
             told: Facts = json.loads(_whole(connection, process, limit))
         except ValueError:
@@ -102,6 +121,23 @@ def _answer(
             return told["answer"], [_whole(connection, process, limit) for _ in range(told["blobs"])]
         heard(told)
         limit, doing = limit_s(told), str(told.get("stage", doing))
+
+
+def free_bytes() -> int:
+    """Memory that programs can still get on this machine."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    raise ApartError("/proc/meminfo does not say how much memory is free")
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory a process has at the moment; 0 once it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def _whole(connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]", limit_s: float) -> bytes:
