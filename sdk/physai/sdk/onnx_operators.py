@@ -85,7 +85,7 @@ OPERATORS: dict[str, Operator] = {
     "Reshape": Operator((2, 2), attributes={"allowzero": "i"}, sizes=(1,)),
     "Flatten": Operator((1, 1), attributes=_AXIS),
     "Transpose": Operator((1, 1), attributes={"perm": "ints"}),
-    "Expand": Operator((2, 2), sizes=(1,)),
+    **_same("Expand Tile", Operator((2, 2), sizes=(1,))),
     "Cast": Operator((1, 1), attributes={"to": "i", "saturate": "i"}),
     "Constant": Operator(
         (0, 0),
