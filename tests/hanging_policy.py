@@ -79,23 +79,23 @@ def contract(kind: str) -> PolicyContract:
     return parse_contract(json.dumps(document), source="hanging policy")
 
 
-def policy(of: PolicyContract, *, chain: int = 0, width: int = 2048) -> dict[str, bytes]:
+def policy(of: PolicyContract, *, chain: int = 0, width: int = 2048, folded: bool = False) -> dict[str, bytes]:
     """Members of a bundle.
 
     Args:
         of: the contract.
         chain: matrix products of `width` by `width` that every call computes; 500 of 2048 take minutes of one core.
-        width: of these matrices; 40,000 take more memory than a policy gets.
+        width: of these matrices.
+        folded: onnxruntime computes them when it loads the graph, before any state is asked.
     """
     header = PolicyHeader(of, {}, {"seed": "0"})
-    return {POLICY_FILE: _model(header, chain, width), GOLDEN_FILE: _golden(header)}
+    return {POLICY_FILE: _model(header, chain, width, folded), GOLDEN_FILE: _golden(header)}
 
 
-def _model(header: PolicyHeader, chain: int, width: int) -> bytes:
+def _model(header: PolicyHeader, chain: int, width: int, folded: bool) -> bytes:
     (target,) = graph_interface(header.contract).targets
     nodes = [
-        # Not a constant, or onnxruntime would compute the chain when it loads the graph; that is hanging, too.
-        helper.make_node("ReduceMax", ["trigger"], ["product0"], keepdims=1),
+        helper.make_node("ReduceMax", ["one" if folded else "trigger"], ["product0"], keepdims=1),
         helper.make_node("Add", ["joint_pos", "push"], ["pushed"]),
     ]
     if chain:
@@ -117,6 +117,7 @@ def _model(header: PolicyHeader, chain: int, width: int) -> bytes:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in outputs.items()],
         [
+            helper.make_tensor("one", TensorProto.FLOAT, [1, 1], [1.0]),
             helper.make_tensor("nothing", TensorProto.FLOAT, [], [0.0]),
             helper.make_tensor("push", TensorProto.FLOAT, [1], [PUSH]),
             helper.make_tensor("square", TensorProto.INT64, [2], [width, width]),

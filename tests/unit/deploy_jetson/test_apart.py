@@ -51,6 +51,29 @@ def test_a_policy_that_hangs_is_not_installed(site: Site, hanging: bytes, monkey
     assert site.active_version == 1
 
 
+def test_one_that_hangs_before_the_first_state_is_not_installed(
+    site: Site, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnxruntime computes constants when it loads a graph."""
+    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=500, folded=True)
+    monkeypatch.setattr(selftest_apart, "CALL_S", 2.0)
+    monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)
+    with pytest.raises(InstallError, match=r"the self-test of policy.onnx hung: nothing .* for 2 s \(reference\)"):
+        site.on(apart=True).install(workshop.published(members, version=2), unsafe_no_verdict=True)
+
+
+def test_one_that_takes_all_memory_is_not_installed(
+    site: Site, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two matrices of 400 MB each, where 512 MiB are allowed."""
+    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=3, width=10_000)
+    monkeypatch.setattr(apart, "free_bytes", lambda: 1 << 30)
+    before = children()
+    with pytest.raises(InstallError, match=r"policy.onnx took [0-9]+ MiB of memory \(reference\), it may take 512 MiB"):
+        site.on(apart=True).install(workshop.published(members, version=2), unsafe_no_verdict=True)
+    assert children() == before
+
+
 def test_what_is_shown_apart_is_what_is_shown_here(site: Site) -> None:
     told: list[tuple[str, float]] = []
     here = site.agent.install(site.bundles[1]).marker
