@@ -15,6 +15,7 @@ from physai.deploy_jetson.agent.selftest import run_self_test
 from physai.deploy_jetson.agent.tested import Tested
 from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
 from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.runtime.candidate import examine
 from physai.deploy_jetson.runtime.examiner import examine_apart
 from physai.deploy_jetson.slots.errors import InstallError
@@ -60,6 +61,12 @@ def test_one_that_hangs_before_the_first_state_is_not_installed(
     monkeypatch.setattr(selftest_apart, "CALL_DEADLINES", 0.0)
     with pytest.raises(InstallError, match=r"the self-test of policy.onnx hung: nothing .* for 2 s \(reference\)"):
         site.on(apart=True).install(workshop.published(members, version=2), unsafe_no_verdict=True)
+
+
+def test_one_that_is_slow_is_refused_at_its_first_state() -> None:
+    members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=8)
+    with pytest.raises(EngineError, match=r"the first computation takes [0-9.]+ s here, .* deadline is 36 ms"):
+        run_self_test(members, POLICY_FILE, backend="onnxruntime", ticks=5)
 
 
 def test_one_that_takes_all_memory_is_not_installed(
