@@ -25,8 +25,9 @@ from physai.sdk.trust_store import TrustStore
 from physai.sdk.verdict import parse_verdict
 from physai.sdk.yaml_file import read_yaml
 
-FOLDER = Path(tempfile.mkdtemp(prefix="physai-fuzz-"))
-"""Where inputs lie for what reads files; removed with the process's other temporary files."""
+_ROOM = tempfile.TemporaryDirectory(prefix="physai-fuzz-")
+FOLDER = Path(_ROOM.name)
+"""Where inputs lie for what reads files; removed when the process ends."""
 
 
 def from_file(name: str, parse: Callable[[Path], object]) -> Callable[[bytes], object]:
@@ -34,6 +35,7 @@ def from_file(name: str, parse: Callable[[Path], object]) -> Callable[[bytes], o
 
     def parse_bytes(data: bytes) -> object:
         path = FOLDER / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         path.chmod(0o600)
         return parse(path)

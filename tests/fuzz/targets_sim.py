@@ -295,7 +295,7 @@ TARGETS = (
     Target("mcap-cdr", _recording("log.mcap", ROS_COLUMNS), lambda: [_mcap_of_ros()], weight=0.3),
     Target("sqlite", partial(_bag_part, "*.db3"), _bag_file("*.db3"), weight=0.2),
     Target("bag-metadata", partial(_bag_part, "metadata.yaml"), _bag_file("metadata.yaml"), weight=0.1, max_s=5.0),
-    Target("flight", from_file("flight.mcap", _read_flight), lambda: [_flight()], weight=0.3),
+    Target("flight", from_file("flights/flight.mcap", _read_flight), lambda: [_flight()], weight=0.3),
     Target("recording", from_file("play.mcap", read_recording), lambda: [_played()], weight=0.3),
     Target("dump", from_file("broken.npz", read_dump), lambda: [_dump()], finish=_restored),
     Target("checkpoint", _checkpoint_of, lambda: [_checkpoint()], finish=_restored, weight=0.3),

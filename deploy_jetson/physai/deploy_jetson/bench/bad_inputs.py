@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import cast
 
 from physai.deploy_jetson.bench.sample import Workshop, sample_contract
@@ -141,7 +142,13 @@ def make_files(folder: Path) -> None:
         (folder / name).symlink_to(name)
 
 
-def _interrupt(*_: object) -> None:
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """As Ctrl-C, but not while a library is loaded: half loaded, it is of no use to the inputs that follow."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.setitimer(signal.ITIMER_REAL, LONG_S)
+            return
+        frame = frame.f_back
     raise KeyboardInterrupt
 
 
