@@ -21,7 +21,7 @@ from physai.sdk.keys import SigningKey, load_private_key, load_public_key, save_
 from physai.sdk.latency_evidence import LatencyEvidence, load_evidence
 from physai.sdk.onnx_metadata import parse_onnx_metadata
 from physai.sdk.policy_file import POLICY_FILE, parse_header
-from physai.sdk.trust_store import TrustStore
+from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import parse_verdict
 from physai.sdk.yaml_file import read_yaml
 
@@ -120,14 +120,14 @@ def _keys() -> tuple[bytes, bytes, bytes]:
 
 
 def _trust() -> bytes:
-    return workshop().trust.model_dump_json(indent=2).encode()
+    return workshop().signed().encode()
 
 
 TARGETS = (
     Target("archive", lambda data: [read_archive(data)], lambda: [bundle()]),
     Target("bundle", read_bundle, lambda: [bundle(), workshop().bundle(6)]),
     Target("manifest", _manifest, lambda: [_member(MANIFEST_FILE)]),
-    Target("trust", lambda data: TrustStore.parse(data, source="trust"), lambda: [_trust()]),
+    Target("trust", lambda data: SignedTrust.parse(data, source="trust"), lambda: [_trust()]),
     Target("verdict", lambda data: parse_verdict(data, source="verdict"), lambda: [_verdict()]),
     Target("envelope", lambda data: parse_envelope(data, source="envelope"), lambda: [_member(VERDICT_FILE)]),
     Target("statement", lambda data: parse_verdict_statement(data, source="statement"), lambda: [_payload()]),

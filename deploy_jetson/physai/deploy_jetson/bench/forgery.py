@@ -27,7 +27,8 @@ from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.sdk.bench import Options, Result, Say, WorkloadError
 from physai.sdk.keys import SigningKey
 from physai.sdk.trust import VerificationError, verify
-from physai.sdk.trust_store import TrustError, TrustStore
+from physai.sdk.trust_file import SignedTrust
+from physai.sdk.trust_store import TrustError
 
 FORGERIES, QUICK_FORGERIES = 200_000, 2_000
 BATCH = 2_000
@@ -48,9 +49,9 @@ class Scene:
     """Bundles that it does not: too old, expired, without a verdict, of other keys."""
     stolen: bytes
     """A bundle that a publisher's key has signed after it was stolen."""
-    trust: TrustStore
+    trust: SignedTrust
     """The robot's trust file, in which that key is revoked."""
-    older: TrustStore
+    older: SignedTrust
     """The one before."""
 
     @classmethod
@@ -67,15 +68,15 @@ class Scene:
             (shop.bundle(7), slower, shop.bundle(9, rows=5)),
             (shop.bundle(3), bare, expired, foreign.bundle(7)),
             thief.bundle(12),
-            older.with_revoked(thief.publisher.key_id, since=datetime.now(UTC), reason="stolen"),
-            older,
+            shop.signed(older.with_revoked(thief.publisher.key_id, since=datetime.now(UTC), reason="stolen")),
+            shop.signed(older),
         )
 
-    def accepts(self, data: bytes, trust: TrustStore | None = None) -> bool:
+    def accepts(self, data: bytes, trust: SignedTrust | None = None) -> bool:
         """Whether the robot would install a bundle; an error of another kind is a crash and passes through."""
         now = self.workshop.created + timedelta(minutes=1)
         try:
-            verify(data, trust or self.trust, robot=ROBOT, now=now, floor=FLOOR)
+            verify(data, (trust or self.trust).trust, robot=ROBOT, now=now, floor=FLOOR)
         except VerificationError:
             return False
         return True
@@ -83,12 +84,12 @@ class Scene:
     def is_fooled_by(self, data: bytes) -> bool:
         """Whether a trust file makes the robot believe the stolen key."""
         try:
-            offered = TrustStore.parse(data, source="offered")
+            offered = SignedTrust.parse(data, source="offered")
         except TrustError:
             return False
         return self.accepts(self.stolen, offered) and self.takes(offered)
 
-    def takes(self, offered: TrustStore) -> bool:
+    def takes(self, offered: SignedTrust) -> bool:
         """Whether a robot that has the newest trust file would take this one."""
         with tempfile.TemporaryDirectory() as folder:
             config = RobotConfig(PosixFileSystem(Path(folder)))
@@ -161,7 +162,7 @@ def batch(scene: Scene, seed: int) -> int:
     forger = scene.forger(seed)
     known = {hash(data) for data in (*scene.originals, *scene.donors)}
     accepted = 0
-    sound = tuple(store.model_dump_json(indent=2).encode() for store in (scene.trust, scene.older))
+    sound = tuple(file.encode() for file in (scene.trust, scene.older))
     kinds = (
         forger.outsider,
         forger.outsider,
