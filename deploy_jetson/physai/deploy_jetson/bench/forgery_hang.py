@@ -1,4 +1,4 @@
-"""How long a robot takes to refuse a policy whose graph computes for years."""
+"""How long a robot takes to refuse a policy whose graph computes for minutes a state."""
 
 import io
 import tempfile
@@ -15,8 +15,8 @@ from physai.sdk.bench import WorkloadError
 from physai.sdk.golden import FINGERPRINT_NAME
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
-STEPS = 10**15
-"""Of the loop in the graph: some decades."""
+STEPS, WIDTH = 3000, 2048
+"""Products of matrices in the graph, and rows of each: many minutes of one core."""
 
 
 def hang_seconds() -> float:
@@ -30,22 +30,30 @@ def hang_seconds() -> float:
         site = Site.make(Path(folder) / "robot", workshop, {}, now=workshop.created)
         agent = site.on(apart=True)
         try:
-            agent.install(_bundle(workshop, steps=1, version=1))
+            agent.install(_bundle(workshop, steps=1, width=8, version=1))
         except InstallError as error:
             raise WorkloadError(f"the same policy with a single step is refused, too: {error}") from error
         begun = time.monotonic()
         try:
-            agent.install(_bundle(workshop, steps=STEPS, version=2))
+            agent.install(_bundle(workshop, steps=STEPS, width=WIDTH, version=2))
         except InstallError:
             return time.monotonic() - begun
-    raise WorkloadError(f"a policy of {STEPS} steps was installed")
+    raise WorkloadError(f"a policy of {STEPS} products of matrices was installed")
 
 
-def _bundle(workshop: Workshop, *, steps: int, version: int) -> bytes:
-    """A signed bundle whose golden states are those of a single step: tanh of the angle."""
+def _bundle(workshop: Workshop, *, steps: int, width: int, version: int) -> bytes:
+    """A signed bundle whose golden states are those of no matrices: tanh of the angle."""
     header = PolicyHeader(sample_contract(), {}, {"seed": "0"})
     graph = GraphWriter()
-    graph.repeated_tanh("joint_pos", steps, output="joint_effort_target", width=1)
+    nothing = graph.node(
+        "ReduceMax", graph.node("Mul", "joint_pos", graph.constant(np.zeros((), np.float32))), keepdims=1
+    )
+    square = graph.node("Expand", nothing, graph.constant(np.array([width, width], np.int64)))
+    product = square
+    for _ in range(steps):
+        product = graph.node("MatMul", product, square)
+    idle = graph.node("ReduceMax", product, keepdims=0)
+    graph.node("Add", graph.node("Tanh", "joint_pos"), idle, output="joint_effort_target")
     angles = np.linspace(-2.0, 2.0, 4, dtype=np.float32)[:, None]
     golden = io.BytesIO()
     arrays = {"joint_pos": angles, "joint_effort_target": np.tanh(angles)}

@@ -13,8 +13,8 @@ from physai.sdk.policy_file import PolicyHeader
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_FLOAT, _INT64, _BOOL, _IR_VERSION, _OPSET = 1, 7, 9, 8, 13
-_INT_ATTRIBUTE, _GRAPH_ATTRIBUTE = 2, 5
+_FLOAT, _INT64, _IR_VERSION, _OPSET = 1, 7, 8, 13
+_INT_ATTRIBUTE = 2
 
 
 class GraphWriter:
@@ -41,20 +41,6 @@ class GraphWriter:
             data += _bytes(5, _bytes(1, key) + _number(3, value) + _number(20, _INT_ATTRIBUTE))
         self._nodes.append(data)
         return name
-
-    def repeated_tanh(self, value: str, steps: int, *, output: str, width: int) -> None:
-        """Adds a Loop that takes the hyperbolic tangent of a value, shape (n, width), so many times."""
-        # The body is a GraphProto whose first input is the number of the step; a scalar has a shape without dims.
-        body = _bytes(1, _bytes(1, "on") + _bytes(2, "still_on") + _bytes(4, "Identity"))
-        body += _bytes(1, _bytes(1, "before") + _bytes(2, "after") + _bytes(4, "Tanh")) + _bytes(2, "body")
-        body += (
-            _bytes(11, _scalar("step", _INT64)) + _bytes(11, _scalar("on", _BOOL)) + _bytes(11, _row("before", width))
-        )
-        body += _bytes(12, _scalar("still_on", _BOOL)) + _bytes(12, _row("after", width))
-        trips = self.constant(np.array(steps, np.int64))
-        data = b"".join(_bytes(1, one) for one in (trips, "", value)) + _bytes(2, output) + _bytes(4, "Loop")
-        attribute = _bytes(1, "body") + _bytes(6, body) + _number(20, _GRAPH_ATTRIBUTE)
-        self._nodes.append(data + _bytes(5, attribute))
 
     def model(self, header: PolicyHeader) -> bytes:
         """The file: a ModelProto with the inputs, outputs and metadata of that header."""
@@ -86,11 +72,6 @@ def _tensor(name: str, values: Floats | Integers) -> bytes:
     dims = b"".join(_number(1, size) for size in values.shape)
     kind = _FLOAT if values.dtype == np.float32 else _INT64
     return dims + _number(2, kind) + _bytes(8, name) + _bytes(9, values.tobytes())
-
-
-def _scalar(name: str, kind: int) -> bytes:
-    """A ValueInfoProto of a scalar: as `_row`, without dims."""
-    return _bytes(1, name) + _bytes(2, _bytes(1, _number(1, kind) + _bytes(2, b"")))
 
 
 def _row(name: str, width: int) -> bytes:
