@@ -15,6 +15,7 @@ from physai.sdk import recording_channels as channels
 from physai.sdk.contract import PolicyContract
 from physai.sdk.contract_io import parse_contract
 from physai.sdk.errors import ContractError
+from physai.sdk.files import read_plain
 from physai.sim import recording_format as form
 from physai.sim.recording_format import RecordingError
 
@@ -84,8 +85,7 @@ def _parser_errors() -> tuple[type[Exception], ...]:
 
 def _bounded_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(form.MAX_RECORDING_BYTES + 1)
+        data = read_plain(path, limit=form.MAX_RECORDING_BYTES)
     except OSError as error:
         raise RecordingError(f"{path}: cannot be read: {error.strerror}") from None
     if not len(data) <= form.MAX_RECORDING_BYTES:

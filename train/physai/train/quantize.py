@@ -17,7 +17,7 @@ import numpy as np
 
 from physai.sdk.canonical import sha256_hex
 from physai.sdk.errors import MissingExtraError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.golden import read_golden
 from physai.sdk.onnx_graph import check_policy
 from physai.sdk.parity import SOURCE_KEY, command_errors, greatest_error
@@ -285,8 +285,7 @@ def _built_text(built: BuiltEngine) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_POLICY_BYTES + 1)
+        data = read_plain(path, limit=MAX_POLICY_BYTES)
     except OSError as error:
         raise QuantiseError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not len(data) <= MAX_POLICY_BYTES:

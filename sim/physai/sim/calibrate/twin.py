@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from physai.sdk.errors import PhysaiError
-from physai.sdk.files import write_atomic
+from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.origin import Origin, combine_origins
 from physai.sdk.robot import MAX_JOINTS, Finite, Frozen, Label, Name, NonNegative, Positive
 
@@ -154,7 +154,7 @@ def _matrix(value: object) -> object:
     if isinstance(value, np.ndarray):
         return np.asarray(value, dtype=np.float64)
     rows = TypeAdapter(list[list[Finite]]).validate_python(value)
-    return np.array(rows, dtype=np.float64).reshape(len(rows), -1)
+    return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 0)
 
 
 def _rows(value: Array) -> list[list[float]]:
@@ -317,10 +317,10 @@ def load_twin(path: str | Path) -> Twin:
 
 def _read_object(file: Path) -> dict[str, Any]:
     try:
-        size = file.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise TwinError(f"{file}: {size} bytes; a twin file has at most {MAX_FILE_BYTES}")
-        record = json.loads(file.read_bytes(), parse_constant=_refuse_constant)
+        data = read_plain(file, limit=MAX_FILE_BYTES)
+        if not len(data) <= MAX_FILE_BYTES:
+            raise TwinError(f"{file}: {file.stat().st_size} bytes; a twin file has at most {MAX_FILE_BYTES}")
+        record = json.loads(data, parse_constant=_refuse_constant)
     except OSError as error:
         raise TwinError(f"cannot read twin {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

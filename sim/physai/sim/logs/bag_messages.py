@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from physai.sdk.files import read_plain
 from physai.sdk.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.yaml_file import read_yaml
 from physai.sim.logs.robot_log import LogError
@@ -144,7 +145,7 @@ def _mcap_records(path: Path) -> Iterator[Any]:
     from mcap.stream_reader import StreamReader, breakup_chunk
 
     try:
-        data = path.read_bytes()
+        data = read_plain(path, limit=MAX_FILE_BYTES)
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     if not data.startswith(_MAGIC):

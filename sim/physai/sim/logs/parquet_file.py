@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from physai.sdk.files import open_plain, read_plain
 from physai.sim.logs.column_map import Column, ColumnMap, JointColumns
 from physai.sim.logs.reading import Reading
 from physai.sim.logs.robot_log import Array, LogError
@@ -121,6 +122,7 @@ def _open(path: Path) -> Any:
     try:
         if not path.stat().st_size <= MAX_FILE_BYTES:
             raise LogError(f"{path}: {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are read")
+        open_plain(path).close()  # Arrow waits for a pipe
         file = parquet.ParquetFile(path)
         # Reads the names, which may be no text.
         list(file.schema_arrow.names)
@@ -216,8 +218,7 @@ def _element_names(path: Path) -> dict[str, tuple[str, ...]]:
 
 def _names_from(file: Path) -> dict[str, tuple[str, ...]]:
     try:
-        with file.open("rb") as stream:
-            info: Any = json.loads(stream.read(_MAX_INFO_BYTES))
+        info: Any = json.loads(read_plain(file, limit=_MAX_INFO_BYTES))
         features = cast("dict[str, Any]", info["features"])
         named = {key: _flat_names(feature.get("names")) for key, feature in features.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from physai.sdk.files import read_plain
 from physai.sdk.origin import Origin, OriginError, combine_origins
 from physai.sim.logs.robot_log import Array, LogError
 
@@ -110,8 +111,7 @@ def read_bytes(path: Path) -> bytes:
 
 def _read_bounded(path: Path) -> bytes:
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+        content = read_plain(path, limit=MAX_FILE_BYTES)
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     if not len(content) <= MAX_FILE_BYTES:

@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 
 from physai.sdk.errors import ModelError
+from physai.sdk.files import read_plain
 from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import TIP_SITE, VELOCITY_LIMITS, has_floating_base, home_qpos
 from physai.sim.robots.urdf_rules import checked_joints
@@ -94,8 +95,9 @@ def _mesh_content(urdf: Path, filename: str) -> bytes | None:
     candidates = [parent / relative for parent in folder.parents] if package else [folder / relative]
     for candidate in candidates:
         try:
-            if candidate.is_file() and candidate.stat().st_size <= MAX_FILE_BYTES:
-                return candidate.read_bytes()
+            data = read_plain(candidate, limit=MAX_FILE_BYTES)
+            if len(data) <= MAX_FILE_BYTES:
+                return data
         except OSError:
             continue
     return None

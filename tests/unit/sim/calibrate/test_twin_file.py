@@ -138,6 +138,8 @@ def test_what_is_no_twin_is_refused(tmp_path: Path, content: bytes) -> None:
         load_twin(file)
     with pytest.raises(TwinError, match="cannot read"):
         load_twin(tmp_path / "missing.json")
+    with pytest.raises(TwinError, match="not a regular file"):
+        load_twin("/dev/zero")
 
 
 def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:

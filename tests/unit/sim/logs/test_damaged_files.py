@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -95,6 +97,31 @@ def test_damage_never_ends_in_a_traceback(folder: Path, hinge: RobotSpec, name: 
         content[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
     require_refused_or_read(folder, name, bytes(content[:cut]), hinge)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_pipe_is_not_waited_for(tmp_path: Path, hinge: RobotSpec, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"{name}.columns.yaml").write_text(COLUMN_MAP)
+    assert ends_in_time(lambda: read_log(tmp_path / name, hinge), LogError)
+
+
+def ends_in_time(call: Callable[[], object], error: type[Exception]) -> bool:
+    """Whether a call raises that error, instead of waiting for ever."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(30)
+    try:
+        call()
+    except error:
+        return True
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return False
 
 
 @pytest.mark.parametrize("name", FORMATS)
