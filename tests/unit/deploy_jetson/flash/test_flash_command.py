@@ -73,7 +73,7 @@ def test_arguments_that_make_no_sense(file: Path, tmp_path: Path) -> None:
         run(file)
     with pytest.raises(PhysaiError, match="name one robot, or a fleet"):
         run("host", file, "--group", "fleet.yaml")
-    with pytest.raises(PhysaiError, match="argument --patience: expected a finite number, got .nan."):
+    with pytest.raises(PhysaiError, match="argument --patience: expected a finite number"):
         run("host", file, "--patience", "nan")
     with pytest.raises(PhysaiError, match="cannot be read"):
         run("host", tmp_path / "missing.physai")

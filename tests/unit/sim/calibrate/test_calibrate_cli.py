@@ -154,11 +154,11 @@ def test_degrees_are_noticed_by_the_limits(
     ("arguments", "word"),
     [
         (("--window", "9"), "window lasts"),
-        (("--window", "nan"), "window lasts"),
+        (("--window", "nan"), "argument --window: expected a finite number, got 'nan'"),
         (("--window", "4"), "no window of 4 s"),
         (("--seed", "-1"), "--seed"),
         (("--time-budget-s", "0"), "time budget"),
-        (("--time-budget-s", "nan"), "time budget"),
+        (("--time-budget-s", "nan"), "argument --time-budget-s: expected a finite number, got 'nan'"),
     ],
 )
 def test_bad_options_are_refused_in_one_line(
