@@ -102,9 +102,10 @@ def test_two_at_once(site: Site) -> None:
     site.agent.install(site.bundles[1])
 
 
-def test_an_unreadable_note_in_the_lock(site: Site) -> None:
+@pytest.mark.parametrize("note", [b"\xff[", b"[" * 1024, b'{"pid": Infinity, "purpose": ""}', b"3"])
+def test_an_unreadable_note_in_the_lock(site: Site, note: bytes) -> None:
     with locked(site.agent.root, "x"):
-        (site.agent.root / "lock").write_bytes(b"\xff[")
+        (site.agent.root / "lock").write_bytes(note)
         with pytest.raises(LockedError, match="another process holds its lock"):
             site.agent.gc()
 

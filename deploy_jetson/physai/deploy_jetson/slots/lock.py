@@ -78,5 +78,5 @@ def _holder(descriptor: int) -> str:
     try:
         note = json.loads(os.pread(descriptor, MAX_HOLDER_BYTES, 0))
         return f"process {int(note['pid'])} is at `{str(note['purpose'])[:100]}`"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "another process holds its lock"
