@@ -28,6 +28,8 @@ def refusal(folder: Path, content: str | bytes) -> str:
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nothing\.urdf: no such file or directory"):
         load_robot(tmp_path / "nothing.urdf")
+    with pytest.raises(ModelError, match=r"~none/robot\.xml: no such file or directory"):
+        load_robot("~none/robot.xml")
     with pytest.raises(ModelError, match="is a directory"):
         load_robot(tmp_path)
 

@@ -51,7 +51,7 @@ TEXTS = (
     "noise.csv", "noise.parquet", "noise.mcap", "noise.xml", "noise.urdf", "noise.py", "noise.npz", "null", "loop",
     "loop.json", "unreadable", "wrong.json", "list.json", "deep.json", "contract.json", "trust.json", "bundle.physai",
     "/proc/none/out", "/proc/version", "x" * 300, "a\0b", "a\0b.py", "a\0b.xml", "a\0b.json", "\udcff", "\udcff.json",
-    "", "-", "..", "~nobody", "a=b", "=", "nan", "-1", "9" * 5000, "{}", "\n", "#1", "x#99999999999",
+    "", "-", "..", "~none", "~none/none.xml", "a=b", "=", "nan", "-1", "9" * 5000, "{}", "\n", "#1", "x#99999999999",
 )  # fmt: skip
 """For arguments that take a name, a file or a folder, read or written."""
 

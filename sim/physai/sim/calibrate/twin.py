@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
@@ -296,7 +297,7 @@ def load_twin(path: str | Path) -> Twin:
     Raises:
         TwinError: the file is missing, too large, not a twin, of another format version or changed since written.
     """
-    file = Path(path).expanduser()
+    file = Path(os.path.expanduser(path))  # as it is, for a user who is not known
     record = _read_object(file)
     version, digest = record.pop("format_version", None), record.pop("hash", None)
     if version != FORMAT_VERSION:

@@ -1,6 +1,7 @@
 """Finding, checking and compiling robot models."""
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def load_robot(name_or_path: str | Path) -> Robot:
 def _locate(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf")):
-        return Path(text).expanduser()
+        return Path(os.path.expanduser(text))  # as it is, for a user who is not known
     if text not in robot_names():
         raise unknown_name("robot", text, robot_names())
     return _FOLDER / f"{text}.xml"

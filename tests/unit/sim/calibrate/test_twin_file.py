@@ -193,3 +193,8 @@ def test_randomisation_writes_the_draws(twin: Twin, pendulum: Robot) -> None:
     body = int(pendulum.model.body("arm").id)
     np.testing.assert_array_equal(fields["body_mass"][:, body], twin.draw(5, 3)[:, 0])
     assert set(fields) == {"body_mass", "body_ipos", "body_inertia", "body_iquat", "dof_frictionloss"}
+
+
+def test_the_home_of_a_user_who_is_not_known() -> None:
+    with pytest.raises(TwinError, match=r"cannot read twin ~none/twin\.json: No such file or directory"):
+        load_twin("~none/twin.json")
