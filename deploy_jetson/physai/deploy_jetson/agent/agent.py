@@ -44,7 +44,8 @@ from physai.sdk.contract_gaps import lacks_text
 from physai.sdk.errors import PhysaiError
 from physai.sdk.origin import machine_text
 from physai.sdk.requirements import Requirements
-from physai.sdk.trust import Verified, verify
+from physai.sdk.time_statement import TimeStatementError, read_time
+from physai.sdk.trust import Verified, parse_utc, verify
 from physai.sdk.trust_file import SignedTrust
 from physai.sdk.verdict import utc_text
 
@@ -169,6 +170,7 @@ class Agent:
             state = store.state()
             progress("verify", 0.0)
             verified = self._verify(store, data, floor=state.floor, unsafe=unsafe_no_verdict)
+            self._learn_time(store, verified)
             self._require_joints(verified.bundle.contract, self.config.identity())
             if lacking := lacks_text(verified.bundle.contract):
                 self.warn(lacking)
@@ -213,6 +215,25 @@ class Agent:
                 raise
         self._restart()
         return trial
+
+    def set_time(self, statement: bytes) -> str:
+        """Moves the time floor to what a signed statement says, and returns it; an older statement changes nothing.
+
+        Raises:
+            TimeStatementError: this robot does not believe it, or it sets back another floor than the robot has.
+            SlotError: the tree is damaged or locked.
+        """
+        with self._transaction("time") as store:
+            state = store.state()
+            said = read_time(statement, self.config.trust(), robot=self.config.identity().robot)
+            if said.replaces is not None and said.replaces != state.latest_time:
+                raise TimeStatementError(
+                    f"the statement sets the time back from {said.replaces}, this robot's floor is "
+                    f"{state.latest_time}: sign one for that"
+                )
+            if said.replaces is not None or said.time > state.latest_time:
+                store.save(state, self.clock(), passed=parse_utc(said.time))
+            return store.state().latest_time
 
     def commit(self, reason: str) -> Trial:
         """Ends the trial in favour of the new version; older ones are refused from now on.
@@ -306,6 +327,12 @@ class Agent:
             machine=self.machine,
             require_verdict=not unsafe,
         )
+
+    def _learn_time(self, store: SlotStore, verified: Verified) -> None:
+        """A verdict that is believed was made in the past."""
+        state = store.state()
+        if verified.verdict is not None and verified.verdict.verdict.created > state.latest_time:
+            store.save(state, self._now(store), passed=parse_utc(verified.verdict.verdict.created))
 
     def _now(self, store: SlotStore) -> datetime:
         return known_time(store.state(), self.clock())

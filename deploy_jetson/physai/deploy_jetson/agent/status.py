@@ -101,7 +101,7 @@ def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list
             found.append(f"the active policy does not start any more: {reason}")
     behind = parse_utc(state.latest_time) - agent.clock()
     if behind > CLOCK_TOLERANCE:
-        found.append(f"the clock is {behind} behind {state.latest_time}, when the slots last changed: set it")
+        found.append(f"the clock is {behind} behind {state.latest_time}, which has passed for certain: set it")
     return found
 
 
@@ -260,7 +260,7 @@ def _clock(agent: Agent) -> Check:
     except SlotError as error:
         return Check("clock", False, str(error))
     ok = behind <= CLOCK_TOLERANCE
-    return Check("clock", ok, "ahead of the last change" if ok else f"{behind} behind the last change; set it")
+    return Check("clock", ok, "plausible" if ok else f"{behind} behind what has passed for certain; set it")
 
 
 def _counters(agent: Agent) -> Check:

@@ -27,6 +27,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait until the robot commits to it, or goes back, and why")
     parser.add_argument("--root", type=PurePosixPath, metavar="DIR", help="the robot's tree (default: its own)")
     parser.add_argument("--physai", metavar="COMMAND", help="how to run physai there (default: physai)")
+    parser.add_argument(
+        "--time", type=Path, metavar="FILE", help="`physai keys time`, for a robot whose clock cannot be believed"
+    )
     parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a valid verdict; the robot shows it")
     parser.add_argument(
@@ -52,6 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
         wait=arguments.wait,
         unsafe_no_verdict=arguments.unsafe_no_verdict,
         retry=arguments.retry,
+        time=_statement(arguments.time),
         patience_s=arguments.patience,
     )
     if arguments.group is not None:
@@ -73,6 +77,22 @@ def _flash_robot(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) 
     report = Report(target, flashed.outcome, flashed.reason, flashed=flashed)
     print(json.dumps(record(report, parcel), indent=2) if arguments.json else sentence(report, parcel))
     return 1 if report.is_failure else 0
+
+
+def _statement(path: Path | None) -> str:
+    """The signed statement of the time in a file; empty for none."""
+    from physai.deploy_jetson.flash.protocol import MAX_TEXT
+    from physai.sdk.files import read_plain
+
+    if path is None:
+        return ""
+    try:
+        data = read_plain(path, limit=MAX_TEXT)
+    except OSError as error:
+        raise PhysaiError(f"--time {path}: cannot be read: {error.strerror}") from None
+    if not len(data) <= MAX_TEXT or not data.isascii():
+        raise PhysaiError(f"--time {path}: no statement of `physai keys time`, or one of more than {MAX_TEXT} bytes")
+    return data.decode("ascii").rstrip("\n")
 
 
 def _flash_fleet(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) -> int:

@@ -48,6 +48,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("status", help="what runs, what is on trial, why the robot last went back")
     gc = actions.add_parser("gc", help="remove uploads and unfinished installations")
     gc.add_argument("--idle", action="store_true", help="and the version that is installed but not active")
+    clock = actions.add_parser("time", help="what it knows of the time, by which verdicts expire")
+    clock.add_argument("--statement", type=Path, metavar="FILE", help="believe `physai keys time`, if it is signed")
     actions.add_parser("doctor", help="look for what keeps the robot from running or taking a policy")
     actions.add_parser("recover", help="finish or undo what a power cut has cut short; run at start-up")
     watch = actions.add_parser("watch", help="commit or roll back versions on trial by the runtime's counters")
@@ -268,6 +270,18 @@ def _status(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _time(agent: Agent, arguments: argparse.Namespace) -> int:
+    from physai.sdk.time_statement import MAX_STATEMENT_BYTES
+    from physai.sdk.verdict import utc_text
+
+    if arguments.statement is not None:
+        agent.set_time(_input(str(arguments.statement), MAX_STATEMENT_BYTES))
+    clock, floor = utc_text(agent.clock()), agent.store.state().latest_time
+    text = f"clock {clock}, has passed for certain {floor}; verdicts expire by the later of the two"
+    _print(arguments, {"clock": clock, "floor": floor}, text)
+    return 0
+
+
 def _gc(agent: Agent, arguments: argparse.Namespace) -> int:
     freed = agent.gc(idle=arguments.idle)
     _print(arguments, {"freed_bytes": freed}, f"{freed} bytes are free again")
@@ -351,6 +365,7 @@ _ACTIONS = {
     "commit": _commit,
     "rollback": _rollback,
     "status": _status,
+    "time": _time,
     "gc": _gc,
     "doctor": _doctor,
     "recover": _recover,

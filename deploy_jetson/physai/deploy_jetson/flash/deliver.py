@@ -43,6 +43,8 @@ class Wishes:
     """Whether the robot is to take a bundle without a valid verdict; it remembers and shows it."""
     retry: bool = False
     """Whether the robot is to try a bundle that it went back from before."""
+    time: str = ""
+    """Signed statement of the time for the robot, `physai.sdk.time_statement`; empty for none."""
     patience_s: float = 30.0
     """How long the robot waits for another flash or command to end [s]."""
     reconnects: int = 5
@@ -199,6 +201,8 @@ class _Delivery:
 
     async def _install(self, talk: Conversation, clock: "_Phases") -> None:
         self._installing = True
+        if self._wishes.time:
+            await talk.send("time", statement=self._wishes.time)
         await talk.send("install", unsafe_no_verdict=self._wishes.unsafe_no_verdict, retry=self._wishes.retry)
         installed = await self._expect(talk, "installed")
         clock.end("install")

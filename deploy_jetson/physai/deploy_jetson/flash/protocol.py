@@ -6,6 +6,7 @@
              members, wait_s                      holds      active, trial; needs: [[sha256, bytes it has], …]
     put      sha256, start; then raw bytes        got        bytes so far
                                                   stored     sha256 (or `damaged`: the upload was thrown away)
+    time     statement, signed; or nothing
     install  unsafe_no_verdict, retry             stage      stage, share
                                                   note       text
                                                   installed  slot, was_there, runs, version

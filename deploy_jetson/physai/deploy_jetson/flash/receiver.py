@@ -31,6 +31,7 @@ from physai.deploy_jetson.flash.protocol import (
     encode,
     flag,
     number,
+    text,
 )
 from physai.deploy_jetson.flash.stream import GoneError, Sink, Source, TurnLostError
 from physai.deploy_jetson.flash.turn import Turn
@@ -78,6 +79,7 @@ class Receiver:
         self._imports = threading.Thread(target=_import_agent, daemon=True)
         self._actions: dict[str, Callable[[Message], None]] = {
             "offer": self._take_offer,
+            "time": self._take_time,
             "put": self._put,
             "install": self._install,
             "watch": self._watch,
@@ -209,6 +211,12 @@ class Receiver:
             if done > told:
                 self._say("got", bytes=done - told)
             return hashed.hexdigest()
+
+    def _take_time(self, message: Message) -> None:
+        """Believes a signed statement of the time, for a robot whose clock cannot be."""
+        if self._offer is None or not self._turn.is_held:
+            raise ProtocolError("the time is told before an installation")
+        self._agent().set_time(text(message, "statement").encode())
 
     def _install(self, message: Message) -> None:
         """Puts the bundle together, installs and activates it."""

@@ -135,7 +135,8 @@ class State(Frozen):
     """Slot that was committed last; `current` says which is active."""
     trial: Trial | None = None
     latest_time: Utc = "1970-01-01T00:00:00Z"
-    """Latest moment known to have passed, for clocks that restart in the past."""
+    """A moment that has passed for certain, for clocks that cannot be believed. Signed statements and verdicts raise
+    it; the clock by a day at most each time this is written."""
     rejected: Annotated[tuple[Sha256, ...], Field(max_length=MAX_REJECTED)] = ()
     """Bundles that were rolled back; not activated again unless asked explicitly."""
     events: Annotated[tuple[Event, ...], Field(max_length=MAX_EVENTS)] = ()

@@ -25,6 +25,7 @@ from physai.deploy_jetson.slots.records import (
     decode,
     encode,
 )
+from physai.sdk.time_statement import CLOCK_STEP
 from physai.sdk.verdict import utc_text
 
 MAX_SLOT_FILE_BYTES = 4 << 30
@@ -210,14 +211,31 @@ class SlotTree:
         slots: Mapping[str, SlotName] = {self.path("a"): "a", self.path("b"): "b"}
         return slots.get(target)
 
-    def save(self, state: State, now: datetime, event: Event | None = None, **changes: object) -> State:
+    def save(
+        self,
+        state: State,
+        now: datetime,
+        event: Event | None = None,
+        *,
+        passed: datetime | None = None,
+        **changes: object,
+    ) -> State:
         """Writes the state with changes, and returns it.
+
+        Args:
+            state: what to change.
+            now: the clock, which moves the time floor by CLOCK_STEP at most.
+            event: what happened.
+            passed: the time floor in its place, from a statement that is believed.
+            changes: fields of the state.
 
         Raises:
             OSError: it cannot be written; what is on the disk is the old or the new state.
         """
-        latest = max(utc_text(now), state.latest_time)
-        events = state.events if event is None else (*state.events, _at(event, latest))[-MAX_EVENTS:]
+        floor = time_floor(state)
+        latest = utc_text(max(floor, min(now, floor + CLOCK_STEP)) if passed is None else passed)
+        at = utc_text(max(floor, now))
+        events = state.events if event is None else (*state.events, _at(event, at))[-MAX_EVENTS:]
         # A write that failed at its end may have left its generation behind.
         generation = max(state.generation, self.state().generation) + 1
         fresh = {"events": events, "latest_time": latest, "generation": generation}
@@ -239,6 +257,10 @@ def printable_reason(reason: str) -> str:
 
 
 def known_time(state: State, now: datetime) -> datetime:
-    """The later of the clock and the latest moment known to have passed: clocks of robots restart in the past."""
-    latest = datetime.strptime(state.latest_time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return max(now, latest)
+    """The later of the clock and the time floor: clocks of robots restart in the past."""
+    return max(now, time_floor(state))
+
+
+def time_floor(state: State) -> datetime:
+    """A moment that has passed for certain."""
+    return datetime.strptime(state.latest_time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

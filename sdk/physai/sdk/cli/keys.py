@@ -59,6 +59,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke.add_argument("key", metavar="KEY", help="key id, its first 8 digits or more, or a public key file")
     revoke.add_argument("--reason", required=True, metavar="TEXT", help="why, for whoever finds a bundle refused")
     sign = actions.add_parser("sign", help="sign a trust file as another of its owners")
+    moment = actions.add_parser("time", help="sign what time it is, for a robot whose clock cannot be believed")
+    moment.add_argument("--robot", required=True, metavar="NAME", help="the robot, a model or one unit: ur10e/cell-3")
+    moment.add_argument("--key", action="append", type=Path, metavar="FILE", help="of a validator or an owner")
+    moment.add_argument("--replaces", metavar="TIME", help="sets the robot's time back from this one; owners sign")
+    moment.add_argument("-o", "--out", type=Path, default=Path("time.json"), metavar="FILE", help="default: time.json")
+    add_passphrase_argument(moment)
     show = actions.add_parser("list", help="whom a trust file trusts")
     show.add_argument("--json", action="store_true", help="print JSON")
     for action in (trust, rotate, revoke, sign):
@@ -86,6 +92,8 @@ def _add_encryption(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "init":
         return _init(arguments)
+    if arguments.action == "time":
+        return _time(arguments)
     trust = arguments.trust or default_trust()
     if arguments.action == "trust":
         return _trust(arguments, trust)
@@ -310,6 +318,30 @@ def _sign(arguments: argparse.Namespace, path: Path) -> int:
     signed.save(path)
     needed, found = signed.trust.threshold("owner"), signed.count(signed.trust.usable("owner"))
     print(printable(f"{path}, version {signed.trust.version}: {found} of {needed} owners have signed"))
+    return 0
+
+
+def _time(arguments: argparse.Namespace) -> int:
+    from physai.sdk.files import write_atomic
+    from physai.sdk.keys import PRIVATE_SUFFIX, KeyFileError, load_private_key
+    from physai.sdk.time_statement import sign_time
+    from physai.sdk.trust import parse_utc
+    from physai.sdk.verdict import utc_text
+
+    role = "validator" if arguments.replaces is None else "owner"
+    files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
+    keys = [load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file)) for file in files]
+    try:
+        replaces = None if arguments.replaces is None else parse_utc(arguments.replaces)
+    except ValueError:
+        raise KeyFileError(f"--replaces {arguments.replaces!r}: expected UTC as 2026-11-21T12:00:00Z") from None
+    now = datetime.now(UTC)
+    try:
+        write_atomic(arguments.out, sign_time(keys, arguments.robot, now, replaces=replaces) + b"\n")
+    except OSError as error:
+        raise KeyFileError(f"{arguments.out}: cannot be written: {error.strerror}") from None
+    print(printable(f"{arguments.out}: it is {utc_text(now)} for {arguments.robot}"))
+    print("next  physai flash HOST BUNDLE --time FILE, or on the robot: physai robot time --statement FILE")
     return 0
 
 
