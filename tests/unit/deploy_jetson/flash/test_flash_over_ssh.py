@@ -6,20 +6,23 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import read_status
-from physai.deploy_jetson.bench.sample import Workshop, sample_policy
+from physai.deploy_jetson.bench.sample import ROBOT, Workshop, sample_policy
 from physai.deploy_jetson.bench.ssh_robot import SLOWER, SshRobot, patient_bundle
 from physai.deploy_jetson.bench.sshd import SshServer
 from physai.deploy_jetson.bench.stand_in import FAULT
 from physai.deploy_jetson.flash.deliver import Flashed, Step, Tell, Wishes, flash, ignore
 from physai.deploy_jetson.flash.errors import RefusedError
 from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.slots.tree import time_floor
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.time_statement import sign_time
 
 WAIT = Wishes(wait=True)
 MOST_TRIES = 8
@@ -241,3 +244,19 @@ def test_a_tree_that_is_none(pendulum: SshRobot, small: Parcel, tmp_path: Path) 
     root = tmp_path / "nothing"
     error = refused(SshRobot(root, replace(pendulum.target, root=PurePosixPath(root))), small)
     assert "physai robot setup" in str(error)
+
+
+def test_a_flash_tells_a_robot_the_time(pendulum: SshRobot, small: Parcel, workshop: Workshop) -> None:
+    # Later than its own clock says, which is right: nothing else would move the floor there.
+    moment = workshop.created + timedelta(hours=3)
+    told = sign_time([workshop.validator], ROBOT, moment).decode()
+    assert send(pendulum, small, Wishes(time=told)).outcome == "on-trial"
+    assert time_floor(pendulum.agent.store.state()) == moment
+
+
+def test_a_time_that_the_robot_does_not_believe_ends_the_flash(
+    pendulum: SshRobot, small: Parcel, workshop: Workshop
+) -> None:
+    forged = sign_time([Workshop().owner], ROBOT, workshop.created).decode()
+    assert "signed by no validator or owner" in str(refused(pendulum, small, Wishes(time=forged)))
+    assert pendulum.active_version is None

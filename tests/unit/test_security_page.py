@@ -1,0 +1,30 @@
+"""Every row of docs/security.md names tests that are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMED = re.findall(r"`((?:[\w/]+\.py)?(?:::\w+)?)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+
+
+def rows() -> list[tuple[str, str]]:
+    """File and test of each name; one without a file is of the file before it."""
+    found: list[tuple[str, str]] = []
+    for name in filter(None, NAMED):
+        file, _, test = name.partition("::")
+        found.append((file or found[-1][0], test))
+    return found
+
+
+def test_the_page_names_tests() -> None:
+    assert len(rows()) > 30
+
+
+@pytest.mark.parametrize(("file", "test"), rows())
+def test_the_test_is_there(file: str, test: str) -> None:
+    path = ROOT / file if file.startswith("tests/") else ROOT / "tests" / "unit" / file
+    text = path.read_text(encoding="utf-8")
+    assert "def test_" in text or "TestCase" in text
+    assert not test or re.search(rf"^(?:def|class) {test}\b|^{test} = ", text, re.MULTILINE)
