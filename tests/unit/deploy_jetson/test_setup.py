@@ -12,6 +12,7 @@ from physai.deploy_jetson.bench.site import Site
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import CONFIG_VARIABLE, DEFAULT_CONFIG, DEFAULT_ROOT, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
+from physai.sdk.requirements import accepting
 from physai.sdk.trust_store import TrustError
 
 
@@ -109,3 +110,14 @@ def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting
     assert "laptop stolen" in warning
     found = {check.name: check for check in examine(site.agent)}["signatures"]
     assert (found.ok, "laptop stolen" in found.found, "signed anew" in found.found) == (False, True, True)
+
+
+def test_the_doctor_says_what_the_robot_asks_of_a_verdict(site: Site) -> None:
+    found = {check.name: check.found for check in examine(site.agent)}
+    assert found["settings"] == f"10 gates, evidence of: robot; latency of: {site.agent.machine}"
+    assert "1 owner keys, 1 must sign" in found["trust"]
+    asked = accepting(("robot", "stand-in"))
+    site.agent.setup(RobotIdentity(robot=ROBOT, stand_in=True), requirements=asked)
+    assert "evidence of: robot, stand-in" in {check.name: check.found for check in examine(site.agent)}["settings"]
+    (site.agent.root / "settings.json").write_text("{")
+    assert not {check.name: check.ok for check in examine(site.agent)}["settings"]

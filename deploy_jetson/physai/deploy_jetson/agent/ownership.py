@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.deploy_jetson.agent.config import LIMITS_FILE
+from physai.deploy_jetson.agent.config import LIMITS_FILE, SETTINGS_FILE
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE
 from physai.sdk.files import read_plain
 from physai.sdk.trust_file import TRUST_FILE
@@ -39,7 +39,7 @@ def weakness(root: Path, folder: Path) -> str:
     if runner == 0:
         return f"{root} is root's, who can change everything"
     folder = folder.resolve(strict=True)
-    files = [folder / name for name in (IDENTITY_FILE, LIMITS_FILE, TRUST_FILE)]
+    files = [folder / name for name in (IDENTITY_FILE, LIMITS_FILE, SETTINGS_FILE, TRUST_FILE)]
     for path in (*files, folder, *folder.parents):
         try:
             facts = path.lstat()

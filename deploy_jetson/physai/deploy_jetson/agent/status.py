@@ -16,6 +16,7 @@ from physai.deploy_jetson.slots.health import Finding, health_path
 from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
 from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
+from physai.sdk.attestation import ROLES
 from physai.sdk.contract_gaps import lacks_text
 from physai.sdk.errors import PhysaiError
 from physai.sdk.trust import parse_utc
@@ -130,7 +131,15 @@ def examine(agent: Agent) -> list[Check]:
     """Looks for whatever would keep the robot from running its policy or taking a new one; changes nothing."""
     if not agent.root.is_dir():
         return [_tree(agent)]
-    checks = [_tree(agent), _state(agent), _link(agent), *_contents(agent), _trust(agent), _owner(agent)]
+    checks = [
+        _tree(agent),
+        _state(agent),
+        _link(agent),
+        *_contents(agent),
+        _trust(agent),
+        _settings(agent),
+        _owner(agent),
+    ]
     return [
         *checks,
         _space(agent),
@@ -198,7 +207,7 @@ def _trust(agent: Agent) -> Check:
     except PhysaiError as error:
         return Check("trust", False, str(error))
     counts: list[str] = []
-    for role in ("publisher", "validator"):
+    for role in ROLES:
         usable, needed = len(trust.usable(role)), trust.threshold(role)
         counts.append(f"{usable} {role} keys, {needed} must sign")
         if usable < needed:
@@ -243,6 +252,17 @@ def _limits(agent: Agent) -> Check:
     except PhysaiError:
         return Check("limits", True, "no active policy that may run, so none to look at")
     return Check("limits", True, lacks_text(contract) or "the contract lacks no protection")
+
+
+def _settings(agent: Agent) -> Check:
+    """What it asks of a verdict, and the computer that latency must have been measured on."""
+    try:
+        asked, identity = agent.config.requirements(), agent.config.identity()
+    except PhysaiError as error:
+        return Check("settings", False, str(error))
+    evidence = f"evidence of: {', '.join(asked.accept)}; latency of: {agent.machine}"
+    said = f"{len(asked.gates)} gates, {evidence}"
+    return Check("settings", True, f"{said}; a stand-in, no robot" if identity.stand_in else said)
 
 
 def _space(agent: Agent) -> Check:
