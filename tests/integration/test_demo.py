@@ -21,6 +21,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
 from physai.sdk.errors import DeviceError
 from physai.sdk.trust_file import SignedTrust
+from physai.train.cli.demo import print_summary
 from physai.train.cli.demo_drive import drive, driven_text
 
 TASK = "cartpole-swingup"
@@ -61,6 +62,9 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
     assert Path(summary["learning_curve"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert summary["verdict"] in ("PASS", "FAIL", "INCONCLUSIVE")
     assert summary["gates"]["twin"] == "PASS", "the twin of the stand-in is credible"
+    assert summary["evidence"].startswith(
+        "the twin is from a stand-in for cartpole, the latency from a computer that is"
+    )
     assert Path(summary["report"]).is_file()
     assert read_bundle(Path(summary["bundle"])).manifest.task == TASK
     # A policy of five seconds is no good, and the robot gets none that has not passed.
@@ -69,6 +73,14 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
         assert "no film: " in ended.stderr, "a machine without OpenGL says why there is no film"
     else:
         assert Path(summary["film"]).read_bytes()[4:8] == b"ftyp", "an MP4 file"
+
+
+def test_the_demo_says_at_its_end_that_no_robot_was_involved(capsys: pytest.CaptureFixture[str]) -> None:
+    summary: dict[str, Any] = {"task": TASK, "training_s": 1.0, "success_interval_95": (0.0, 1.0), "succeeded": 1}
+    summary |= {"judged": 1, "success": 1.0, "criterion": "", "verdict": "PASS", "gates": {}, "verdict_reasons": []}
+    shown = ("policy", "bundle", "robot", "fingerprint", "report", "learning_curve", "film")
+    print_summary({**summary, **dict.fromkeys(shown), "evidence": "the twin is from a stand-in"})
+    assert "NO ROBOT WAS INVOLVED: the twin is from a stand-in" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(summary))
     else:
-        _print_summary(summary)
+        print_summary(summary)
     return 0
 
 
@@ -207,7 +207,8 @@ def _summary(folder: Path, film: Path | None, judged: dict[str, Any], trained_s:
     }
 
 
-def _print_summary(summary: dict[str, Any]) -> None:
+def print_summary(summary: dict[str, Any]) -> None:
+    """What came out, for a terminal."""
     lower, upper = summary["success_interval_95"]
     print(f"\n{summary['task']}: trained in {summary['training_s']:.0f} s")
     print(
