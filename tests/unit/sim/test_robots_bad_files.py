@@ -30,7 +30,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         load_robot(tmp_path / "nothing.urdf")
     with pytest.raises(ModelError, match=r"~none/robot\.xml: no such file or directory"):
         load_robot("~none/robot.xml")
-    with pytest.raises(ModelError, match="is a directory"):
+    with pytest.raises(ModelError, match="not a file; a pipe or a device is no model"):
         load_robot(tmp_path)
 
 
