@@ -1,7 +1,6 @@
 """The benchmark `forgery`: that its forgeries are some, and what it counts."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -40,6 +39,16 @@ def test_a_policy_that_hangs_is_refused_and_one_that_does_not_is_installed() -> 
     assert forgery_hang.hang_seconds() > 0.0
 
 
+def test_the_robot_that_this_computer_may_be_is_left_alone(tmp_path: Path) -> None:
+    program = (
+        "import sys; from physai.sdk.cli.main import main; sys.exit(main(['robot', 'setup', '--robot', 'missing']))"
+    )
+    command = [sys.executable, "-c", program]
+    made = subprocess.run(command, capture_output=True, text=True, check=True, env=forgery.environment(tmp_path))
+    assert str(tmp_path / "robot") in made.stdout
+    assert (tmp_path / "robot" / "state").is_file()
+
+
 @pytest.mark.slow
 def test_no_bad_input_of_a_sample_ends_in_a_traceback(tmp_path: Path) -> None:
     make_files(tmp_path)
@@ -51,7 +60,7 @@ def test_no_bad_input_of_a_sample_ends_in_a_traceback(tmp_path: Path) -> None:
         text=True,
         check=True,
         cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)},
+        env=forgery.environment(tmp_path),
     )
     assert len(sample) > 100
     assert json.loads(finished.stdout) == []

@@ -214,12 +214,15 @@ def _talk(say: Say, *, quick: bool) -> tuple[int, int]:
 def _ends_in_traceback(words: tuple[str, ...], folder: Path) -> bool:
     start = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
     command = ["timeout", "--signal=INT", "--kill-after=60", "20", sys.executable, "-c", start, *words]
-    finished = subprocess.run(command, capture_output=True, check=False, cwd=folder, env=_environment(folder))
+    finished = subprocess.run(command, capture_output=True, check=False, cwd=folder, env=environment(folder))
     return b"Traceback" in finished.stderr
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
+def environment(folder: Path) -> dict[str, str]:
+    """Variables under which nothing of this computer's own is found, or changed."""
+    # This computer may be a robot: what is tried here must not set it up anew.
+    robot = {"PHYSAI_ROBOT_ROOT": str(folder / "robot"), "PHYSAI_ROBOT_CONFIG": str(folder / "robot")}
+    return {**os.environ, **robot, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
 
 
 def _endings(words: list[tuple[str, ...]], folder: Path, say: Say) -> int:
@@ -230,7 +233,7 @@ def _endings(words: list[tuple[str, ...]], folder: Path, say: Say) -> int:
         text=True,
         check=False,
         cwd=folder,
-        env=_environment(folder),
+        env=environment(folder),
     )
     if finished.returncode:
         raise WorkloadError(f"bad inputs ended the process: {finished.stderr.strip()[-300:] or finished.returncode}")
