@@ -20,6 +20,7 @@ from physai.sdk.bundle import read_bundle
 from physai.sdk.cli.main import main
 from physai.sdk.contract_io import load_contract
 from physai.sdk.errors import DeviceError
+from physai.sdk.requirements import Requirements
 from physai.sdk.trust_file import SignedTrust
 from physai.train.cli.demo import print_summary
 from physai.train.cli.demo_drive import drive, driven_text
@@ -104,7 +105,8 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
     assert packed.returncode == 0, packed.stderr
     root = tmp_path / "robot"
     limits = HealthLimits(window_s=0.4, start_timeout_s=120.0, alive_timeout_s=60.0)
-    Agent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(keys / "trust.json"), limits)
+    trust, asked = SignedTrust.load(keys / "trust.json"), Requirements(unsafe_no_verdict=True)
+    Agent(root=root).setup(RobotIdentity(robot="cartpole"), trust, limits, asked)
 
     def flash(bundle: Path) -> tuple[int, dict[str, Any]]:
         # Whatever five seconds of training were judged to be.

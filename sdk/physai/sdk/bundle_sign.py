@@ -19,7 +19,7 @@ from physai.sdk.bundle_archive import SIGNATURE_FOLDER, VERDICT_FILE, BundleErro
 from physai.sdk.keys import SigningKey
 from physai.sdk.origin import is_unit_of
 from physai.sdk.requirements import Requirements, RequirementsError
-from physai.sdk.trust import SignedVerdict, signed_verdict
+from physai.sdk.trust import CLOCK_SKEW, SignedVerdict, signed_verdict
 from physai.sdk.verdict import Outcome, Verdict, utc_text
 
 MAX_LIFETIME = timedelta(days=3650)
@@ -115,6 +115,8 @@ def _require_agreement(
 def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:
     if verdict.outcome is not Outcome.PASS:
         raise BundleError(f"the verdict is {verdict.outcome}; only a PASS lets a robot run a policy")
+    if not verdict.created <= utc_text(now + CLOCK_SKEW):
+        raise BundleError(f"the verdict was made on {verdict.created}, and it is {utc_text(now)}: is the clock right?")
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
         raise BundleError(f"a verdict counts for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
     model = bundle.manifest.robot

@@ -68,6 +68,9 @@ class Requirements(Frozen):
     """SHA-256 of the gate settings it accepts; `physai sim validate` prints that of its own."""
     accept: Accepted = ("robot",)
     """Origins of evidence it accepts."""
+    unsafe_no_verdict: bool = False
+    """Whether `physai flash --unsafe-no-verdict` may bring a bundle without a verdict; `physai robot install` on the
+    robot itself may in any case."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:

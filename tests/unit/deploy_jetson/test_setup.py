@@ -119,5 +119,7 @@ def test_the_doctor_says_what_the_robot_asks_of_a_verdict(site: Site) -> None:
     asked = accepting(("robot", "stand-in"))
     site.agent.setup(RobotIdentity(robot=ROBOT, stand_in=True), requirements=asked)
     assert "evidence of: robot, stand-in" in {check.name: check.found for check in examine(site.agent)}["settings"]
+    site.agent.setup(RobotIdentity(robot=ROBOT), limits=HealthLimits(window_s=3.0))
+    assert site.agent.config.identity().stand_in, "it became no robot by another setting"
     (site.agent.root / "settings.json").write_text("{")
     assert not {check.name: check.ok for check in examine(site.agent)}["settings"]

@@ -87,7 +87,7 @@ class RobotConfig:
     ) -> None:
         """Replaces the files. What is not said stays as it is: None, and a limit that was not set.
 
-        Joints and unit stay with a robot of the same model only.
+        Joints and unit stay with a robot of the same model only, and a stand-in remains one.
 
         Raises:
             TrustError: the trust file may not take the place of the one that is there, see `SignedTrust.check_after`.
@@ -113,6 +113,7 @@ class RobotConfig:
             update={
                 "joints": known.joints if said.joints is None else said.joints,
                 "runtime_unit": known.runtime_unit if said.runtime_unit is None else said.runtime_unit,
+                "stand_in": known.stand_in or said.stand_in,
             }
         )
 

@@ -225,6 +225,11 @@ class Receiver:
         if offer is None or not self._turn.is_held:
             raise ProtocolError("nothing is to be installed")
         agent = self._agent()
+        if unsafe and not agent.config.requirements().unsafe_no_verdict:
+            raise InstallError(
+                "this robot takes no bundle without a verdict over ssh; its owner may let it (settings: "
+                "unsafe_no_verdict), or install it on the robot itself"
+            )
         from physai.deploy_jetson.agent.incoming import assemble
 
         data = assemble(agent.store, offer.recipe)

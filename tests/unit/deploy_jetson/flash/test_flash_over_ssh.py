@@ -20,8 +20,10 @@ from physai.deploy_jetson.bench.stand_in import FAULT
 from physai.deploy_jetson.flash.deliver import Flashed, Step, Tell, Wishes, flash, ignore
 from physai.deploy_jetson.flash.errors import RefusedError
 from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.deploy_jetson.slots.tree import time_floor
 from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.requirements import Requirements
 from physai.sdk.time_statement import sign_time
 
 WAIT = Wishes(wait=True)
@@ -229,7 +231,12 @@ def test_the_robot_verifies_what_it_was_sent(pendulum: SshRobot, workshop: Works
     assert error.kind == "VerificationError"
     assert "physai sim validate" in str(error)
     assert pendulum.active_version is None
-    flashed = send(pendulum, parcel, Wishes(unsafe_no_verdict=True))
+    # A login must not waive what the owner asks for; only the owner may let it.
+    unsafe = Wishes(unsafe_no_verdict=True)
+    assert "its owner may let it (settings: unsafe_no_verdict)" in str(refused(pendulum, parcel, unsafe))
+    assert pendulum.active_version is None
+    pendulum.agent.setup(RobotIdentity(robot=ROBOT), requirements=Requirements(unsafe_no_verdict=True))
+    flashed = send(pendulum, parcel, unsafe)
     assert flashed.outcome == "on-trial"
     assert any("VERDICT" in warning for warning in read_status(pendulum.agent).warnings)
 
