@@ -19,6 +19,7 @@ from physai.sdk.errors import PhysaiError
 from physai.sdk.golden import GOLDEN_FILE, read_golden
 from physai.sdk.keys import SigningKey, load_private_key, load_public_key, save_private_key, save_public_key
 from physai.sdk.latency_evidence import LatencyEvidence, load_evidence
+from physai.sdk.onnx_graph import check_policy
 from physai.sdk.onnx_metadata import parse_onnx_metadata
 from physai.sdk.policy_file import POLICY_FILE, parse_header
 from physai.sdk.trust_file import SignedTrust
@@ -137,6 +138,7 @@ TARGETS = (
         lambda: [canonical_json(sample_contract()), _pendulum()],
     ),
     Target("onnx", _policy, lambda: [sample_policy()[POLICY_FILE]]),
+    Target("graph", lambda data: check_policy(data, source="policy"), lambda: [sample_policy()[POLICY_FILE]]),
     Target("metadata", _metadata, lambda: [_metadata_seed()]),
     Target("golden", _golden, lambda: [sample_policy()[GOLDEN_FILE]]),
     Target("evidence", from_file("evidence.json", load_evidence), lambda: [_evidence()]),
