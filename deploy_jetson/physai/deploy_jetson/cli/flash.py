@@ -31,9 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time", type=Path, metavar="FILE", help="`physai keys time`, for a robot whose clock cannot be believed"
     )
     parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
-    parser.add_argument(
-        "--unsafe-no-verdict", action="store_true", help="without a verdict, if the owner allows it"
-    )
+    parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a verdict, if the owner allows it")
     parser.add_argument(
         "--patience",
         type=float,

@@ -302,7 +302,7 @@ def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
 def _unsigned(before: TrustStore, signed: SignedTrust) -> str:
     """What is still missing until a robot takes the file."""
     lacking = max(store.threshold("owner") - signed.count(store.usable("owner")) for store in (before, signed.trust))
-    return f"; {lacking} more owners must sign it: physai keys sign --owner-key KEY" if lacking > 0 else ""
+    return f"; so many more owners must sign it: {lacking} (physai keys sign --owner-key KEY)" if lacking > 0 else ""
 
 
 def _sign(arguments: argparse.Namespace, path: Path) -> int:
