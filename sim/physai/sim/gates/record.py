@@ -16,6 +16,7 @@ import numpy as np
 from physai.sdk.errors import PhysaiError
 from physai.sdk.files import read_plain, write_atomic
 from physai.sdk.latency_evidence import LatencyEvidence, load_evidence, save_evidence
+from physai.sdk.onnx_trial import try_policy
 from physai.sdk.origin import OriginKind, parse_accepted
 from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sdk.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
@@ -102,6 +103,8 @@ def rederive(
             "`physai sim validate` wrote"
         )
     context, evidence = _context(folder, members, stated, task, robot)
+    for data in context.subject.arms.values():
+        try_policy(data, source=str(report))
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
     tell("deriving the verdict from the recorded episodes")
     gates = all_gates(evidence)
