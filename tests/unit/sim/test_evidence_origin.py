@@ -11,6 +11,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.origin import Origin
 from physai.sim.calibrate.twin import LogRecord, Logs, load_twin, nominal_twin
 from physai.sim.logs import LogError, read_log
+from physai.sim.logs.table import Stream, Table
 from physai.sim.rehearsal import excite, stand_in, write_columns, write_recording
 from physai.sim.robots import load_robot
 
@@ -72,6 +73,27 @@ def test_rows_that_say_less_make_it_doubtful(recordings: Path, tmp_path: Path) -
 
     with pytest.raises(LogError, match="'my desk' is no origin"):
         read_log(rewritten(recordings, tmp_path, elsewhere), robot)
+
+
+def test_no_origin_hides_behind_many(recordings: Path, tmp_path: Path) -> None:
+    """Of a table with 16 robots and a stand-in, the stand-in is what counts."""
+
+    def crowd(lines: list[str]) -> list[str]:
+        named = [line.replace("stand-in cartpole", f"robot cartpole/{n:02}") for n, line in enumerate(lines[1:17])]
+        return [lines[0], *named, *lines[17:]]
+
+    with pytest.raises(LogError, match="more than 16 origins"):
+        read_log(rewritten(recordings, tmp_path, crowd), load_robot("cartpole").spec)
+
+
+def test_a_joined_file_does_not_vouch_for_the_others() -> None:
+    def said(*origins: str) -> Origin:
+        streams = tuple(Stream(name="a.csv", columns={}, origins=frozenset({mark} - {""})) for mark in origins)
+        return Table("a.csv", (), "0" * 64, streams).origin
+
+    assert said("", "robot cartpole/lab-1").kind == "unknown"
+    assert said("", "stand-in cartpole").kind == "stand-in"
+    assert said("robot cartpole/lab-1", "robot cartpole/lab-1") == Origin(kind="robot", robot="cartpole/lab-1")
 
 
 def calibrated(recordings: Path, out: Path, *options: str) -> int:

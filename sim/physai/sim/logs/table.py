@@ -78,14 +78,17 @@ class Table:
 
     @property
     def origin(self) -> Origin:
-        """Where the recording was made, by what its files say.
+        """Where the recording was made, by what its files say; a file that says nothing is of unknown origin.
 
         Raises:
-            LogError: a file says something that is no origin.
+            LogError: a file says something that is no origin, or they name too many.
         """
-        marks = sorted({mark for stream in self.streams for mark in stream.origins})
+        marks = sorted({mark for stream in self.streams for mark in stream.origins or ("unknown",)})
+        if not len(marks) <= MAX_ORIGINS:
+            # Left out, the least trustworthy might be among the rest.
+            raise LogError(f"{self.source}: more than {MAX_ORIGINS} origins in {ORIGIN_COLUMN}; split the recording")
         try:
-            return combine_origins(Origin.from_mark(mark, source=self.source) for mark in marks[:MAX_ORIGINS])
+            return combine_origins(Origin.from_mark(mark, source=self.source) for mark in marks)
         except OriginError as error:
             raise LogError(str(error)) from None
 
