@@ -81,6 +81,7 @@ def sign_verdict(
         # The same verdict with another expiry is another statement, and would lose what others have signed.
         signed = signed_verdict(bundle, held.payload)
         _require_agreement(signed, verdict, robot, others)
+        _require_time(signed, now, lifetime)
         return attach(bundle, {VERDICT_FILE: held.with_signature(key.sign(held.payload)).encode()})
     return attach(bundle, {VERDICT_FILE: key.envelope(payload).encode()})
 
@@ -102,6 +103,8 @@ def _require_agreement(
 ) -> None:
     """Refuses to sign what others have signed, unless one's own verdict says the same."""
     differs = [name for name in _AGREED if getattr(held.verdict, name) != getattr(verdict, name)]
+    if _decisions(held.verdict) != _decisions(verdict):
+        differs.append("gates")
     if robot is not None and robot != held.robot:
         differs.append("robot")
     if differs:
@@ -112,11 +115,30 @@ def _require_agreement(
         )
 
 
+def _decisions(verdict: Verdict) -> list[tuple[str, Outcome, str]]:
+    """What two runs on two computers must have in common; their numbers may differ in the last digits."""
+    return [(gate.gate, gate.outcome, gate.threshold) for gate in verdict.gates]
+
+
+def _require_time(held: SignedVerdict, now: datetime, lifetime: timedelta) -> None:
+    """Refuses a time that others have chosen and one would not: signed once, it counts without their signatures."""
+    _require_past(held.verdict, now)
+    if not held.expires <= now + lifetime + CLOCK_SKEW:
+        raise BundleError(
+            f"the verdict that others have signed expires on {utc_text(held.expires)}, later than the {lifetime.days} "
+            "days that you give it: sign for as long (--days), or put yours in its place and drop theirs: --replace"
+        )
+
+
+def _require_past(verdict: Verdict, now: datetime) -> None:
+    if not verdict.created <= utc_text(now + CLOCK_SKEW):
+        raise BundleError(f"the verdict was made on {verdict.created}, and it is {utc_text(now)}: is the clock right?")
+
+
 def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:
     if verdict.outcome is not Outcome.PASS:
         raise BundleError(f"the verdict is {verdict.outcome}; only a PASS lets a robot run a policy")
-    if not verdict.created <= utc_text(now + CLOCK_SKEW):
-        raise BundleError(f"the verdict was made on {verdict.created}, and it is {utc_text(now)}: is the clock right?")
+    _require_past(verdict, now)
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
         raise BundleError(f"a verdict counts for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
     model = bundle.manifest.robot

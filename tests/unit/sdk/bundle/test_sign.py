@@ -89,6 +89,27 @@ def test_a_second_validator_signs_the_same(
     assert read_claims(alone).validators == (workshop.validator.key_id,)
 
 
+def test_a_second_validator_signs_no_time_or_gates_that_others_made_up(
+    workshop: Workshop, make_verdict: MakeVerdict, now: datetime
+) -> None:
+    """Anybody can put a verdict of their own into a bundle; what a validator adds to it counts without them."""
+    plain = workshop.unsigned()
+    stranger, mine = SigningKey.generate(), make_verdict(plain)
+
+    def planted(verdict: Any, **options: Any) -> Any:
+        return read_bundle(sign_verdict(read_bundle(plain), stranger, verdict, **options))
+
+    for_years = planted(mine, now=now, lifetime=timedelta(days=3650))
+    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than the 90 days .* --replace"):
+        sign_verdict(for_years, workshop.validator, mine, now=now)
+    from_afar = planted(make_verdict(plain, created="2026-11-30T12:00:00Z"), now=now + timedelta(days=10))
+    with pytest.raises(BundleError, match=r"made on 2026-11-30T12:00:00Z, and it is 2026-11-21T12:00:00Z"):
+        sign_verdict(from_afar, workshop.validator, mine, now=now, lifetime=timedelta(days=3650))
+    softer = tuple(gate.model_copy(update={"threshold": "none"}) for gate in mine.gates)
+    with pytest.raises(BundleError, match=r"differs from this one in gates; .* --replace"):
+        sign_verdict(planted(mine.model_copy(update={"gates": softer}), now=now), workshop.validator, mine, now=now)
+
+
 def test_a_new_verdict_drops_what_others_have_signed_only_when_asked_to(
     workshop: Workshop, complete: bytes, make_verdict: MakeVerdict, now: datetime
 ) -> None:
