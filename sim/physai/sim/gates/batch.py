@@ -111,6 +111,13 @@ class Played:
     def __len__(self) -> int:
         return len(self.success)
 
+    def fits(self, batch: Batch) -> bool:
+        """Whether it has the form of an answer to a batch: as many episodes as that asks for."""
+        count = len(batch.seeds)
+        arrays: list[Array] = [getattr(self, f.name) for f in fields(self) if f.name != "visits"]
+        is_yes_or_no = self.success.dtype == self.diverged.dtype == np.bool_
+        return is_yes_or_no and all(array.ndim >= 1 and len(array) == count for array in arrays)
+
     @property
     def successes(self) -> int:
         """How many episodes succeeded."""

@@ -51,7 +51,7 @@ class Store:
         return cls(folder, len(list(folder.glob("*.npz"))))
 
     def get(self, batch: Batch) -> Played | None:
-        """What was played; None if it was not, or if the file is damaged."""
+        """What was played; None if it was not, or if the file is damaged or answers another batch."""
         path = self._path(batch)
         try:
             digest, _, data = path.read_bytes().partition(b"\n")
@@ -60,9 +60,10 @@ class Store:
         if sha256_hex(data).encode() != digest:
             return None
         try:
-            return Played.from_bytes(data)
+            played = Played.from_bytes(data)
         except ValueError:
             return None
+        return played if played.fits(batch) else None
 
     def put(self, batch: Batch, played: Played) -> None:
         """Keeps what was played.

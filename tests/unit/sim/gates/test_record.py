@@ -120,6 +120,25 @@ def test_one_edited_batch_is_found(write_policy: Writer, run: Callable[[Path], P
         rederive(report, members_of(policy), task=TASK, replays=None)
 
 
+@pytest.mark.parametrize("forged", ["more episodes", "numbers for yes"])
+def test_a_batch_holds_the_episodes_that_were_asked_for(
+    write_policy: Writer, run: Callable[[Path], Path], forged: str
+) -> None:
+    """Else one forged batch, which is seldom drawn, could outvote all that were played."""
+    policy = write_policy()
+    report = run(policy)
+    path = next((report / FOLDER).glob("*.npz"))
+    arrays: dict[str, Any] = vars(Played.from_bytes(path.read_bytes().partition(b"\n")[2]))
+    if forged == "more episodes":
+        arrays = {name: value if name == "visits" else np.repeat(value, 100, axis=0) for name, value in arrays.items()}
+    else:
+        arrays = {**arrays, "success": 1000 * arrays["success"].astype(int)}
+    data = Played(**arrays).to_bytes()
+    path.write_bytes(sha256_hex(data).encode() + b"\n" + data)
+    with pytest.raises(RecordError, match="lacks episodes of the run, or they were changed"):
+        rederive(report, members_of(policy), task=TASK)
+
+
 def test_no_episode_may_be_missing(write_policy: Writer, run: Callable[[Path], Path]) -> None:
     policy = write_policy()
     report = run(policy)
