@@ -26,6 +26,9 @@ MAX_LIFETIME = timedelta(days=3650)
 DEFAULT_LIFETIME = timedelta(days=90)
 """How long a verdict counts: robots wear, and a twin that was calibrated once does not follow."""
 
+VERSION_AHEAD = timedelta(days=1)
+"""How far the clock of whoever packed may be ahead of the validator's."""
+
 
 def sign_bundle(bundle: Bundle, key: SigningKey, *, replace: bool = False) -> bytes:
     """The bundle's file with a publisher's signature.
@@ -141,6 +144,7 @@ def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datet
     _require_past(verdict, now)
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
         raise BundleError(f"a verdict counts for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
+    _require_later_versions(bundle.manifest.version, now)
     model = bundle.manifest.robot
     robot = model if robot is None else robot
     if not is_unit_of(robot, model):
@@ -152,6 +156,16 @@ def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datet
         details = error.errors(include_url=False)[0]
         raise BundleError(f"{details['loc'][0]} {details['input']!r}: {details['msg']}") from None
     return verdict_statement(predicate, bundle.digests).encode()
+
+
+def _require_later_versions(version: int, now: datetime) -> None:
+    """Refuses a version that leaves no room for later ones, which count in seconds: robots take no lower one again."""
+    latest = int((now + VERSION_AHEAD).timestamp())
+    if not version <= latest:
+        raise BundleError(
+            f"the bundle is version {version}, and versions are the time, now {int(now.timestamp())}, or smaller: a "
+            "robot that commits to it would take no bundle of a lower version again; pack it with another --version"
+        )
 
 
 def judged_policy(bundle: Bundle, verdict: Verdict) -> str:

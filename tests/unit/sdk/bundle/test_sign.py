@@ -77,6 +77,17 @@ def test_what_no_validator_signs(
         sign_verdict(read_bundle(data), workshop.validator, make_verdict(data, **verdict), now=now, **options)
 
 
+def test_no_version_ends_updates_for_good(workshop: Workshop, make_verdict: MakeVerdict, now: datetime) -> None:
+    """A publisher's key alone could otherwise raise the floor of a robot to the last version there is."""
+    tomorrow = int(now.timestamp()) + 86_400
+    latest = workshop.unsigned(version=tomorrow)
+    assert sign_verdict(read_bundle(latest), workshop.validator, make_verdict(latest), now=now)
+    for version in (tomorrow + 1, 2**53 - 1):
+        last = workshop.unsigned(version=version)
+        with pytest.raises(BundleError, match=rf"is version {version}, .* now {tomorrow - 86_400}, .* --version"):
+            sign_verdict(read_bundle(last), workshop.validator, make_verdict(last), now=now)
+
+
 def test_a_second_validator_signs_the_same(
     workshop: Workshop, complete: bytes, make_verdict: MakeVerdict, now: datetime
 ) -> None:
