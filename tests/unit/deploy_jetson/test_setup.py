@@ -121,5 +121,8 @@ def test_the_doctor_says_what_the_robot_asks_of_a_verdict(site: Site) -> None:
     assert "evidence of: robot, stand-in" in {check.name: check.found for check in examine(site.agent)}["settings"]
     site.agent.setup(RobotIdentity(robot=ROBOT), limits=HealthLimits(window_s=3.0))
     assert site.agent.config.identity().stand_in, "it became no robot by another setting"
+    for name in ("ur10e", ROBOT):
+        site.agent.setup(RobotIdentity(robot=name))
+    assert site.agent.config.identity().stand_in, "it became no robot under another model's name, and back"
     (site.agent.root / "settings.json").write_text("{")
     assert not {check.name: check.ok for check in examine(site.agent)}["settings"]

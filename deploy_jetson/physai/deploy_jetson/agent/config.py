@@ -87,7 +87,7 @@ class RobotConfig:
     ) -> None:
         """Replaces the files. What is not said stays as it is: None, and a limit that was not set.
 
-        Joints and unit stay with a robot of the same model only, and a stand-in remains one.
+        Joints and unit stay with a robot of the same model only; a stand-in remains one, under any name.
 
         Raises:
             TrustError: the trust file may not take the place of the one that is there, see `SignedTrust.check_after`.
@@ -107,13 +107,13 @@ class RobotConfig:
             known = self.identity()
         except SlotError:
             return said
+        said = said.model_copy(update={"stand_in": known.stand_in or said.stand_in})
         if model_of(known.robot) != model_of(said.robot):
             return said
         return said.model_copy(
             update={
                 "joints": known.joints if said.joints is None else said.joints,
                 "runtime_unit": known.runtime_unit if said.runtime_unit is None else said.runtime_unit,
-                "stand_in": known.stand_in or said.stand_in,
             }
         )
 
