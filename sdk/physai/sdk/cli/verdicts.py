@@ -43,7 +43,7 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of `physai sim validate`: its verdict is derived anew from the record there before it is signed",
     )
     parser.add_argument(
-        "--replay", metavar="N", default="3", help="batches of episodes to play once more, or all (default: 3)"
+        "--replay", metavar="N", default="all", help="batches of episodes to play once more (default: all)"
     )
     parser.add_argument("--task", help="task file of the verdict, where it is no built-in task")
     parser.add_argument("--robot-file", metavar="FILE", help="its MJCF or URDF, where it is no built-in robot")

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hanging_policy
 import numpy as np
 import pytest
 
+from physai.sdk import onnx_trial
+from physai.sdk.apart import ApartError
 from physai.sdk.canonical import sha256_hex
 from physai.sdk.cli.parser import Parser
 from physai.sdk.errors import MissingExtraError, TaskError
@@ -136,6 +139,21 @@ def test_a_batch_holds_the_episodes_that_were_asked_for(
     data = Played(**arrays).to_bytes()
     path.write_bytes(sha256_hex(data).encode() + b"\n" + data)
     with pytest.raises(RecordError, match="lacks episodes of the run, or they were changed"):
+        rederive(report, members_of(policy), task=TASK)
+
+
+def test_no_graph_of_a_record_is_loaded_here_before_it_was_tried(
+    write_policy: Writer, run: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signing would otherwise hang, or take all memory, by a graph that nobody has signed."""
+    policy = write_policy()
+    report = run(policy)
+    hangs = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=500, width=2048, folded=True)[
+        POLICY_FILE
+    ]
+    (report / FOLDER / "baseline.onnx").write_bytes(hangs)
+    monkeypatch.setattr(onnx_trial, "TRIAL_S", 2.0)
+    with pytest.raises(ApartError, match=r"the first computation of .* hung"):
         rederive(report, members_of(policy), task=TASK)
 
 

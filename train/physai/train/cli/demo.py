@@ -135,6 +135,7 @@ def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
         _verb(pack, torch=False)
         return {"bundle": str(bundle), "robot": f"refuses it: the verdict is {verdict.outcome.value}"}
     signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key"), *ACCEPT]
+    signed += ["--replay", "3"]
     _verb([*pack, *signed], torch=False)
     robot = json.loads(_verb(["bundle", "inspect", str(bundle), "--json"], torch=False))["manifest"]["robot"]
     root = folder.with_name(f"{folder.name}-slots")
