@@ -1,6 +1,7 @@
 """The promise: what a validator signs was derived from episodes that were played, with the bytes that are signed."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,19 +41,31 @@ def members_of(policy: Path) -> dict[str, bytes]:
     return {POLICY_FILE: policy.read_bytes(), GOLDEN_FILE: (policy.parent / GOLDEN_FILE).read_bytes()}
 
 
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Path]:
+    """Report folders by the SHA-256 of their policy: each is validated once."""
+    return {}
+
+
 @pytest.fixture
-def run(tmp_path: Path, credible_twin: Twin, evidence: Any, bench: Any) -> Callable[[Path], Path]:
-    """Validates a policy as a user does; returns the report folder."""
+def run(
+    tmp_path: Path, credible_twin: Twin, evidence: Any, bench: Any, reports: dict[str, Path]
+) -> Callable[[Path], Path]:
+    """Validates a policy as a user does; returns a report folder to tamper with."""
 
     def run(policy: Path) -> Path:
-        save_twin(credible_twin, tmp_path / "twin.json")
-        (tmp_path / "gates.yaml").write_text(GATES)
-        (tmp_path / "ticks.json").write_text(evidence(bench.subject(policy), [0.001] * 10_000))
-        parser = Parser(prog="physai")
-        validate.command.add_arguments(parser)
-        options = ["--twin", "twin.json", "--gates", "gates.yaml", "--latency", "ticks.json", "--report", "report"]
-        words = [word if word.startswith("--") else str(tmp_path / word) for word in options]
-        validate.command.run(parser.parse([str(policy), "--task", TASK, *words]))
+        key = sha256_hex(policy.read_bytes())
+        if key not in reports:
+            save_twin(credible_twin, tmp_path / "twin.json")
+            (tmp_path / "gates.yaml").write_text(GATES)
+            (tmp_path / "ticks.json").write_text(evidence(bench.subject(policy), [0.001] * 10_000))
+            parser = Parser(prog="physai")
+            validate.command.add_arguments(parser)
+            options = ["--twin", "twin.json", "--gates", "gates.yaml", "--latency", "ticks.json", "--report", "kept"]
+            words = [word if word.startswith("--") else str(tmp_path / word) for word in options]
+            validate.command.run(parser.parse([str(policy), "--task", TASK, *words]))
+            reports[key] = tmp_path / "kept"
+        shutil.copytree(reports[key], tmp_path / "report")
         return tmp_path / "report"
 
     return run
