@@ -52,10 +52,10 @@ build: $(INSTALLED) ## Build sdist and wheel into dist/
 schema: $(INSTALLED) ## Write the JSON Schemas in docs/
 	$(BIN)/physai contract schema > docs/contract.schema.json.new
 	mv docs/contract.schema.json.new docs/contract.schema.json
-	$(BIN)/python -m physai.sdk.verdict_schema > docs/verdict.schema.json.new
+	$(BIN)/python -m physai.sdk.evidence.verdict_schema > docs/verdict.schema.json.new
 	mv docs/verdict.schema.json.new docs/verdict.schema.json
 	for name in manifest trust verdict-predicate; do \
-	  $(BIN)/python -m physai.sdk.bundle_schema $$name > docs/$$name.schema.json.new && \
+	  $(BIN)/python -m physai.sdk.signing.schema $$name > docs/$$name.schema.json.new && \
 	  mv docs/$$name.schema.json.new docs/$$name.schema.json || exit 1; done
 
 constraints: $(INSTALLED) ## Write constraints.txt from what .venv has

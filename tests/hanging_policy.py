@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from physai.deploy_jetson.bench.sample import ROBOT
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.golden import FINGERPRINT_NAME
-from physai.sdk.interface import graph_interface
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.golden import FINGERPRINT_NAME
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 PERIOD_S = 0.04
 """Control period [s]: a busy machine keeps it, or the tests would see other faults than theirs."""

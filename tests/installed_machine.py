@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.deploy_jetson.bench.sshd import find_sshd
-from physai.sdk.errors import DeviceError
+from physai.deploy_jetson.bench.fixtures.sshd import find_sshd
+from physai.sdk.base.errors import DeviceError
 
 INSTALL = Path(__file__).parents[1] / "deploy_jetson" / "systemd" / "install.sh"
 CHANGED = ("/etc", "/home", "/var/lib", "/opt", "/usr/local")

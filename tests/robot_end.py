@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import JointCommand
-from physai.sdk.wire_ends import open_robot_link
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import JointCommand
+from physai.sdk.transport.registry import open_robot_link
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from hanging_policy import ACCELERATION, PERIOD_S, SPEED
 from patience import PATIENCE_S, nap, until
 from robot_end import RobotEnd
 
-from physai.deploy_jetson.bench.sample import Workshop
-from physai.deploy_jetson.bench.site import Site
-from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.slots.health import health_path
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import STILL_S
 
 SCRIPT = Path(__file__).parent / "integration" / "watchdog_process.py"

@@ -16,9 +16,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-from physai.train.checkpoint import load_run
-from physai.train.export import export_policy
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.train.export.export import export_policy
+from physai.train.runners.checkpoint import load_run
 
 FOLDER = Path(__file__).parent / "policies"
 HONEST = 20

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 MAX_S = 1.0
 """Most processor time for one input [s]; other processes on the machine do not count."""

@@ -16,12 +16,12 @@ from fuzz.target import Target
 from fuzz.targets_sdk import FOLDER, bundle, from_file
 
 from physai.deploy_jetson.agent.incoming import parse_recipe
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.fleet import load_fleet
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import Offer
 from physai.deploy_jetson.flash.protocol import decode as decode_line
-from physai.deploy_jetson.runtime.commands import CommandQueue
-from physai.deploy_jetson.runtime.control import ControlSocket, tell
+from physai.deploy_jetson.runtime.commands.control_socket import ControlSocket, tell
+from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import HealthWriter, read_counters
 from physai.deploy_jetson.slots.layout import seal
@@ -42,8 +42,8 @@ from physai.deploy_jetson.transport.binding import load_binding
 from physai.deploy_jetson.transport.dds import cdr
 from physai.deploy_jetson.transport.dds.commanders import Told
 from physai.deploy_jetson.transport.dds.messages import DEFINITIONS
-from physai.deploy_jetson.transport.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
-from physai.sdk.lease import Claim, Stage
+from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
+from physai.sdk.transport.lease import Claim, Stage
 
 HASH = "5" * 64
 TIME = "2026-11-21T12:00:00Z"
@@ -84,7 +84,7 @@ def _record(data: bytes) -> object:
 
 @cache
 def _reader() -> PacketReader:
-    from physai.deploy_jetson.bench.sample import sample_contract
+    from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 
     return PacketReader(tuple(packet_layout(sample_contract(), kind) for kind in Kind))
 
@@ -97,7 +97,7 @@ def _packet(data: bytes) -> object:
 
 
 def _packets() -> Sequence[bytes]:
-    from physai.deploy_jetson.bench.sample import sample_contract
+    from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 
     found: list[bytes] = []
     for kind in Kind:

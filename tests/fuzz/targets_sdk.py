@@ -9,22 +9,22 @@ from pathlib import Path
 import yaml
 from fuzz.target import Target
 
-from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
-from physai.sdk.attestation import parse_envelope, parse_verdict_statement
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_archive import MANIFEST_FILE, VERDICT_FILE, read_archive, write_archive
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import PhysaiError
-from physai.sdk.golden import GOLDEN_FILE, read_golden
-from physai.sdk.keys import SigningKey, load_private_key, load_public_key, save_private_key, save_public_key
-from physai.sdk.latency_evidence import LatencyEvidence, load_evidence
-from physai.sdk.onnx_graph import check_policy
-from physai.sdk.onnx_metadata import parse_onnx_metadata
-from physai.sdk.policy_file import POLICY_FILE, parse_header
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import parse_verdict
-from physai.sdk.yaml_file import read_yaml
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.onnx_metadata import parse_onnx_metadata
+from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.bundle.archive import MANIFEST_FILE, VERDICT_FILE, read_archive, write_archive
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.evidence.latency import LatencyEvidence, load_evidence
+from physai.sdk.evidence.verdict import parse_verdict
+from physai.sdk.onnx.graph import check_policy
+from physai.sdk.policy.golden import GOLDEN_FILE, read_golden
+from physai.sdk.policy.header import POLICY_FILE, parse_header
+from physai.sdk.signing.attestation import parse_envelope, parse_verdict_statement
+from physai.sdk.signing.keys import SigningKey, load_private_key, load_public_key, save_private_key, save_public_key
+from physai.sdk.signing.trust_file import SignedTrust
 
 _ROOM = tempfile.TemporaryDirectory(prefix="physai-fuzz-")
 FOLDER = Path(_ROOM.name)
@@ -77,7 +77,7 @@ def _header_of_sample() -> object:
 def _golden(data: bytes) -> object:
     from typing import cast
 
-    from physai.sdk.policy_file import PolicyHeader
+    from physai.sdk.policy.header import PolicyHeader
 
     return read_golden(data, cast("PolicyHeader", _header_of_sample()))
 

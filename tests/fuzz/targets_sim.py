@@ -22,24 +22,25 @@ from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.telemetry.flight_file import flight_file
-from physai.deploy_jetson.telemetry.flight_ring import FlightRing, FlightView
-from physai.sdk.robot import JointSpec, RobotSpec, SensorField
-from physai.sdk.wire import empty_sample
-from physai.sim.agents import Agent
-from physai.sim.broken import read_dump
-from physai.sim.calibrate.twin import FittedParameter, load_twin, nominal_twin, save_twin
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.telemetry.flight.file import flight_file
+from physai.deploy_jetson.telemetry.flight.ring import FlightRing, FlightView
+from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.transport.protocol import empty_sample
+from physai.sim.envs.divergence import read_dump
 from physai.sim.gates.settings import GateSettings, load_gates
 from physai.sim.logs import read_log
-from physai.sim.logs.column_map import load_column_map
-from physai.sim.play import Player
-from physai.sim.recording import RecordingWriter
-from physai.sim.recording_reader import read_recording
+from physai.sim.logs.readers.column_map import load_column_map
+from physai.sim.playback.player import Player
+from physai.sim.playback.recording_reader import read_recording
+from physai.sim.playback.recording_writer import RecordingWriter
+from physai.sim.policies.scripted import Agent
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.train.checkpoint import TaskSource, load_config, read_checkpoint, save_config
+from physai.sim.twin.record import FittedParameter
+from physai.sim.twin.twin import load_twin, nominal_twin, save_twin
 from physai.train.config import TrainConfig
+from physai.train.runners.checkpoint import TaskSource, load_config, read_checkpoint, save_config
 
 HINGE = RobotSpec(
     name="arm",

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.ssh_robot import SshRobot
-from physai.deploy_jetson.bench.sshd import SshServer, ssh_server
-from physai.deploy_jetson.bench.stand_in import FAULT
+from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
 from physai.deploy_jetson.flash.target import Target
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
-from physai.sdk.bundle import read_bundle
+from physai.sdk.base.errors import DeviceError
+from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.main import main
-from physai.sdk.contract_io import load_contract
-from physai.sdk.errors import DeviceError
-from physai.sdk.requirements import Requirements
-from physai.sdk.trust_file import SignedTrust
+from physai.sdk.contract.io import load_contract
+from physai.sdk.evidence.requirements import Requirements
+from physai.sdk.signing.trust_file import SignedTrust
 from physai.train.cli.demo import print_summary
 from physai.train.cli.demo_drive import drive, driven_text
 

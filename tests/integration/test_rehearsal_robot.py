@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from physai.sim.tasks.registry import load_task
-from physai.sim.transport import free_port
+from physai.sim.virtual_robot.transport import free_port
 from physai.train.config import TrainConfig
-from physai.train.export import export_policy
-from physai.train.runner import build_graph
+from physai.train.export.export import export_policy
+from physai.train.runners.runner import build_graph
 
 TASK = "cartpole-swingup"
 PATIENCE_S = 240.0

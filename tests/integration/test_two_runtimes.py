@@ -21,8 +21,8 @@ from watched_runtime import ROUNDING, WatchedRuntime, installed
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.deploy_jetson.transport.dds.node import Node
-from physai.sdk.lease import TERM_S
-from physai.sim.transport import free_port
+from physai.sdk.transport.lease import TERM_S
+from physai.sim.virtual_robot.transport import free_port
 
 pytestmark = pytest.mark.slow
 

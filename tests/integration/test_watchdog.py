@@ -16,7 +16,7 @@ from watched_runtime import ROUNDING, WatchedRuntime, assert_braked, at_full_spe
 
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, silence_s
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.sim.transport import free_port
+from physai.sim.virtual_robot.transport import free_port
 
 FOREVER_US = 600_000_000
 

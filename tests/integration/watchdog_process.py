@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.sdk.wire_ends import open_transport
+from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.sdk.transport.registry import open_transport
 
 FOREVER_S = 600.0
 

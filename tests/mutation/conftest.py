@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sim.gates import engine
+from physai.sim.gates.checks import engine
 
 HERE = Path(__file__).parent
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine gate has tests of its own; here its kernels would be compiled for every robot."""
-    from physai.sdk.errors import MissingExtraError
+    from physai.sdk.base.errors import MissingExtraError
 
     def missing() -> None:
         raise MissingExtraError("the second engine is not asked here")

@@ -8,7 +8,7 @@ from mutants.bench import blocking
 from mutants.suite import MUTANTS
 from mutants.trials import Mutant
 
-from physai.sdk.verdict import Outcome
+from physai.sdk.evidence.verdict import Outcome
 
 ASKED = {
     "contract",

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ros_world import WAIT_S, RosWorld, Slots, slots_of
 
-from physai.deploy_jetson.bench.sample import Workshop
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.site import Site
 
 SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.site import Site
 
 HERE = Path(__file__).parent
 ROS2 = "import sys; from ros2cli.cli import main; sys.exit(main())"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ros_world import NODE, WAIT_S, RosWorld, Slots, Started, eventually, physai, transition
 
-from physai.deploy_jetson.runtime.control import CONTROL_FILE
+from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE
 
 pytestmark = pytest.mark.ros
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from ros_world import NODE, RosWorld, eventually, up
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.runtime.commands import Command, CommandError
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandError
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.deploy_jetson.runtime.ring import TickRing
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.telemetry.telemetry import Telemetry
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.deploy_jetson.ticks.ring import TickRing
 from physai.ros.drive import Drive
 from physai.ros.transport import OwnNode, RosTransport
 from physai.sdk.safety import GuardState, Reason

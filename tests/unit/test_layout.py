@@ -26,7 +26,7 @@ def sources() -> set[str]:
         for path in (ROOT / package / "physai").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert "physai/sdk/contract.py" in files
+    assert "physai/sdk/contract/policy_contract.py" in files
     return files
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.bench.dds import (
+from physai.deploy_jetson.bench.timing.dds import (
     ANSWER_S,
     BLOCKS,
     JOINTS,
@@ -25,7 +25,7 @@ from physai.deploy_jetson.bench.dds import (
 )
 from physai.ros.transport import OwnNode, require_rclpy
 from physai.ros.wire import RosWire
-from physai.sdk.bench import Bench, Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import Bench, Options, Result, Say, WorkloadError
 
 WAYS = ("physai", "plain")
 QUICK_BLOCKS = 2

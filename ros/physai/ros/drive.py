@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from physai.deploy_jetson.runtime.commands import Command
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, End
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.watchdog.client import END_S
-from physai.sdk.errors import PhysaiError
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
-from physai.sdk.wire import Transport
+from physai.sdk.transport.protocol import Transport
 
 CONFIGURE_S = 120.0
 """Longest time for loading: a TensorRT engine may have to be built first [s]."""

@@ -11,7 +11,7 @@ from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 from physai.ros.node import NODE_NAME, PolicyNode
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 THREADS = 8
 """One for a transition and one for each call of an operator, which may wait for seconds."""

@@ -33,16 +33,16 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.runtime.commands import Command
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import End
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.ros.drive import STOP_S, Drive, DriveError
 from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, expected, run_options
 from physai.ros.parameters import transport_options as options_of_transport
 from physai.ros.telemetry import telemetry_arguments
 from physai.ros.transport import RosTransport
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
 
 NODE_NAME = "physai_policy"

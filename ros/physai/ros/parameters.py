@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
-from physai.deploy_jetson.runtime.realtime import MAX_PRIORITY, Realtime
-from physai.sdk.errors import PhysaiError
+from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
+from physai.sdk.base.errors import PhysaiError
 
 Value = str | int | float | bool
 

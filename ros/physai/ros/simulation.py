@@ -24,7 +24,7 @@ from simulation_interfaces.srv import (
     StepSimulation,
 )
 
-from physai.sdk.simulation import MAX_STEPS, Entity, Simulation, SimulationError, SimulationState
+from physai.sdk.transport.simulation import MAX_STEPS, Entity, Simulation, SimulationError, SimulationState
 
 WORLD = "world"
 MAX_FILTER = 256

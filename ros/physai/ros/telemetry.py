@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.ros.parameters import Value
 

@@ -10,9 +10,9 @@ from typing import Any
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
 from physai.deploy_jetson.transport.dds.ends import COMPANION_OF, NODE, WATCHDOG_SUFFIX, DdsRobotLink, DdsTransport
 from physai.ros.wire import RosWire, relative
-from physai.sdk.errors import MissingExtraError
-from physai.sdk.simulation import Simulation
-from physai.sdk.wire import Companion, TransportError
+from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.transport.protocol import Companion, TransportError
+from physai.sdk.transport.simulation import Simulation
 
 DDS_MIDDLEWARE = ("rmw_cyclonedds_cpp", "rmw_fastrtps_cpp", "rmw_fastrtps_dynamic_cpp", "rmw_connextdds")
 TRANSPORT_NODE = "physai_transport"

@@ -19,7 +19,7 @@ from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
 from physai.ros.graph import Publishers, endpoints, mismatch, owner
 from physai.ros.info import Info
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 LOOK_S = 0.02
 """Time between two looks at who publishes a topic, some 10 µs each [s]; a publisher takes longer to be discovered."""

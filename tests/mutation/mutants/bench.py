@@ -10,19 +10,20 @@ from mutants import springs
 from mutants.edits import golden_of
 from mutants.twins import credible_twin
 
-from physai.sdk import origin as evidence_origin
-from physai.sdk.latency_evidence import LatencyEvidence
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-from physai.sdk.verdict import GateResult, Outcome, Verdict
-from physai.sim.calibrate.twin import SensorNoise, Timing, Twin
-from physai.sim.gates.gate import Context
+from physai.sdk.evidence import origin as evidence_origin
+from physai.sdk.evidence.latency import LatencyEvidence
+from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.sim.gates.checks.gate import Context
+from physai.sim.gates.execution.subject import Subject, open_subject
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import Line, all_gates, find_all
 from physai.sim.gates.settings import GateSettings
-from physai.sim.gates.subject import Subject, open_subject
-from physai.sim.locate import Origin
+from physai.sim.policies.resolve import Origin
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
+from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.twin import Twin
 
 TESTS = Path(__file__).parents[2]
 POLICIES = TESTS / "data" / "policies"

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from physai.sdk.contract_io import load_contract
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.contract.io import load_contract
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task
 

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from physai.sdk.policy_file import NEXT_PREFIX, STATE_KEY, STATE_PREFIX
-from physai.sim.policy import OnnxPolicy
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_KEY, STATE_PREFIX
+from physai.sim.policies.onnx import OnnxPolicy
 
 Model = Any
 """An onnx.ModelProto."""

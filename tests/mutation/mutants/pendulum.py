@@ -9,11 +9,12 @@ from mutants.bench import SETTLE, TASKS, Trial, write
 from mutants.edits import golden_of
 from mutants.twins import Recorder, credible_twin, recordings, rescored
 
-from physai.sim.calibrate.parameters import DELAY
-from physai.sim.calibrate.twin import SensorNoise, Timing, Twin
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.parameters import DELAY
+from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.twin import Twin
 
 ROBOT = "double_pendulum"
 HIDDEN = {

@@ -2,17 +2,9 @@
 
 import numpy as np
 
-from physai.sdk.contract import (
-    ActionSpec,
-    ActionTerm,
-    CommandSpec,
-    JointEnvelope,
-    ObservationSpec,
-    ObservationTerm,
-    PolicyContract,
-    SafetyEnvelope,
-    TimingSpec,
-)
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope
+from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, TimingSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.common import compiled

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.policy.header import PolicyHeader
 from physai.sim.tasks.task import Task
 
 CONTROL_DT = 0.02

@@ -32,7 +32,7 @@ from mutants.trials import (
     worse_than_before,
 )
 
-from physai.sdk.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, Outcome
 
 SWAPPED = (1, 0, 2, 3, 4, 5)
 """The arm's first two joints."""

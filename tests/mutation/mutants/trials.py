@@ -8,12 +8,13 @@ import numpy as np
 from mutants import edits, pendulum, springs
 from mutants.bench import Trial, honest, honest_trial, task, twin, write
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.policy_file import GOLDEN_FILE
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.calibrate.twin import SensorNoise, Timing, nominal_twin
-from physai.sim.gates.subject import QUANTISED_FILE
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.policy.header import GOLDEN_FILE
+from physai.sim.gates.execution.subject import QUANTISED_FILE
+from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.twin import nominal_twin
 
 Make = Callable[[Path], Trial]
 EFFORT = "joint_effort_target"

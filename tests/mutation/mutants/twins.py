@@ -8,24 +8,15 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.origin import Origin
+from physai.sdk.evidence.origin import Origin
 from physai.sim.calibrate.calibrate import residuals
-from physai.sim.calibrate.fitted import calibration_model
-from physai.sim.calibrate.parameters import DELAY, catalogue
-from physai.sim.calibrate.replay import replay
-from physai.sim.calibrate.twin import (
-    FittedParameter,
-    Interval,
-    LogRecord,
-    Logs,
-    Residuals,
-    SensorNoise,
-    Timing,
-    Twin,
-    nominal_twin,
-)
+from physai.sim.calibrate.replay.replay import replay
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.parameters import DELAY, catalogue
+from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
+from physai.sim.twin.twin import Twin, nominal_twin
 
 Array = npt.NDArray[np.float64]
 

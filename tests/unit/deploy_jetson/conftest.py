@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.sample import Workshop
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.site import Site
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

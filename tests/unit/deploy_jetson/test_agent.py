@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.bench.sample import ROBOT, sample_contract, sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.attestation import bundle_statement
-from physai.sdk.bundle import Facts, attach, pack, read_bundle
-from physai.sdk.bundle_archive import signature_file
-from physai.sdk.contract_gaps import lacks_text
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-from physai.sdk.trust import Rule, VerificationError
+from physai.sdk.bundle.archive import signature_file
+from physai.sdk.bundle.manifest import Facts, attach, pack, read_bundle
+from physai.sdk.contract.gaps import lacks_text
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.signing.attestation import bundle_statement
+from physai.sdk.signing.verify import Rule, VerificationError
 
 
 def test_a_life(site: Site) -> None:

@@ -13,15 +13,15 @@ from physai.deploy_jetson.agent import selftest, selftest_apart
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.selftest import run_self_test
 from physai.deploy_jetson.agent.tested import Tested
-from physai.deploy_jetson.bench.sample import Workshop, quick_clock, sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, quick_clock, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.inference.engine import EngineError
-from physai.deploy_jetson.runtime.candidate import examine
-from physai.deploy_jetson.runtime.examiner import examine_apart
+from physai.deploy_jetson.runtime.hot_swap.candidate import examine
+from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
 from physai.deploy_jetson.slots.errors import InstallError
-from physai.sdk import apart
-from physai.sdk.apart import ApartError, call_apart
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.base import isolation as apart
+from physai.sdk.base.isolation import ApartError, call_apart
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 
 def children() -> list[str]:

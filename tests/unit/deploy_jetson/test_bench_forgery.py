@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench import forgery, forgery_hang
-from physai.deploy_jetson.bench.bad_inputs import inputs, make_files
-from physai.sdk.bench import WorkloadError
+from physai.deploy_jetson.bench.forgery import forgery
+from physai.deploy_jetson.bench.forgery import hang as forgery_hang
+from physai.deploy_jetson.bench.forgery.bad_inputs import inputs, make_files
+from physai.sdk.base.benchmark import WorkloadError
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_no_bad_input_of_a_sample_ends_in_a_traceback(tmp_path: Path) -> None:
     make_files(tmp_path)
     sample = list(inputs())[::60]
     finished = subprocess.run(
-        [sys.executable, "-m", "physai.deploy_jetson.bench.bad_inputs"],
+        [sys.executable, "-m", "physai.deploy_jetson.bench.forgery.bad_inputs"],
         input=json.dumps(sample),
         capture_output=True,
         text=True,

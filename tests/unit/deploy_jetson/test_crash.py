@@ -12,10 +12,19 @@ from typing import Any
 import pytest
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.crash import CrashBench, commands
-from physai.deploy_jetson.bench.disk import LOST_LINK, Content, Disk, Names, Node, Synced, image_key, materialise
-from physai.deploy_jetson.bench.recorder import Ignores, RecordingFileSystem
-from physai.deploy_jetson.bench.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.power_cuts.crash import CrashBench, commands
+from physai.deploy_jetson.bench.power_cuts.disk import (
+    LOST_LINK,
+    Content,
+    Disk,
+    Names,
+    Node,
+    Synced,
+    image_key,
+    materialise,
+)
+from physai.deploy_jetson.bench.power_cuts.recorder import Ignores, RecordingFileSystem
 from physai.deploy_jetson.slots.filesystem import replace_files, replace_links
 
 CHANCE = random.Random(0)
@@ -152,7 +161,7 @@ def test_the_whole_story_does_all_there_is_to_do(workshop: Workshop) -> None:
 
 
 def test_kills() -> None:
-    program = [sys.executable, "-m", "physai.deploy_jetson.bench.kills", "--kills", "6", "--seed", "1"]
+    program = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", "6", "--seed", "1"]
     result = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True)
     found = json.loads(result.stdout)
     assert (found["kills"], found["bad"]) == (6, [])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.disk import Content, Names, Synced
-from physai.deploy_jetson.bench.recorder import RecordingFileSystem
+from physai.deploy_jetson.bench.power_cuts.disk import Content, Names, Synced
+from physai.deploy_jetson.bench.power_cuts.recorder import RecordingFileSystem
 from physai.deploy_jetson.slots.filesystem import (
     PosixFileSystem,
     empty_folder,

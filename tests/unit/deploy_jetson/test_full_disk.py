@@ -12,9 +12,9 @@ import pytest
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.faults import FaultyFileSystem
-from physai.deploy_jetson.bench.sample import Workshop, sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots.errors import SlotError
 
 MAX_OPERATIONS = 100

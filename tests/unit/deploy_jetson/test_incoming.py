@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from physai.deploy_jetson.agent.incoming import assemble, missing, parse_recipe
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_archive import BundleError
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.bundle.archive import BundleError
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 
 def upload(site: Site, data: bytes, *, only: list[str]) -> None:

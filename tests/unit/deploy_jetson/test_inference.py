@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.sample import sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract, sample_policy
 from physai.deploy_jetson.inference import backend
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.deploy_jetson.inference.golden import replay
@@ -21,9 +21,9 @@ from physai.deploy_jetson.inference.latency import (
     require_deadline,
 )
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.sdk.golden import Golden, GoldenError, read_golden
-from physai.sdk.onnx_graph import GraphError
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.onnx.graph import GraphError
+from physai.sdk.policy.golden import Golden, GoldenError, read_golden
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import LockedError, SlotError
 from physai.deploy_jetson.slots.lock import locked
 from physai.deploy_jetson.slots.records import MAX_EVENTS, Event, State, decode, encode

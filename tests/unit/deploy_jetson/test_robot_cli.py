@@ -16,15 +16,15 @@ import pytest
 from patience import until
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.sample import ROBOT, quick_clock, sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, quick_clock, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import robot as cli
 from physai.deploy_jetson.cli.robot import ROOT_VARIABLE, command
 from physai.deploy_jetson.slots.health import HealthWriter, health_path
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
-from physai.sdk.bundle import read_bundle
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli.parser import Parser
-from physai.sdk.errors import PhysaiError
 
 
 def robot(*words: str) -> int:

@@ -7,13 +7,13 @@ import pytest
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import examine, read_status
-from physai.deploy_jetson.bench.sample import ROBOT
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import CONFIG_VARIABLE, DEFAULT_CONFIG, DEFAULT_ROOT, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
-from physai.sdk.requirements import accepting
-from physai.sdk.trust_store import TrustError
+from physai.sdk.evidence.requirements import accepting
+from physai.sdk.signing.trust_store import TrustError
 
 
 def test_what_is_not_said_stays(site: Site) -> None:

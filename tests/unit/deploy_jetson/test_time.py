@@ -8,14 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from physai.deploy_jetson.bench.sample import ROBOT
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.records import State
 from physai.deploy_jetson.slots.tree import time_floor
-from physai.sdk.keys import SigningKey
-from physai.sdk.time_statement import CLOCK_STEP, TimeStatementError, sign_time
-from physai.sdk.trust import Rule, VerificationError
-from physai.sdk.verdict import utc_text
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.time_statement import CLOCK_STEP, TimeStatementError, sign_time
+from physai.sdk.signing.verify import Rule, VerificationError
 
 FAR = timedelta(days=365 * 70)
 
@@ -90,7 +90,7 @@ def test_statements_that_are_none(site: Site, data: bytes) -> None:
 
 
 def test_a_verdict_is_no_statement_of_the_time_and_the_other_way_round(site: Site, now: datetime) -> None:
-    from physai.sdk.bundle import attach, read_bundle
+    from physai.sdk.bundle.manifest import attach, read_bundle
 
     bundle = read_bundle(site.bundles[1])
     with pytest.raises(TimeStatementError):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from physai.deploy_jetson.agent.watch import Watched, Watcher
-from physai.deploy_jetson.bench.faults import FaultyFileSystem
-from physai.deploy_jetson.bench.site import BOOT_ID, Site
+from physai.deploy_jetson.bench.fixtures.site import BOOT_ID, Site
+from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots import health
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import Health, HealthWriter, health_path

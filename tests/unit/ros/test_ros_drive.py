@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from patience import until
 
-from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import Workshop
-from physai.deploy_jetson.bench.site import Site
-from physai.deploy_jetson.runtime.commands import Command, CommandError, Ticket
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, Ticket
 from physai.deploy_jetson.runtime.loop import End
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.errors import SlotError
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.deploy_jetson.transport.notices import Notices
 from physai.ros.drive import Drive, DriveError
 from physai.sdk.safety import GuardState
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 WAIT_S = 30.0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 SMALL: dict[str, Any] = {
     "format_version": 1,

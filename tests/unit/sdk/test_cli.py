@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled, table, wants_colour
 from physai.sdk.cli.main import main
 from physai.sdk.cli.parser import Parser
-from physai.sdk.cli.text import printable, styled, table, wants_colour
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract, save_contract
-from physai.sdk.errors import PhysaiError
+from physai.sdk.contract.io import parse_contract, save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
@@ -129,7 +129,7 @@ class TestVerbs:
         assert "Traceback" in result.stderr
 
     def test_bad_input_is_one_line_and_two(self, sandbox: Sandbox) -> None:
-        body = "from physai.sdk.errors import TaskError; raise TaskError('mass -1 kg\\x1b[2J\\nmust be positive')"
+        body = "from physai.sdk.base.errors import TaskError; raise TaskError('mass -1 kg\\x1b[2J\\nmust be positive')"
         sandbox.add("count", VERB.format(summary="", body=body))
         result = sandbox.run("count")
         assert result.returncode == 2

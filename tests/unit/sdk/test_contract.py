@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from physai.sdk.contract import JointEnvelope, PolicyContract, TimingSpec
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import ContractError, UnknownNameError
-from physai.sdk.robot import ChainSegment, JointSpec, SensorField
+from physai.sdk.base.errors import ContractError, UnknownNameError
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import ChainSegment, JointSpec, SensorField
+from physai.sdk.contract.safety_envelope import JointEnvelope
+from physai.sdk.contract.terms import TimingSpec
 
 
 def put(document: Any, path: str, value: Any) -> None:

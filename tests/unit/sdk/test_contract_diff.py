@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_diff import Difference, diff, format_diff, require_same
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import ContractMismatchError
+from physai.sdk.base.errors import ContractMismatchError
+from physai.sdk.contract.diff import Difference, diff, format_diff, require_same
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 
 def contract_of(document: dict[str, Any]) -> PolicyContract:

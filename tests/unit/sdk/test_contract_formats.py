@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import FORMAT_VERSION, JointEnvelope, PolicyContract, SafetyEnvelope, SensorRange
-from physai.sdk.contract_gaps import contract_lacks, lacks_text
-from physai.sdk.contract_io import load_contract, parse_contract
-from physai.sdk.errors import ContractError
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import ContractError
+from physai.sdk.contract.gaps import contract_lacks, lacks_text
+from physai.sdk.contract.io import load_contract, parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
+from physai.sdk.contract.terms import FORMAT_VERSION
 
 FORMAT_1 = {
     "cartpole-swingup": "ceead4125f7565219360abfbcb20a8f3ff92646b03307e88c9d2dfde5027ef02",

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import MAX_CONTRACT_BYTES, load_contract, parse_contract, save_contract
-from physai.sdk.errors import ContractError
-from physai.sdk.files import write_atomic
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import ContractError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.io import MAX_CONTRACT_BYTES, load_contract, parse_contract, save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 SMALL_FINGERPRINT = "eadf1edfabe8964be2510df0c49ca9b8e0db081d48afc0b39de7cb1dbc684f69"
 """Changes with the format only: contracts in the field are known by theirs."""

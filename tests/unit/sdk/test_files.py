@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import create_durable, read_plain, write_atomic
 from physai.sdk.cli.main import main
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import load_contract, save_contract
-from physai.sdk.errors import PhysaiError
-from physai.sdk.files import create_durable, read_plain, write_atomic
-from physai.sdk.keys import KeyFileError, SigningKey, load_public_key, save_private_key
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.trust_store import TrustError
-from physai.sdk.verdict import VerdictError, load_verdict
+from physai.sdk.contract.io import load_contract, save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.verdict import VerdictError, load_verdict
+from physai.sdk.signing.keys import KeyFileError, SigningKey, load_public_key, save_private_key
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.trust_store import TrustError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from physai.sdk.lease import EXPIRY_S, MAX_RIVALS, RENEW_S, SETTLE_S, TERM_S, Claim, Lease, Stage
+from physai.sdk.transport.lease import EXPIRY_S, MAX_RIVALS, RENEW_S, SETTLE_S, TERM_S, Claim, Lease, Stage
 
 DELAYS_S = (0.0, 0.03, 0.15)
 """What a message may take; the sum of the longest and `RENEW_S` is less than `SETTLE_S`."""

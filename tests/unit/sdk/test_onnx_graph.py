@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
-from physai.sdk.onnx_file import MAX_FIELDS
-from physai.sdk.onnx_graph import IR_VERSIONS, MAX_NODES, OPSETS, GraphError, check_graph, check_policy
-from physai.sdk.onnx_operators import OPERATORS
+from physai.sdk.onnx.file import MAX_FIELDS
+from physai.sdk.onnx.graph import IR_VERSIONS, MAX_NODES, OPSETS, GraphError, check_graph, check_policy
+from physai.sdk.onnx.operators import OPERATORS
 
 ROOT = Path(__file__).parents[3]
 POLICIES = [ROOT / "tests" / "data" / "policies" / name / "policy.onnx" for name in ("cartpole-00", "reach")]

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import load_contract
-from physai.sdk.errors import ContractError
-from physai.sdk.onnx_metadata import MAX_FIELDS, read_onnx_metadata
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import ContractError
+from physai.sdk.base.onnx_metadata import MAX_FIELDS, read_onnx_metadata
+from physai.sdk.contract.io import load_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 IR_VERSION = b"\x08\x0a"
 """Field 1, varint: 10."""

@@ -4,11 +4,12 @@ import hanging_policy
 import numpy as np
 import pytest
 
-from physai.sdk import apart, onnx_trial
-from physai.sdk.apart import ApartError
-from physai.sdk.onnx_graph import GraphError, check_policy
-from physai.sdk.onnx_trial import try_policy
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.base import isolation as apart
+from physai.sdk.base.isolation import ApartError
+from physai.sdk.onnx import trial as onnx_trial
+from physai.sdk.onnx.graph import GraphError, check_policy
+from physai.sdk.onnx.trial import try_policy
+from physai.sdk.policy.header import POLICY_FILE
 
 CONTRACT = hanging_policy.contract("joint_effort")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from physai.sdk.origin import KINDS, Origin, OriginError, combine_origins, machine_text, parse_accepted
+from physai.sdk.evidence.origin import KINDS, Origin, OriginError, combine_origins, machine_text, parse_accepted
 
 ROBOTS = ("ur10e", "ur10e/cell-1", "ur10e/cell-3", "go2")
 ORIGINS = st.builds(Origin, kind=st.sampled_from(KINDS), robot=st.sampled_from(ROBOTS))

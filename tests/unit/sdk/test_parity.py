@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.contract_io import load_contract
-from physai.sdk.parity import (
+from physai.sdk.contract.io import load_contract
+from physai.sdk.policy.header import PolicyError, PolicyHeader
+from physai.sdk.policy.parity import (
     NO_NUMBER,
     SOURCE_KEY,
     command_errors,
@@ -16,7 +17,6 @@ from physai.sdk.parity import (
     joint_errors,
     require_made_of,
 )
-from physai.sdk.policy_file import PolicyError, PolicyHeader
 
 CONTRACT = load_contract(Path(__file__).parent / "pendulum.contract.json")
 NAME = "joint_effort_target"

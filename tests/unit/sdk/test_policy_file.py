@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import ContractError
-from physai.sdk.policy_file import (
+from physai.sdk.base.errors import ContractError
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import (
     MAX_PROVENANCE,
     MAX_STATE_SIZE,
     PolicyError,

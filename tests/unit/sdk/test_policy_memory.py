@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.policy_file import PolicyError
-from physai.sdk.policy_memory import CommandMemory
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import PolicyError
+from physai.sdk.policy.memory import CommandMemory
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from physai.sdk.requirements import Requirements
+from physai.sdk.evidence.requirements import Requirements
 
 PAGE = Path(__file__).parents[3] / "docs" / "robot.md"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk import onnx_graph
-from physai.sdk.errors import MissingExtraError
-from physai.sdk.onnx_graph import GraphError
-from physai.sdk.tensorrt_build import TensorRtError, build_engine, cross_targets, find_tensorrt
+from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.onnx import graph as onnx_graph
+from physai.sdk.onnx.graph import GraphError
+from physai.sdk.onnx.tensorrt_build import TensorRtError, build_engine, cross_targets, find_tensorrt
 
 POLICY = (Path(__file__).parents[2] / "data" / "policies" / "reach" / "policy.onnx").read_bytes()
 needs_rtx = pytest.mark.skipif(find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed")

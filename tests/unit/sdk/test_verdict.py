@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.verdict import (
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.evidence.verdict import (
     MAX_VERDICT_BYTES,
     Cause,
     Counterexample,

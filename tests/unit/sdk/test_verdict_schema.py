@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, SeedRange, Verdict
-from physai.sdk.verdict_schema import schema_text, verdict_schema
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, SeedRange, Verdict
+from physai.sdk.evidence.verdict_schema import schema_text, verdict_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -56,7 +56,7 @@ def validator() -> Any:
 
 def test_the_stored_schema_is_up_to_date() -> None:
     stored = STORED.read_text(encoding="utf-8")
-    assert stored == schema_text(), "python -m physai.sdk.verdict_schema > docs/verdict.schema.json"
+    assert stored == schema_text(), "python -m physai.sdk.evidence.verdict_schema > docs/verdict.schema.json"
 
 
 def test_real_verdicts_validate(validator: Any, record: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.errors import MissingExtraError, UnknownNameError
-from physai.sdk.wire_ends import open_robot_link, open_transport, robot_link_names, transport_names
+from physai.sdk.base.errors import MissingExtraError, UnknownNameError
+from physai.sdk.transport.registry import open_robot_link, open_transport, robot_link_names, transport_names
 
 
 def test_names() -> None:
@@ -28,7 +28,7 @@ def test_an_option_that_is_none() -> None:
 
 
 def test_a_library_that_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "physai.sim.transport", None)
+    monkeypatch.setitem(sys.modules, "physai.sim.virtual_robot.transport", None)
     with pytest.raises(MissingExtraError, match=r"transport sim needs physai\.sim\.transport, .*physai-sdk\[sim\]"):
         open_transport("sim", {})
 

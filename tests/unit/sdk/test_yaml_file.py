@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.errors import PhysaiError
-from physai.sdk.yaml_file import read_yaml
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.yaml_file import read_yaml
 
 
 class ShelfError(PhysaiError):

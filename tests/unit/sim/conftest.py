@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.contract import (
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.terms import (
     ActionSpec,
     ActionTerm,
     CommandField,
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    PolicyContract,
     TimingSpec,
 )
 from physai.sim.robots import Robot, load_robot

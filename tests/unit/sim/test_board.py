@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import TaskError
-from physai.sim.board import EPISODE_S, STEP_S, TORQUE_LIMIT, board_model, board_name, play_trial
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sim.leaderboards.trial import EPISODE_S, TORQUE_LIMIT, board_name, play_trial
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.double_pendulum import acrobot_swingup, pendubot_swingup
+from physai.sim.tasks.realaigym import STEP_S, board_model
 
 Vector = NDArray[np.float64]
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.errors import TaskError
-from physai.sim import broken
+from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
-from physai.sim.replay import replay_broken
-from physai.sim.step_result import StepResult
+from physai.sim.envs import divergence as broken
+from physai.sim.envs.divergence_replay import replay_broken
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.registry import load_task, task_names
 from physai.sim.tasks.task import Delay, Randomise, Task
 

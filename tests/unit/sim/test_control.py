@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.simulation import MAX_STEPS, SimulationError, SimulationState
-from physai.sdk.wire import Array, JointCommand, TransportError, empty_command
-from physai.sim import paced_twin
-from physai.sim.fake_robot import Clock, FakeRobot
-from physai.sim.paced_twin import PacedTwin, realtime
-from physai.sim.robot_twin import RobotTwin
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Array, JointCommand, TransportError, empty_command
+from physai.sdk.transport.simulation import MAX_STEPS, SimulationError, SimulationState
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
+from physai.sim.virtual_robot import paced_twin
+from physai.sim.virtual_robot.paced_twin import PacedTwin, realtime
+from physai.sim.virtual_robot.process import Clock, FakeRobot
+from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 TaskMaker = Callable[..., Task]
 MS = 1_000_000

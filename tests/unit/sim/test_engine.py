@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.errors import ModelError, TaskError
-from physai.sim.engines.mujoco_engine import MujocoEngine
+from physai.sdk.base.errors import ModelError, TaskError
+from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Snapshot, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
 

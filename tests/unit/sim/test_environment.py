@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.errors import TaskError
+from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
-from physai.sim.randomness import Seeds, Stream, episode_seeds, uniform
-from physai.sim.step_result import StepResult
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.rng import Seeds, Stream, episode_seeds, uniform
+from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Push, Randomise, SensorModel, Success, Task
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from physai.sdk.cli.main import main
-from physai.sdk.contract_io import load_contract
+from physai.sdk.contract.io import load_contract
 
 Captured = pytest.CaptureFixture[str]
 
@@ -14,9 +14,9 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was exported before it learned anything."""
-    from physai.train.checkpoint import TaskSource, save_checkpoint, save_config
     from physai.train.config import TrainConfig
-    from physai.train.runner import Trainer
+    from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+    from physai.train.runners.runner import Trainer
 
     folder = tmp_path_factory.mktemp("untrained")
     source = TaskSource(task="cartpole-swingup")

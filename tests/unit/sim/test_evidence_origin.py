@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from physai.sdk.cli.main import main
-from physai.sdk.origin import Origin
-from physai.sim.calibrate.twin import LogRecord, Logs, load_twin, nominal_twin
+from physai.sdk.evidence.origin import Origin
+from physai.sim.calibrate.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs.table import Stream, Table
-from physai.sim.rehearsal import excite, stand_in, write_columns, write_recording
+from physai.sim.logs.readers.table import Stream, Table
 from physai.sim.robots import load_robot
+from physai.sim.twin.record import LogRecord, Logs
+from physai.sim.twin.twin import load_twin, nominal_twin
 
 STAND_IN = Origin(kind="stand-in", robot="cartpole")
 

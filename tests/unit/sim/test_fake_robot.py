@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import Array, JointCommand, empty_command
-from physai.sim import paced_twin
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Array, JointCommand, empty_command
 from physai.sim.cli import watch as watching
 from physai.sim.cli.watch import Watch
-from physai.sim.fake_robot import Clock, FakeRobot
-from physai.sim.robot_twin import RobotTwin
 from physai.sim.tasks.task import Task
+from physai.sim.virtual_robot import paced_twin
+from physai.sim.virtual_robot.process import Clock, FakeRobot
+from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 TaskMaker = Callable[..., Task]
 Policy = Callable[[int], float | None]

@@ -12,17 +12,18 @@ import onnx
 import pytest
 from onnx import helper
 
-from physai.sdk.errors import ModelError, TaskError
-from physai.sdk.wire import TransportError
-from physai.sdk.wire_ends import open_transport
-from physai.sim.broken import DUMP_FORMAT
-from physai.sim.calibrate.twin import TwinError, nominal_twin
-from physai.sim.counterexample import recorded_task
-from physai.sim.locate import Origin, choose_origin
-from physai.sim.recording_reader import Recording
-from physai.sim.replay import replay_broken
+from physai.sdk.base.errors import ModelError, TaskError
+from physai.sdk.transport.protocol import TransportError
+from physai.sdk.transport.registry import open_transport
+from physai.sim.envs.divergence import DUMP_FORMAT
+from physai.sim.envs.divergence_replay import replay_broken
+from physai.sim.playback.counterexample import recorded_task
+from physai.sim.playback.recording_reader import Recording
+from physai.sim.policies.resolve import Origin, choose_origin
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.record import TwinError
+from physai.sim.twin.twin import nominal_twin
 
 POLICY = Path(__file__).parents[2] / "data" / "policies" / "cartpole-00" / "policy.onnx"
 """Of the built-in cart-pole."""
@@ -59,9 +60,9 @@ class Planted:
 
     def write_run(self, **said: str) -> Path:
         """A run folder: what `physai train` has written, but for the source."""
-        from physai.train.checkpoint import TaskSource, save_checkpoint, save_config
         from physai.train.config import TrainConfig
-        from physai.train.runner import Trainer
+        from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+        from physai.train.runners.runner import Trainer
 
         config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1, iterations=1)
         trainer = Trainer(load_task("cartpole-swingup"), config)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from physai.sdk.safety import Guard, GuardResult, GuardState
-from physai.sim.environment import Environment
+from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
 
 Array = npt.NDArray[np.float64]

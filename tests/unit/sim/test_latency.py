@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.contract import ObservationTerm
-from physai.sdk.errors import TaskError
-from physai.sim.engines.mujoco_engine import MujocoEngine
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.terms import ObservationTerm
+from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Stage
-from physai.sim.environment import Environment
-from physai.sim.latency import ActionDelay, actuator_columns, draw_lags
-from physai.sim.randomness import episode_seeds
-from physai.sim.step_result import StepResult
+from physai.sim.envs.delay import ActionDelay, actuator_columns, draw_lags
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.rng import episode_seeds
+from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Delay, SensorModel, Task
 from physai.sim.tasks.velocity import go2_velocity

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from physai.sim.paced_twin import PacedTwin, realtime
-from physai.sim.robot_twin import Jitter, RobotTwin
 from physai.sim.tasks.task import Task
+from physai.sim.virtual_robot.paced_twin import PacedTwin, realtime
+from physai.sim.virtual_robot.robot_twin import Jitter, RobotTwin
 
 TaskMaker = Callable[..., Task]
 MS = 1_000_000

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.verdict import Outcome
-from physai.sim.paired import PairedTest, anytime_drop, log_wealth, mcnemar_exact, paired_drop
-from physai.sim.statistics import CountError, clopper_pearson
+from physai.sdk.evidence.verdict import Outcome
+from physai.sim.stats.paired import PairedTest, anytime_drop, log_wealth, mcnemar_exact, paired_drop
+from physai.sim.stats.statistics import CountError, clopper_pearson
 
 PASS, FAIL, INCONCLUSIVE = Outcome
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from physai.sim.planning import episodes_per_arm, non_inferiority_power
-from physai.sim.statistics import CountError, newcombe
+from physai.sim.stats.sample_size import episodes_per_arm, non_inferiority_power
+from physai.sim.stats.statistics import CountError, newcombe
 
 
 def test_the_plan_of_physim_gate() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.errors import ContractMismatchError, TaskError, UnknownNameError
-from physai.sim.agents import AGENTS, Agent
-from physai.sim.environment import Environment
-from physai.sim.evaluate import evaluation_seeds, play_episodes
-from physai.sim.play import Moment, Outcome, Player, episode_seed
+from physai.sdk.base.errors import ContractMismatchError, TaskError, UnknownNameError
+from physai.sim.envs.environment import Environment
+from physai.sim.playback.player import Moment, Outcome, Player, episode_seed
+from physai.sim.policies.evaluate import evaluation_seeds, play_episodes
+from physai.sim.policies.scripted import AGENTS, Agent
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, Uniforms
 

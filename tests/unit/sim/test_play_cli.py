@@ -13,11 +13,11 @@ import av
 import pytest
 from onnx import TensorProto, helper
 
-from physai.sdk.errors import ContractMismatchError, DeviceError, PhysaiError, TaskError, UnknownNameError
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.base.errors import ContractMismatchError, DeviceError, PhysaiError, TaskError, UnknownNameError
+from physai.sdk.policy.header import PolicyHeader
 from physai.sim.cli.play import command
-from physai.sim.recording_reader import read_recording
-from physai.sim.rendering import NO_OPENGL, rendering_backend
+from physai.sim.playback.recording_reader import read_recording
+from physai.sim.playback.rendering import NO_OPENGL, rendering_backend
 from physai.sim.tasks.registry import load_task
 
 TASK_FILE = """

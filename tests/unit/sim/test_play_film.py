@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.contract import CommandField, CommandSpec
-from physai.sdk.errors import DeviceError
-from physai.sim.agents import Agent
-from physai.sim.film import Film, framing, pose_between, shrunk
-from physai.sim.markers import (
+from physai.sdk.base.errors import DeviceError
+from physai.sdk.contract.terms import CommandField, CommandSpec
+from physai.sim.playback.markers import (
     CommandMarkers,
     Stroke,
     draw,
@@ -26,8 +24,10 @@ from physai.sim.markers import (
     rotation_matrix,
     velocity_arrows,
 )
-from physai.sim.play import Player
-from physai.sim.rendering import OffscreenRenderer, VideoWriter, rendering_backend
+from physai.sim.playback.player import Player
+from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter, rendering_backend
+from physai.sim.playback.video import Film, framing, pose_between, shrunk
+from physai.sim.policies.scripted import Agent
 from physai.sim.robots import home_qpos
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from physai.sim.viewer import Pacer
+from physai.sim.playback.viewer import Pacer
 
 XVFB = shutil.which("Xvfb")
 needs_xvfb = pytest.mark.skipif(XVFB is None, reason="no Xvfb to open windows on: apt-get install xvfb")
@@ -63,10 +63,10 @@ def display() -> Iterator[str]:
 
 CLOSED_BY_USER = """
 import sys
-from physai.sim.agents import Agent
-from physai.sim.play import Player
+from physai.sim.policies.scripted import Agent
+from physai.sim.playback.player import Player
 from physai.sim.tasks.registry import load_task
-from physai.sim.viewer import Pacer, Window, watch
+from physai.sim.playback.viewer import Pacer, Window, watch
 
 task = load_task("ur10e-reach")
 player = Player(Agent(task.contract, "zero"), task)

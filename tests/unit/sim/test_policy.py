@@ -13,12 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from physai.sdk import onnx_graph
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import ContractMismatchError, TaskError
-from physai.sdk.policy_file import MAX_POLICY_BYTES, PolicyError, PolicyHeader
-from physai.sim.evaluate import Episodes, evaluation_seeds, play_episodes
-from physai.sim.policy import OnnxPolicy
+from physai.sdk.base.errors import ContractMismatchError, TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.onnx import graph as onnx_graph
+from physai.sdk.policy.header import MAX_POLICY_BYTES, PolicyError, PolicyHeader
+from physai.sim.policies.evaluate import Episodes, evaluation_seeds, play_episodes
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.task import Task, WorldView
 
@@ -364,8 +364,8 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker)
 
-from physai.sim.evaluate import play_episodes
-from physai.sim.policy import OnnxPolicy
+from physai.sim.policies.evaluate import play_episodes
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 
 played = play_episodes(OnnxPolicy.load(sys.argv[1]), load_task("cartpole-swingup"), episodes=2)

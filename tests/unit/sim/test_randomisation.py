@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.errors import ModelError, TaskError
-from physai.sim.engines.mujoco_engine import MujocoEngine
+from physai.sdk.base.errors import ModelError, TaskError
+from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
-from physai.sim.randomisation import ParameterDraws
-from physai.sim.randomness import Stream, episode_seeds, uniform
+from physai.sim.envs.domain_randomization import ParameterDraws
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.rng import Stream, episode_seeds, uniform
 from physai.sim.tasks.registry import load_task, task_names
 from physai.sim.tasks.task import Push, Randomise, Task
 

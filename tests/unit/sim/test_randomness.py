@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sim.randomness import NORMAL_TABLE, Seeds, Stream, episode_seeds, mix, normal, uniform
+from physai.sim.envs.rng import NORMAL_TABLE, Seeds, Stream, episode_seeds, mix, normal, uniform
 
 SEEDS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20).map(lambda x: np.array(x, np.uint64))
 STEPS = st.integers(0, 2**40 - 1)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.verdict import Outcome
-from physai.sim.sequential import RateTest, Sprt, anytime_rate
-from physai.sim.statistics import CountError
+from physai.sdk.evidence.verdict import Outcome
+from physai.sim.stats.sequential import RateTest, Sprt, anytime_rate
+from physai.sim.stats.statistics import CountError
 
 
 def after(successes: int, trials: int, *, target: float = 0.8, alpha: float = 0.01) -> RateTest:

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from mcap.reader import make_reader
 from mcap.writer import Writer
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.errors import ContractError
-from physai.sim import recording_format as form
-from physai.sim.agents import Agent
-from physai.sim.environment import Environment
-from physai.sim.play import Moment, Outcome, Player, Verdict
-from physai.sim.recording import RecordingWriter
-from physai.sim.recording_format import RecordingError
-from physai.sim.recording_reader import MAGIC, RecordedEpisode, read_recording
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import ContractError
+from physai.sim.envs.environment import Environment
+from physai.sim.playback import recording_format as form
+from physai.sim.playback.player import Moment, Outcome, Player, Verdict
+from physai.sim.playback.recording_format import RecordingError
+from physai.sim.playback.recording_reader import MAGIC, RecordedEpisode, read_recording
+from physai.sim.playback.recording_writer import RecordingWriter
+from physai.sim.policies.scripted import Agent
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 

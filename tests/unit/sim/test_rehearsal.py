@@ -5,13 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.cli.main import main
-from physai.sdk.errors import ModelError, PhysaiError
-from physai.sim.calibrate.parameters import catalogue
+from physai.sim.calibrate.synthetic_robot import (
+    DELAY_RANGE_S,
+    StandIn,
+    excite,
+    stand_in,
+    write_columns,
+    write_recording,
+)
 from physai.sim.logs import read_log
 from physai.sim.logs.quality import check_log
-from physai.sim.rehearsal import DELAY_RANGE_S, StandIn, excite, stand_in, write_columns, write_recording
 from physai.sim.robots import load_robot
+from physai.sim.twin.parameters import catalogue
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire_ends import open_transport
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.registry import open_transport
 from physai.sim.cli.ending import SILENT_S, Ending
 from physai.sim.tasks.registry import load_task
-from physai.sim.transport import free_port
+from physai.sim.virtual_robot.transport import free_port
 
 WAIT_S = 180.0
 TASK = "cartpole-swingup"
@@ -30,7 +30,7 @@ def contract() -> PolicyContract:
 
 @contextmanager
 def rehearsed(*arguments: str) -> Generator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "physai.sim.cli.rehearse", TASK, *arguments]
+    command = [sys.executable, "-m", "physai.sim.cli.virtual_robot", TASK, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import PhysaiError, TaskError
-from physai.sim.calibrate.twin import Timing, Twin, nominal_twin
-from physai.sim.robot_twin import Jitter, RobotTwin, measured_jitter
+from physai.sdk.base.errors import PhysaiError, TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Task
+from physai.sim.twin.record import Timing
+from physai.sim.twin.twin import Twin, nominal_twin
+from physai.sim.virtual_robot.robot_twin import Jitter, RobotTwin, measured_jitter
 
 TaskMaker = Callable[..., Task]
 PUSH = {"joint_effort_target": np.array([4.0, 8.0])}

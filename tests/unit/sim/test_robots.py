@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sdk.errors import ModelError, UnknownNameError
-from physai.sdk.robot import KinematicChain
+from physai.sdk.base.errors import ModelError, UnknownNameError
+from physai.sdk.contract.robot import KinematicChain
 from physai.sim.robots import home_qpos, kinematic_chain, load_robot, robot_names, robot_spec
 
 Array = NDArray[np.float64]

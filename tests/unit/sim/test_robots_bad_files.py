@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.errors import ModelError
+from physai.sdk.base.errors import ModelError
 from physai.sim.robots import load_robot, xmlfile
 
 GOOD = load_robot("cartpole").path.read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.errors import UnknownNameError
+from physai.sdk.base.errors import UnknownNameError
 from physai.sim.cli.robots import command
 from physai.sim.robots import robot_names
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sdk.errors import DeviceError
+from physai.sdk.base.errors import DeviceError
 from physai.sim.cli.robots import command
-from physai.sim.rendering import (
+from physai.sim.playback.rendering import (
     OffscreenRenderer,
     VideoWriter,
     free_camera,

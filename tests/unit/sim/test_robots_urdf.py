@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from physai.sdk.errors import ModelError
+from physai.sdk.base.errors import ModelError
 from physai.sim.robots import Robot, load_robot
 
 INERTIAL = """<inertial><origin xyz="0 0 0.1"/><mass value="2"/>

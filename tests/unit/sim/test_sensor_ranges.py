@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.contract_gaps import contract_lacks
-from physai.sdk.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.contract.gaps import contract_lacks
+from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sim.robots import load_robot
 from physai.sim.tasks.reach import reach_task
 from physai.sim.tasks.registry import load_task

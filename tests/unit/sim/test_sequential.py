@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from physai.sdk.verdict import Outcome
-from physai.sim.sequential import Sprt, anytime_rate, boundary
-from physai.sim.statistics import CountError, clopper_pearson
+from physai.sdk.evidence.verdict import Outcome
+from physai.sim.stats.sequential import Sprt, anytime_rate, boundary
+from physai.sim.stats.statistics import CountError, clopper_pearson
 
 PASS, FAIL, INCONCLUSIVE = Outcome
 

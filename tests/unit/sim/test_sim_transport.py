@@ -10,13 +10,13 @@ from typing import cast
 import numpy as np
 import pytest
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import UnknownNameError
-from physai.sdk.wire import Transport, TransportError
-from physai.sdk.wire_ends import open_transport
-from physai.sim import transport as sim_transport
+from physai.sdk.base.errors import UnknownNameError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Transport, TransportError
+from physai.sdk.transport.registry import open_transport
 from physai.sim.tasks.registry import load_task
-from physai.sim.transport import OWN_DOMAINS, ProcessTransport, SimTransport
+from physai.sim.virtual_robot import transport as sim_transport
+from physai.sim.virtual_robot.transport import OWN_DOMAINS, ProcessTransport, SimTransport
 
 WAIT_S = 180.0
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from physai.sim.statistics import (
+from physai.sim.stats.statistics import (
     MAX_TRIALS,
     CountError,
     clopper_pearson,

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.sdk.errors import TaskError, UnknownNameError
-from physai.sim.environment import Environment
+from physai.sdk.base.errors import TaskError, UnknownNameError
+from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 
@@ -76,7 +76,7 @@ BAD: dict[str, tuple[str, str]] = {
         r"mine\.py, line 5: JSONDecodeError",
     ),
     "contract": (
-        "from physai.sdk.contract import ActionTerm\n\ndef make_task():\n    return ActionTerm(kind='joint_pos',"
+        "from physai.sdk.contract.terms import ActionTerm\n\ndef make_task():\n    return ActionTerm(kind='joint_pos',"
         " joints=('a',), scale=(1.0,), offset=(0.0,), lower=(2.0,), upper=(1.0,))\n",
         r"mine\.py, line 4: action joint a: lower 2.0 is not below upper 1.0",
     ),

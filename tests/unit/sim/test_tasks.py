@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.interface import graph_interface
-from physai.sim import rotations
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.io import parse_contract
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.step_result import StepResult
 from physai.sim.robots import home_qpos
-from physai.sim.step_result import StepResult
-from physai.sim.tasks import double_pendulum, velocity
+from physai.sim.tasks import double_pendulum, rotations, velocity
 from physai.sim.tasks.registry import load_task, task_names
 from physai.sim.tasks.task import Task, WorldView
 

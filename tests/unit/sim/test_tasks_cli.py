@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.errors import UnknownNameError
+from physai.sdk.base.errors import UnknownNameError
 from physai.sim.cli.tasks import command
 from physai.sim.tasks.registry import load_task, task_names
 

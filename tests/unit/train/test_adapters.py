@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from physai.sdk.errors import ExportError
-from physai.sim.environment import Environment
+from physai.sdk.base.errors import ExportError
+from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Task
 from physai.train.adapters.core import ActionError, TaskWorlds, graph_from_network
 from physai.train.config import ConfigError, TrainConfig
-from physai.train.graph import PolicyGraph
-from physai.train.policy import GraphPolicy
-from physai.train.runner import Trainer
+from physai.train.models.numpy_policy import GraphPolicy
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.runner import Trainer
 
 WORLDS = 4
 
@@ -369,7 +369,7 @@ class TestRslRl:
         from tensordict import TensorDict
 
         from physai.train.adapters.rsl_rl import graph_from_rsl_rl
-        from physai.train.export import export_policy
+        from physai.train.export.export import export_policy
 
         runner = self.runner(cartpole, ["policy"])
         runner.learn(2, init_at_random_ep_len=True)

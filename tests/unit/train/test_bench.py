@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.bench import Options, Result, WorkloadError, alternate, as_text, document, ratios
-from physai.sdk.errors import PhysaiError, UnknownNameError
+from physai.sdk.base.benchmark import Options, Result, WorkloadError, alternate, as_text, document, ratios
+from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
 from physai.train.bench import cli, engine, learners, memory, process, realaigym, solve

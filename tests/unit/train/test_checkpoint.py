@@ -19,9 +19,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from physai.sdk.errors import CheckpointError, ContractMismatchError
-from physai.sdk.files import write_atomic
-from physai.train.checkpoint import (
+from physai.sdk.base.errors import CheckpointError, ContractMismatchError
+from physai.sdk.base.files import write_atomic
+from physai.train.config import TrainConfig
+from physai.train.runners.checkpoint import (
     CHECKPOINT_FILE,
     CONFIG_FILE,
     TaskSource,
@@ -33,8 +34,7 @@ from physai.train.checkpoint import (
     save_checkpoint,
     save_config,
 )
-from physai.train.config import TrainConfig
-from physai.train.runner import Trainer
+from physai.train.runners.runner import Trainer
 
 SOURCE = TaskSource(task="cartpole-swingup")
 CONFIG = TrainConfig(num_envs=8, horizon=4, epochs=2, minibatches=2, hidden=(8, 8), gru_size=4, num_threads=1)
@@ -276,7 +276,7 @@ class TestRunFolder:
 RUN = """
 import sys, time
 from physai.sdk.cli.main import main
-from physai.train.runner import Trainer
+from physai.train.runners.runner import Trainer
 
 def held(self, train=Trainer.train_iteration):
     if self.iteration == {last}:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.errors import UnknownNameError
+from physai.sdk.base.errors import UnknownNameError
 from physai.train.config import ConfigError, TrainConfig, describe_settings, with_options
 from physai.train.presets import PRESETS, preset_for
 

@@ -14,22 +14,22 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from physai.sdk.contract_io import load_contract, parse_contract
-from physai.sdk.errors import ContractMismatchError, ExportError
-from physai.sdk.policy_file import PolicyError, PolicyHeader
+from physai.sdk.base.errors import ContractMismatchError, ExportError
+from physai.sdk.contract.io import load_contract, parse_contract
+from physai.sdk.policy.header import PolicyError, PolicyHeader
 from physai.sim.engines.protocol import Array
-from physai.sim.evaluate import play_episodes
-from physai.sim.policy import OnnxPolicy
+from physai.sim.policies.evaluate import play_episodes
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task, Uniforms, WorldView
 from physai.train.config import TrainConfig
-from physai.train.export import export_policy, npz
-from physai.train.graph import PolicyGraph
-from physai.train.onnx_graph import build_onnx
-from physai.train.parity import TOLERANCE, Visits, check_sequence, check_states, visit
-from physai.train.policy import GraphPolicy
-from physai.train.runner import build_graph
+from physai.train.export.export import export_policy, npz
+from physai.train.export.onnx_graph import build_onnx
+from physai.train.export.parity import TOLERANCE, Visits, check_sequence, check_states, visit
+from physai.train.models.numpy_policy import GraphPolicy
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.runner import build_graph
 
 STATES = 200
 PROVENANCE = {"git_commit": "0" * 40, "seed": "7"}

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from physai.sdk.cli.main import main
-from physai.sdk.contract_io import load_contract
-from physai.sim.policy import OnnxPolicy
-from physai.train.checkpoint import TaskSource, save_checkpoint, save_config
+from physai.sdk.contract.io import load_contract
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.train.config import TrainConfig
-from physai.train.export import ExportReport
-from physai.train.runner import Trainer
+from physai.train.export.export import ExportReport
+from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+from physai.train.runners.runner import Trainer
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from physai.sdk.contract import (
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import ChainSegment, JointSpec, KinematicChain, RobotSpec, SensorField
+from physai.sdk.contract.terms import (
     ActionSpec,
     ActionTerm,
     CommandField,
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    PolicyContract,
     TimingSpec,
 )
-from physai.sdk.robot import ChainSegment, JointSpec, KinematicChain, RobotSpec, SensorField
-from physai.sim import rotations
+from physai.sim.tasks import rotations
 from physai.sim.tasks.common import envelope
-from physai.train.graph import ActorGRU, ActorMLP, PolicyGraph, State, projected_gravity
+from physai.train.models.policy_graph import ActorGRU, ActorMLP, PolicyGraph, State, projected_gravity
 
 HALF = math.sqrt(0.5)
 POSITIONS = [0.5, -1.0]

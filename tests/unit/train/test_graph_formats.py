@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.contract_io import load_contract
-from physai.sdk.policy_file import PolicyHeader
-from physai.train.graph import ActorMLP, PolicyGraph
-from physai.train.onnx_graph import build_onnx
+from physai.sdk.contract.io import load_contract
+from physai.sdk.policy.header import PolicyHeader
+from physai.train.export.onnx_graph import build_onnx
+from physai.train.models.policy_graph import ActorMLP, PolicyGraph
 
 
 @pytest.mark.parametrize("name", ["ur10e-reach", "go2-velocity", "pendubot-swingup"])

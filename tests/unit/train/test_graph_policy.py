@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from physai.sim.evaluate import play_episodes
+from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.double_pendulum import pendubot_swingup
 from physai.sim.tasks.task import Task
-from physai.train.graph import PolicyGraph
-from physai.train.policy import GraphPolicy
-from physai.train.runner import evaluate_graph
+from physai.train.models.numpy_policy import GraphPolicy
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.runner import evaluate_graph
 
 
 class Full(nn.Module):

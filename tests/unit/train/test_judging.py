@@ -2,7 +2,7 @@
 
 import pytest
 
-from physai.train.judging import Judging
+from physai.train.runners.eval_scheduler import Judging
 
 
 def test_without_a_wanted_success_nothing_is_evaluated() -> None:

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.robot import ChainSegment, KinematicChain
-from physai.sim import rotations
+from physai.sdk.contract.robot import ChainSegment, KinematicChain
 from physai.sim.robots import kinematic_chain, load_robot
-from physai.train.kinematics import MAX_ORIENTATION_ERROR, ForwardKinematics, pick, pose_error
+from physai.sim.tasks import rotations
+from physai.train.models.kinematics import MAX_ORIENTATION_ERROR, ForwardKinematics, pick, pose_error
 
 HALF = math.sqrt(0.5)
 unit = st.floats(-1.0, 1.0)

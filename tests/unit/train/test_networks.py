@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from physai.train.graph import ActorGRU, ActorMLP, Normaliser
+from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser
 
 
 @torch.no_grad()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from physai.train.perceptron import TanhPerceptron
-from physai.train.policy import seed_torch
+from physai.train.models.numpy_policy import seed_torch
+from physai.train.models.perceptron import TanhPerceptron
 
 
 def pair(widths: list[int], seed: int) -> tuple[TanhPerceptron, nn.Sequential]:

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, Reason
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
+from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
-from physai.train.graph import PolicyGraph
-from physai.train.policy import as_tensors
+from physai.train.models.numpy_policy import as_tensors
+from physai.train.models.policy_graph import PolicyGraph
 
 WORLDS, DURATION_S = 8, 1.5
 ALARMS = Reason.FOLLOWING_ERROR | Reason.SENSOR_CONTRADICTS | Reason.SENSOR_FROZEN | Reason.SENSOR_IMPLAUSIBLE

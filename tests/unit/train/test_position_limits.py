@@ -11,29 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from physai.sdk.contract import (
-    ActionSpec,
-    ActionTerm,
-    CommandSpec,
-    ObservationSpec,
-    ObservationTerm,
-    PolicyContract,
-    TimingSpec,
-)
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import ContractError
-from physai.sdk.interface import graph_interface
-from physai.sdk.policy_file import PolicyHeader
-from physai.sdk.policy_memory import CommandMemory
-from physai.sdk.position_limits import UNLIMITED, position_limits
-from physai.sdk.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.base.errors import ContractError
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.position_limits import UNLIMITED, position_limits
+from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope
+from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, TimingSpec
+from physai.sdk.onnx.tensorrt_build import build_engine
+from physai.sdk.policy.header import PolicyHeader
+from physai.sdk.policy.memory import CommandMemory
 from physai.sdk.safety import Guard, GuardState
-from physai.sdk.safety_envelope import JointEnvelope, SafetyEnvelope
-from physai.sdk.tensorrt_build import build_engine
-from physai.sim.policy import OnnxPolicy
-from physai.train.graph import ActorMLP, PolicyGraph, State
-from physai.train.onnx_graph import build_onnx
-from physai.train.policy import GraphPolicy
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.train.export.onnx_graph import build_onnx
+from physai.train.models.numpy_policy import GraphPolicy
+from physai.train.models.policy_graph import ActorMLP, PolicyGraph, State
 
 PERIOD_S = 0.5
 """Control period: a speed limit of 2v allows steps of v, an acceleration limit of 4a changes of a."""

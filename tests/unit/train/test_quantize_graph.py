@@ -16,21 +16,21 @@ from onnx import helper, numpy_helper
 from onnxruntime import quantization
 from torch import Tensor, nn
 
-from physai.sdk.policy_file import PolicyHeader
-from physai.sdk.tensorrt_build import TensorRtError, build_engine
+from physai.sdk.onnx.tensorrt_build import TensorRtError, build_engine
+from physai.sdk.policy.header import PolicyHeader
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.parity import probe_inputs
-from physai.sim.policy import OnnxPolicy
+from physai.sim.gates.checks.parity import probe_inputs
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
-from physai.train.graph import PolicyGraph
-from physai.train.onnx_graph import build_onnx
-from physai.train.quantize_formats import VARIANTS, Quantiser, Variant
-from physai.train.quantize_network import balanced, extreme_rows, layer_inputs, network_layers
-from physai.train.quantize_states import QuantiseError
-from physai.train.runner import build_graph
+from physai.train.export.onnx_graph import build_onnx
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.quantize.formats import VARIANTS, Quantiser, Variant
+from physai.train.quantize.network import balanced, extreme_rows, layer_inputs, network_layers
+from physai.train.quantize.states import QuantiseError
+from physai.train.runners.runner import build_graph
 
 STATES = 300
 TYPES = onnx.TensorProto

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from physai.sdk.cli.main import main
-from physai.sdk.contract_io import load_contract
-from physai.train import judging, session
-from physai.train.checkpoint import TaskSource, read_checkpoint
+from physai.sdk.contract.io import load_contract
+from physai.train.algorithms.ppo import UpdateStats
 from physai.train.config import TrainConfig
-from physai.train.ppo import UpdateStats
-from physai.train.reporting import CsvSink
-from physai.train.runner import IterationStats, Trainer
+from physai.train.runners import eval_scheduler as judging
+from physai.train.runners import session
+from physai.train.runners.checkpoint import TaskSource, read_checkpoint
+from physai.train.runners.reporting import CsvSink
+from physai.train.runners.runner import IterationStats, Trainer
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, with_config
 
-from physai.sdk.errors import PhysaiError, unknown_name
+from physai.sdk.base.errors import PhysaiError, unknown_name
 
 MAX_NUMBER = 10**9
 """Greatest value of any setting but the seed."""

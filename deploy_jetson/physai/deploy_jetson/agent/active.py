@@ -11,9 +11,9 @@ from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.slots.layout import BUNDLE_FILE
 from physai.deploy_jetson.slots.records import Marker, SlotName
 from physai.deploy_jetson.slots.store import SlotStore
-from physai.sdk.bundle import Bundle
-from physai.sdk.origin import Origin
-from physai.sdk.trust import parse_utc, verify
+from physai.sdk.bundle.manifest import Bundle
+from physai.sdk.evidence.origin import Origin
+from physai.sdk.signing.verify import parse_utc, verify
 
 
 @dataclass(frozen=True)

@@ -39,15 +39,15 @@ from physai.deploy_jetson.slots.records import (
 )
 from physai.deploy_jetson.slots.store import Recovery, SlotStore
 from physai.deploy_jetson.slots.tree import known_time, printable_reason
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_gaps import lacks_text
-from physai.sdk.errors import PhysaiError
-from physai.sdk.origin import machine_text
-from physai.sdk.requirements import Requirements
-from physai.sdk.time_statement import TimeStatementError, read_time
-from physai.sdk.trust import Verified, parse_utc, verify
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import utc_text
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.gaps import lacks_text
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.origin import machine_text
+from physai.sdk.evidence.requirements import Requirements
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.signing.time_statement import TimeStatementError, read_time
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.verify import Verified, parse_utc, verify
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice
@@ -162,7 +162,7 @@ class Agent:
             progress: gets stages and shares.
 
         Raises:
-            VerificationError: a rule of `physai.sdk.trust.verify` is broken; nothing was touched.
+            VerificationError: a rule of `physai.sdk.signing.verify.verify` is broken; nothing was touched.
             InstallError: the robot lacks joints, the self-test fails, or the disk is full; the idle slot is empty.
             SlotError: a trial is on, or the tree is damaged or locked.
         """

@@ -12,10 +12,10 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem, replace_files
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE, MAX_RECORD_BYTES, config_folder
 from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity, decode, encode
-from physai.sdk.origin import model_of
-from physai.sdk.requirements import MAX_SETTINGS_BYTES, Requirements
-from physai.sdk.trust_file import MAX_TRUST_BYTES, TRUST_FILE, SignedTrust
-from physai.sdk.trust_store import TrustError, TrustStore
+from physai.sdk.evidence.origin import model_of
+from physai.sdk.evidence.requirements import MAX_SETTINGS_BYTES, Requirements
+from physai.sdk.signing.trust_file import MAX_TRUST_BYTES, TRUST_FILE, SignedTrust
+from physai.sdk.signing.trust_store import TrustError, TrustStore
 
 LIMITS_FILE = "limits"
 SETTINGS_FILE = "settings.json"

@@ -17,7 +17,7 @@ from physai.deploy_jetson.slots.filesystem import empty_folder
 from physai.deploy_jetson.slots.layout import BUNDLE_FILE, INCOMING
 from physai.deploy_jetson.slots.records import SLOTS
 from physai.deploy_jetson.slots.store import SlotStore
-from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES, BundleError, Members, read_archive, write_archive
+from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, BundleError, Members, read_archive, write_archive
 
 MAX_MEMBERS = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from physai.deploy_jetson.agent.config import LIMITS_FILE, SETTINGS_FILE
 from physai.deploy_jetson.slots.layout import IDENTITY_FILE
-from physai.sdk.files import read_plain
-from physai.sdk.trust_file import TRUST_FILE
+from physai.sdk.base.files import read_plain
+from physai.sdk.signing.trust_file import TRUST_FILE
 
 MAX_KEYS_BYTES = 1 << 20
 

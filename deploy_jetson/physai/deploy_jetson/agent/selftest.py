@@ -12,8 +12,8 @@ from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.inference.latency import TICKS, Latency, measure, require_deadline
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.slots.records import Runtime, SelfTest
-from physai.sdk.golden import read_golden
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.policy.golden import read_golden
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 FIRST_CALL_S = 1.0
 FIRST_CALL_DEADLINES = 20.0

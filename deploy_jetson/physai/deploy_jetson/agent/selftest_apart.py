@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.agent.tested import Progress, Tested, no_progress
 from physai.deploy_jetson.slots.records import Runtime, SelfTest
-from physai.sdk.apart import Facts, Tell, call_apart, serve
-from physai.sdk.policy_file import GOLDEN_FILE
+from physai.sdk.base.isolation import Facts, Tell, call_apart, serve
+from physai.sdk.policy.header import GOLDEN_FILE
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.inference.backend import BackendChoice

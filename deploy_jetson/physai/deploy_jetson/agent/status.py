@@ -16,10 +16,10 @@ from physai.deploy_jetson.slots.health import Finding, health_path
 from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
 from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
-from physai.sdk.attestation import ROLES
-from physai.sdk.contract_gaps import lacks_text
-from physai.sdk.errors import PhysaiError
-from physai.sdk.trust import parse_utc
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.gaps import lacks_text
+from physai.sdk.signing.attestation import ROLES
+from physai.sdk.signing.verify import parse_utc
 
 MIN_FREE_BYTES = 64 << 20
 CLOCK_TOLERANCE = timedelta(minutes=5)

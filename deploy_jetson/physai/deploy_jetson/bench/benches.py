@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.bench import Bench, Options, Result, Say
+from physai.sdk.base.benchmark import Bench, Options, Result, Say
 
 
 def _flash(options: Options, say: Say) -> Sequence[Result]:
@@ -12,13 +12,13 @@ def _flash(options: Options, say: Say) -> Sequence[Result]:
 
 
 def _crash(options: Options, say: Say) -> Sequence[Result]:
-    from physai.deploy_jetson.bench.crash_report import run
+    from physai.deploy_jetson.bench.power_cuts.report import run
 
     return run(options, say)
 
 
 def _forgery(options: Options, say: Say) -> Sequence[Result]:
-    from physai.deploy_jetson.bench.forgery import run
+    from physai.deploy_jetson.bench.forgery.forgery import run
 
     return run(options, say)
 

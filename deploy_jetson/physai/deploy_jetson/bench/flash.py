@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop, sample_policy
-from physai.deploy_jetson.bench.sshd import SshServer, ssh_server
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
 from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.bench import Options, Result, Say, WorkloadError, alternate, ratios
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, ratios
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 INT8_FILE = "policy.int8.onnx"
 WIDTH, QUICK_WIDTH = 1000, 100

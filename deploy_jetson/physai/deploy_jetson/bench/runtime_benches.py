@@ -2,23 +2,24 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.bench import Bench, Options, Result, Say
+from physai.sdk.base.benchmark import Bench, Options, Result, Say
 
 
 def _runtime(options: Options, say: Say) -> Sequence[Result]:
-    from physai.deploy_jetson.bench.runtime import run
+    from physai.deploy_jetson.bench.timing.runtime import run
 
     return run(options, say)
 
 
 def _faults(options: Options, say: Say) -> Sequence[Result]:
-    from physai.deploy_jetson.bench import fault_trial, watchdog_trial
+    from physai.deploy_jetson.bench.fault_injection import trial as fault_trial
+    from physai.deploy_jetson.bench.timing import watchdog_trial
 
     return [*fault_trial.run(options, say), *watchdog_trial.run(options, say)]
 
 
 def _swaps(options: Options, say: Say) -> Sequence[Result]:
-    from physai.deploy_jetson.bench.hot_swap import run
+    from physai.deploy_jetson.bench.timing.hot_swap import run
 
     return run(options, say)
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import Command
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
+    from physai.deploy_jetson.flash.bundle_upload import Parcel
     from physai.deploy_jetson.flash.deliver import Flashed, Wishes
-    from physai.deploy_jetson.flash.parcel import Parcel
     from physai.deploy_jetson.flash.rollout import Report
     from physai.deploy_jetson.flash.target import Target
 
@@ -47,8 +47,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("name one robot, or a fleet: physai flash HOST BUNDLE, physai flash --group FLEET BUNDLE")
     if not 0.0 <= arguments.patience <= MAX_PATIENCE_S:
         raise PhysaiError(f"--patience must lie in 0 … {MAX_PATIENCE_S:g} s, got {arguments.patience:g}")
+    from physai.deploy_jetson.flash.bundle_upload import Parcel
     from physai.deploy_jetson.flash.deliver import Wishes
-    from physai.deploy_jetson.flash.parcel import Parcel
 
     parcel = Parcel.load(arguments.bundle)
     wishes = Wishes(
@@ -82,7 +82,7 @@ def _flash_robot(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) 
 def _statement(path: Path | None) -> str:
     """The signed statement of the time in a file; empty for none."""
     from physai.deploy_jetson.flash.protocol import MAX_TEXT
-    from physai.sdk.files import read_plain
+    from physai.sdk.base.files import read_plain
 
     if path is None:
         return ""

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.deliver import Step, Tell
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.rollout import Report
 from physai.deploy_jetson.flash.target import Target
-from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.base.terminal import printable, styled, table
 
 _DOING = {
     "connect": "connecting",

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import read_plain
 from physai.sdk.cli.progress import progress
-from physai.sdk.errors import PhysaiError
-from physai.sdk.files import read_plain
 
 if TYPE_CHECKING:
-    from physai.sdk.origin import Origin
+    from physai.sdk.evidence.origin import Origin
 
 DEFAULT_TICKS = 12_000
 
@@ -37,10 +37,10 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.inference import backend
     from physai.deploy_jetson.inference.evidence import measure_evidence
     from physai.deploy_jetson.inference.onnx import OnnxEngine
-    from physai.sdk.golden import read_golden
-    from physai.sdk.latency_evidence import save_evidence
-    from physai.sdk.onnx_trial import try_policy
-    from physai.sdk.policy_file import GOLDEN_FILE
+    from physai.sdk.evidence.latency import save_evidence
+    from physai.sdk.onnx.trial import try_policy
+    from physai.sdk.policy.golden import read_golden
+    from physai.sdk.policy.header import GOLDEN_FILE
 
     path: Path = arguments.policy
     data, golden_data = _read(path), _read(path.parent / GOLDEN_FILE)
@@ -75,7 +75,7 @@ def _origin(root: Path) -> Origin | None:
 
 
 def _read(path: Path) -> bytes:
-    from physai.sdk.policy_file import MAX_POLICY_BYTES
+    from physai.sdk.policy.header import MAX_POLICY_BYTES
 
     try:
         return read_plain(path, limit=MAX_POLICY_BYTES)

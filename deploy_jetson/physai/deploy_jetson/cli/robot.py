@@ -13,14 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.cli import measure, run, tell, top
+from physai.deploy_jetson.cli import command as tell
+from physai.deploy_jetson.cli import measure, run, top
 from physai.deploy_jetson.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import open_plain
+from physai.sdk.base.plugins import contributions
+from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
-from physai.sdk.cli.text import printable, styled
-from physai.sdk.errors import PhysaiError
-from physai.sdk.files import open_plain
-from physai.sdk.plugins import contributions
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.agent.agent import Agent
@@ -139,7 +140,7 @@ def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
-    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.signing.trust_file import SignedTrust
 
     joints = None if arguments.joints is None else tuple(arguments.joints.split(","))
     given = {
@@ -194,8 +195,8 @@ def _install(agent: Agent, arguments: argparse.Namespace) -> int:
 
 def _bundle(agent: Agent, arguments: argparse.Namespace) -> bytes:
     from physai.deploy_jetson.agent.incoming import assemble, parse_recipe
-    from physai.sdk.bundle import read_file
-    from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES
+    from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES
+    from physai.sdk.bundle.manifest import read_file
 
     if arguments.recipe is not None:
         return assemble(agent.store, parse_recipe(_input(arguments.recipe, MAX_RECIPE_BYTES)))
@@ -271,8 +272,8 @@ def _status(agent: Agent, arguments: argparse.Namespace) -> int:
 
 
 def _time(agent: Agent, arguments: argparse.Namespace) -> int:
-    from physai.sdk.time_statement import MAX_STATEMENT_BYTES
-    from physai.sdk.verdict import utc_text
+    from physai.sdk.evidence.verdict import utc_text
+    from physai.sdk.signing.time_statement import MAX_STATEMENT_BYTES
 
     if arguments.statement is not None:
         agent.set_time(_input(str(arguments.statement), MAX_STATEMENT_BYTES))
@@ -304,7 +305,7 @@ def _recover(agent: Agent, arguments: argparse.Namespace) -> int:
 
 
 def _watch(agent: Agent, arguments: argparse.Namespace) -> int:
-    from physai.deploy_jetson.runtime.service_manager import ServiceManager
+    from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 
     manager = ServiceManager()
     agent.recover()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from physai.deploy_jetson.agent.status import Check, SlotStatus, Status
 from physai.deploy_jetson.slots.health import Finding
 from physai.deploy_jetson.slots.records import Event, Trial
-from physai.sdk.cli.text import printable, styled, table
+from physai.sdk.base.terminal import printable, styled, table
 
 SHOWN_EVENTS = 8
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.cli import run_telemetry
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.parser import key_values
-from physai.sdk.cli.text import printable, styled
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.runtime.commands import CommandQueue
+    from physai.deploy_jetson.runtime.commands.queue import CommandQueue
     from physai.deploy_jetson.runtime.options import RunOptions
 
 MAX_PRIORITY = 98
@@ -61,7 +61,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.runtime.loop import End
     from physai.deploy_jetson.runtime.runtime import Runtime
     from physai.deploy_jetson.runtime.summary import summary_text
-    from physai.sdk.wire_ends import open_transport
+    from physai.sdk.transport.registry import open_transport
 
     options = _options(root, arguments)
     transport = open_transport(arguments.transport, key_values(arguments.set, "--set"))
@@ -91,7 +91,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
     from physai.deploy_jetson.runtime.options import RunOptions
-    from physai.deploy_jetson.runtime.realtime import Realtime
+    from physai.deploy_jetson.runtime.system.realtime import Realtime
 
     for name in ("rate", "seconds", "heartbeat"):
         value = getattr(arguments, name)
@@ -115,7 +115,7 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
 
 def _catch_signals(commands: CommandQueue) -> None:
     """The first SIGTERM or Ctrl-C ramps the robot to a safe state; the second one is a protective stop."""
-    from physai.deploy_jetson.runtime.commands import Command
+    from physai.deploy_jetson.runtime.commands.queue import Command
 
     asked: list[int] = []
 

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.runtime import Runtime
@@ -31,7 +31,7 @@ def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
     Raises:
         PhysaiError: an option has a value it cannot have.
     """
-    from physai.deploy_jetson.telemetry.flight_recorder import MAX_SECONDS, SECONDS, FlightOptions
+    from physai.deploy_jetson.telemetry.flight.recorder import MAX_SECONDS, SECONDS, FlightOptions
     from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 
     seconds = SECONDS if arguments.record_seconds is None else arguments.record_seconds
@@ -57,8 +57,8 @@ def save_latency(path: Path, runtime: Runtime) -> None:
         EvidenceError: it cannot be written.
         PhysaiError: there is nothing to write.
     """
-    from physai.deploy_jetson.telemetry.tick_log import tick_evidence
-    from physai.sdk.latency_evidence import save_evidence
+    from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
+    from physai.sdk.evidence.latency import save_evidence
 
     loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
     if loaded is None or not ticks:

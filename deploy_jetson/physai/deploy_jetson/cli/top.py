@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled, table
 
 EVERY_S = 0.5
 """Time between two looks, unless another is given [s]."""
@@ -40,7 +40,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         ControlError: there is no runtime to look at.
     """
-    from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
+    from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
     from physai.deploy_jetson.slots.health import health_path
 
     if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):

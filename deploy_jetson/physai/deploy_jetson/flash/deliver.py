@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.connection import connect
 from physai.deploy_jetson.flash.conversation import Conversation
 from physai.deploy_jetson.flash.errors import FlashError, LostError, UnreachableError
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import (
     MAX_UPLOADS,
     SILENCE_S,
@@ -44,7 +44,7 @@ class Wishes:
     retry: bool = False
     """Whether the robot is to try a bundle that it went back from before."""
     time: str = ""
-    """Signed statement of the time for the robot, `physai.sdk.time_statement`; empty for none."""
+    """Signed statement of the time for the robot, `physai.sdk.signing.time_statement`; empty for none."""
     patience_s: float = 30.0
     """How long the robot waits for another flash or command to end [s]."""
     reconnects: int = 5

@@ -1,6 +1,6 @@
 """Why a robot was not flashed."""
 
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 
 class FlashError(PhysaiError):

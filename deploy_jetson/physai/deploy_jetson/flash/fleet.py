@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError
 
 from physai.deploy_jetson.flash.errors import FlashError
 from physai.deploy_jetson.flash.target import Target
-from physai.sdk.robot import Frozen
-from physai.sdk.yaml_file import read_yaml
+from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.contract.robot import Frozen
 
 MAX_FILE_BYTES = 1 << 20
 MAX_HOSTS = 10_000

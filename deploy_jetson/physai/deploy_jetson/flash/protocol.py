@@ -26,8 +26,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
-from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
 
 PROTOCOL = 2
 """Changes when an older side could misunderstand a newer one."""

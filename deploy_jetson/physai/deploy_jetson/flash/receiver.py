@@ -17,7 +17,6 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from physai.deploy_jetson.flash.holdings import PART_SUFFIX, Holdings
 from physai.deploy_jetson.flash.protocol import (
     ALIVE_S,
     MAX_UPLOADS,
@@ -33,10 +32,11 @@ from physai.deploy_jetson.flash.protocol import (
     number,
     text,
 )
+from physai.deploy_jetson.flash.remote_inventory import PART_SUFFIX, Holdings
 from physai.deploy_jetson.flash.stream import GoneError, Sink, Source, TurnLostError
 from physai.deploy_jetson.flash.turn import Turn
 from physai.deploy_jetson.slots.errors import InstallError
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.agent.agent import Agent

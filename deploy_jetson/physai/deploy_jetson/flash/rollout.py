@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from physai.deploy_jetson.flash.deliver import Flashed, Outcome
 from physai.deploy_jetson.flash.errors import RefusedError
 from physai.deploy_jetson.flash.target import Target
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.flash.fleet import Fleet

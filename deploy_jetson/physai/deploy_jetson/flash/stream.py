@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, SILENCE_S, ProtocolError
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 MIN_RATE = 64 << 10
 """While another flash waits, a sender must bring so much on average [bytes/s]."""

@@ -51,7 +51,7 @@ def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendCho
     if not has_tensorrt():
         raise EngineError("TensorRT or its GPU is not to be found; it comes with JetPack (python3-libnvinfer)")
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
-    from physai.sdk.tensorrt_build import build_engine
+    from physai.sdk.onnx.tensorrt_build import build_engine
 
     plan = build_engine(data, source=source).plan
     return Built("tensorrt", TensorRtEngine(plan, reference.header), plan, plan_key(data))

@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.errors import PhysaiError
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.policy.header import PolicyHeader
 
 Floats = npt.NDArray[np.float32]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from physai.deploy_jetson.inference.backend import Backend, Built
-from physai.sdk.canonical import sha256_hex
-from physai.sdk.errors import PhysaiError
-from physai.sdk.golden import Golden
-from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
-from physai.sdk.origin import Origin, machine_text
-from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.evidence.latency import MAX_TICKS, LatencyEvidence
+from physai.sdk.evidence.origin import Origin, machine_text
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.policy.golden import Golden
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 from physai.sdk.safety import Guard
-from physai.sdk.verdict import utc_text
 
 WARM_UP_TICKS = 200
 LONGEST_S = 30.0

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Engine, Floats
-from physai.sdk.contract import PolicyContract
-from physai.sdk.golden import Golden, GoldenError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.golden import Golden, GoldenError
 
 RELATIVE_TOLERANCE = 1e-4
 """Greatest difference of the graph that answered, relative to max(|answer|, scale); as in the gate `parity`."""

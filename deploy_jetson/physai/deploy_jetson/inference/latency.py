@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Engine, EngineError
-from physai.sdk.golden import Golden
-from physai.sdk.policy_file import NEXT_PREFIX, STATE_PREFIX
+from physai.sdk.policy.golden import Golden
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 
 WARM_UP_TICKS = 20
 TICKS = 500

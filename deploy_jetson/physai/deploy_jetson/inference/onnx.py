@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import onnxruntime
 
 from physai.deploy_jetson.inference.engine import EngineError, Floats
-from physai.sdk.onnx_session import first_line, open_session
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.onnx.session import first_line, open_session
+from physai.sdk.policy.header import PolicyHeader
 
 
 class OnnxEngine:

@@ -1,4 +1,4 @@
-"""A policy computed by TensorRT, built on the robot from the ONNX file by `physai.sdk.tensorrt_build`.
+"""A policy computed by TensorRT, built on the robot from the ONNX file by `physai.sdk.onnx.tensorrt_build`.
 
 Engines are tied to TensorRT version, driver and GPU, hence the key; TensorRT is known to compute wrong actions silently
 under another version than it was tested with, hence the golden states after every build.
@@ -13,11 +13,11 @@ import numpy as np
 
 from physai.deploy_jetson.inference import cuda
 from physai.deploy_jetson.inference.engine import EngineError, Floats
-from physai.sdk.policy_file import PolicyHeader
-from physai.sdk.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
+from physai.sdk.onnx.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
+from physai.sdk.policy.header import PolicyHeader
 
 RECIPE = 1
-"""Changes when `physai.sdk.tensorrt_build` builds something else from the same graph."""
+"""Changes when `physai.sdk.onnx.tensorrt_build` builds something else from the same graph."""
 
 
 def _tensorrt() -> Any:

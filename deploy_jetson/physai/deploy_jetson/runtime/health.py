@@ -7,7 +7,7 @@ class RuntimeHealth(HealthWriter):
     """As `HealthWriter`, and it can be told of periods that were skipped."""
 
     def rehearse(self) -> None:
-        """Does what `tick` does, and changes nothing; see `physai.deploy_jetson.runtime.understudy`."""
+        """Does what `tick` does, and changes nothing; see `physai.deploy_jetson.runtime.io.dry_run`."""
         self._packed()
 
     def skip(self, now_ns: int, periods: int) -> None:

@@ -6,13 +6,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.alarm import Alarm
-from physai.deploy_jetson.runtime.commands import Command, CommandQueue, Levels, Ticket
-from physai.deploy_jetson.runtime.realtime import undisturbed
-from physai.deploy_jetson.runtime.reasons import Trouble, blames_policy, describe
-from physai.deploy_jetson.runtime.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.hot_swap.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.system.realtime import undisturbed
+from physai.deploy_jetson.runtime.system.timer import Alarm
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.deploy_jetson.ticks.reasons import Trouble, blames_policy, describe
 from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, Answer, GuardState, Reason, Request
 
 RAMP_S = 2.0

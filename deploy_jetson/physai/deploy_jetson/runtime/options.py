@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from physai.deploy_jetson.runtime.candidate import CandidateError
-from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.sdk.contract import PolicyContract
+from physai.deploy_jetson.runtime.hot_swap.candidate import CandidateError
+from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.sdk.contract.policy_contract import PolicyContract
 
 RATE_TOLERANCE = 1e-3
 """Share by which a rate may differ from 1 / control_dt and still be it."""

@@ -8,29 +8,30 @@ from contextlib import suppress
 from typing import Any
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, examine
-from physai.deploy_jetson.runtime.commands import NO_LEVELS, Command, CommandQueue, Levels, Ticket
-from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlSocket
+from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlSocket
+from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
+from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.health import RuntimeHealth
-from physai.deploy_jetson.runtime.lease import LeaseKeeper
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle, advance
+from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine
+from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
+from physai.deploy_jetson.runtime.hot_swap.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.io.robot_check import DescribesRobot, check_robot
 from physai.deploy_jetson.runtime.loop import Counts, End, Loop
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
-from physai.deploy_jetson.runtime.realtime import acquire, become_helper
-from physai.deploy_jetson.runtime.robot_check import DescribesRobot, check_robot
-from physai.deploy_jetson.runtime.scout import start_scout
-from physai.deploy_jetson.runtime.service_manager import ServiceManager
-from physai.deploy_jetson.runtime.summary import Summary, stages_us, steal_s, summarise
-from physai.deploy_jetson.runtime.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.summary import Summary, stages_us, summarise
+from physai.deploy_jetson.runtime.system.realtime import acquire, become_helper
+from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
+from physai.deploy_jetson.telemetry.steal_time import steal_s
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
-from physai.sdk.contract import PolicyContract
-from physai.sdk.recording_channels import ORIGIN_METADATA_KEY
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
 from physai.sdk.safety import ANSWERS, Answer, GuardState
-from physai.sdk.wire import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
+from physai.sdk.transport.protocol import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
 
 _STAND_BY_S = 0.05
 _SUSPENDED_S = 5.0

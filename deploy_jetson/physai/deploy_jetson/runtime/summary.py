@@ -1,30 +1,13 @@
 """What a run came to: how long each stage of a tick took, what was missed, and what the machine took for itself."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from physai.deploy_jetson.runtime.loop import Counts
 from physai.deploy_jetson.telemetry.meter import Meter
-from physai.sdk.cli.text import table
+from physai.sdk.base.terminal import table
 
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-
-_STAT = Path("/proc/stat")
-
-
-def steal_s() -> float | None:
-    """Time the machine beneath a virtual one has taken from all its cores since the start [s]; None if unknown.
-
-    Source: https://docs.kernel.org/filesystems/proc.html, the eighth number of the line `cpu`.
-    """
-    try:
-        with _STAT.open(encoding="ascii") as file:
-            numbers = file.readline().split()
-        return int(numbers[8]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from typing import Protocol
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy, Computes
-from physai.deploy_jetson.runtime.reasons import HARMLESS, INTERVENTIONS, Trouble, describe
-from physai.deploy_jetson.runtime.ring import TickRing, TickSink
-from physai.deploy_jetson.runtime.robot_check import misplaced
-from physai.deploy_jetson.runtime.senses import Senses
-from physai.deploy_jetson.runtime.understudy import Nowhere, Unmoved
+from physai.deploy_jetson.runtime.io.dry_run import Nowhere, Unmoved
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, Computes
+from physai.deploy_jetson.runtime.io.robot_check import misplaced
+from physai.deploy_jetson.runtime.io.sensor_input import Senses
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.sdk.contract import PolicyContract
+from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, Trouble, describe
+from physai.deploy_jetson.ticks.ring import TickRing, TickSink
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NO_REQUEST, NOTHING, Answer, Guard, GuardResult, GuardState, Request
-from physai.sdk.wire import Array, Sample
+from physai.sdk.transport.protocol import Array, Sample
 
 Clock = Callable[[], int]
 

@@ -1,6 +1,6 @@
 """What keeps a robot from changing its policy. None of these touches the policy that is active."""
 
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 
 class SlotError(PhysaiError):

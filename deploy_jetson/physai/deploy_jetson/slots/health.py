@@ -22,7 +22,7 @@ from typing import Self
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import DEFAULT_ROOT
 from physai.deploy_jetson.slots.records import HealthLimits
-from physai.sdk.files import read_plain
+from physai.sdk.base.files import read_plain
 
 MAGIC = b"PHYSAIHC"
 FORMAT_VERSION = 1

@@ -6,11 +6,11 @@ from pydantic import Field
 
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.layout import MAX_RECORD_BYTES, seal, unseal
-from physai.sdk.canonical import canonical_json
-from physai.sdk.documents import DocumentKind
-from physai.sdk.origin import Origin, machine_text
-from physai.sdk.robot import MAX_JOINTS, Frozen, Name, NonNegative
-from physai.sdk.verdict import Line, Sha256, Text, Utc
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.contract.robot import MAX_JOINTS, Frozen, Name, NonNegative
+from physai.sdk.evidence.origin import Origin, machine_text
+from physai.sdk.evidence.verdict import Line, Sha256, Text, Utc
 
 FORMAT_VERSION = 1
 """Changes when an older reader could misunderstand a newer record."""

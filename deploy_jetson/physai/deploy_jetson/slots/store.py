@@ -19,7 +19,7 @@ from physai.deploy_jetson.slots.filesystem import empty_folder, exists, remove_t
 from physai.deploy_jetson.slots.layout import CURRENT, INCOMING, PREVIOUS, STATE_FILES
 from physai.deploy_jetson.slots.records import MAX_REJECTED, Event, SlotName, State, Trial
 from physai.deploy_jetson.slots.tree import SlotTree, printable_reason
-from physai.sdk.verdict import utc_text
+from physai.sdk.evidence.verdict import utc_text
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from physai.deploy_jetson.slots.records import (
     decode,
     encode,
 )
-from physai.sdk.time_statement import CLOCK_STEP
-from physai.sdk.verdict import utc_text
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.signing.time_statement import CLOCK_STEP
 
 MAX_SLOT_FILE_BYTES = 4 << 30
 """Greatest size of a file in a slot; an engine of a large policy takes some hundred MB."""

@@ -7,8 +7,8 @@ histogram, whose bounds are edges of the buckets it was counted in, so that ever
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
 from physai.deploy_jetson.telemetry.meter import Meter
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.sdk.safety import GuardState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -4,8 +4,8 @@ from collections import deque
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.reasons import Trouble, describe
-from physai.deploy_jetson.runtime.ring import Ticks
+from physai.deploy_jetson.ticks.reasons import Trouble, describe
+from physai.deploy_jetson.ticks.ring import Ticks
 from physai.sdk.safety import GuardState
 
 BURST = 5

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.reasons import Trouble
-from physai.deploy_jetson.runtime.ring import TickRing, Ticks
 from physai.deploy_jetson.telemetry.histogram import Histogram, Nanoseconds
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 STAGES = ("sensor age", "wake-up", "inference", "guard", "send", "whole")

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer
 
 from physai.deploy_jetson.telemetry.exposition import CONTENT_TYPE
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 HOST = "127.0.0.1"
 PATH = "/metrics"

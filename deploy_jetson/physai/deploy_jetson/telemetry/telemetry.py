@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from physai.deploy_jetson.runtime.ring import TickRing
-from physai.deploy_jetson.runtime.summary import steal_s
 from physai.deploy_jetson.telemetry.exposition import exposition
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
-from physai.deploy_jetson.telemetry.flight_folder import FlightError
-from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions, FlightRecorder, require_writable
+from physai.deploy_jetson.telemetry.flight.folder import FlightError
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder, require_writable
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsServer
+from physai.deploy_jetson.telemetry.steal_time import steal_s
 from physai.deploy_jetson.telemetry.tick_log import TickLog
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import Sample
+from physai.deploy_jetson.ticks.ring import TickRing
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Sample
 
 RING_TICKS = 1 << 13
 """Ticks that are kept where there is no flight recorder: sixteen seconds at 500 Hz, until they are counted."""

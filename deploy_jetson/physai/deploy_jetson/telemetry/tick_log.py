@@ -1,16 +1,9 @@
 """How long every tick of a run took, for the latency gate of `physai sim validate`."""
 
-from datetime import UTC, datetime
-
 import numpy as np
 
-from physai.deploy_jetson.inference.evidence import device_text
-from physai.deploy_jetson.runtime.candidate import Candidate
-from physai.deploy_jetson.runtime.ring import Ticks
-from physai.sdk.canonical import sha256_hex
-from physai.sdk.latency_evidence import MAX_TICKS, LatencyEvidence
-from physai.sdk.origin import Origin
-from physai.sdk.verdict import utc_text
+from physai.deploy_jetson.ticks.ring import Ticks
+from physai.sdk.evidence.latency import MAX_TICKS
 
 
 class TickLog:
@@ -55,26 +48,3 @@ class TickLog:
         slots = np.arange(self._count, self._count + len(kept)) % len(self._durations)
         self._durations[slots] = np.maximum(kept, 1)
         self._count += len(kept)
-
-
-def tick_evidence(
-    ticks_s: tuple[float, ...], candidate: Candidate, *, transport: str, origin: Origin
-) -> LatencyEvidence:
-    """Evidence of the ticks of a run.
-
-    Args:
-        ticks_s: durations of whole ticks [s].
-        candidate: the policy that ran.
-        transport: name of what it drove the robot by.
-        origin: of the robot that it drove.
-    """
-    engine = "onnxruntime" if candidate.plan is None else "TensorRT"
-    return LatencyEvidence(
-        policy_sha256=sha256_hex(candidate.policy),
-        contract_fingerprint=candidate.fingerprint,
-        origin=origin,
-        device=device_text(),
-        runtime=f"{engine}, whole ticks of physai robot run over {transport}"[:200],
-        measured_at=utc_text(datetime.now(UTC)),
-        tick_s=ticks_s,
-    )

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import unknown_name
-from physai.sdk.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
-from physai.sdk.wire import TransportError
-from physai.sdk.yaml_file import read_yaml
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import JOINT_SENSORS, MAX_JOINTS, Frozen, Name, require_unique
+from physai.sdk.transport.protocol import TransportError
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 1024

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from physai.sdk.errors import unknown_name
+from physai.sdk.base.errors import unknown_name
 
 
 def only_known(transport: str, options: Mapping[str, str], known: Mapping[str, str]) -> None:

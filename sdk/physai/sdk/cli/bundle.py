@@ -10,19 +10,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.keys import default_trust, key_folder
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
-from physai.sdk.cli.text import printable, styled
 from physai.sdk.cli.verdicts import add_record_arguments, rederived
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.sdk.attestation import Role
-    from physai.sdk.bundle import Bundle
-    from physai.sdk.keys import SigningKey
-    from physai.sdk.trust import Verified
+    from physai.sdk.bundle.manifest import Bundle
+    from physai.sdk.signing.attestation import Role
+    from physai.sdk.signing.keys import SigningKey
+    from physai.sdk.signing.verify import Verified
 
 _KEYS = "~/.config/physai/keys"
 _TIME = "2026-11-21T12:00:00Z"
@@ -104,9 +104,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _pack(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bundle import Facts, pack, read_bundle
-    from physai.sdk.bundle_sign import sign_bundle
-    from physai.sdk.bundle_source import find_export, read_members
+    from physai.sdk.bundle.manifest import Facts, pack, read_bundle
+    from physai.sdk.bundle.source import find_export, read_members
+    from physai.sdk.signing.sign import sign_bundle
 
     created = _created(arguments.created)
     facts = Facts(
@@ -138,7 +138,7 @@ def _created(text: str | None) -> datetime:
 
 
 def _time(option: str, text: str) -> datetime:
-    from physai.sdk.trust import parse_utc
+    from physai.sdk.signing.verify import parse_utc
 
     try:
         return parse_utc(text)
@@ -147,8 +147,8 @@ def _time(option: str, text: str) -> datetime:
 
 
 def _variants(text: str | None) -> list[str] | None:
-    from physai.sdk.bundle_source import VARIANTS
-    from physai.sdk.errors import unknown_name
+    from physai.sdk.base.errors import unknown_name
+    from physai.sdk.bundle.source import VARIANTS
 
     if text is None:
         return None
@@ -160,7 +160,7 @@ def _variants(text: str | None) -> list[str] | None:
 
 
 def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> SigningKey:
-    from physai.sdk.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
 
     path = path or key_folder() / f"{role}{PRIVATE_SUFFIX}"
     if not path.exists():
@@ -171,7 +171,7 @@ def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> S
 
 
 def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> bytes:
-    from physai.sdk.bundle_sign import sign_verdict
+    from physai.sdk.signing.sign import sign_verdict
 
     verdict = rederived(bundle, arguments)
     return sign_verdict(
@@ -187,8 +187,8 @@ def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey
 
 
 def _sign(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bundle import read_bundle
-    from physai.sdk.bundle_sign import sign_bundle
+    from physai.sdk.bundle.manifest import read_bundle
+    from physai.sdk.signing.sign import sign_bundle
 
     role: Role = arguments.role or ("publisher" if arguments.verdict is None else "validator")
     if role == "publisher" and arguments.verdict is not None:
@@ -203,8 +203,8 @@ def _sign(arguments: argparse.Namespace) -> int:
 
 
 def _write(bundle: Bundle, data: bytes, path: Path, arguments: argparse.Namespace) -> int:
+    from physai.sdk.base.files import write_atomic
     from physai.sdk.cli.bundle_text import record, summary
-    from physai.sdk.files import write_atomic
 
     try:
         write_atomic(path, data)
@@ -216,10 +216,10 @@ def _write(bundle: Bundle, data: bytes, path: Path, arguments: argparse.Namespac
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bundle import read_bundle
-    from physai.sdk.bundle_bom import bom_text
+    from physai.sdk.base.files import write_atomic
+    from physai.sdk.bundle.manifest import read_bundle
     from physai.sdk.cli.bundle_text import record, sections
-    from physai.sdk.files import write_atomic
+    from physai.sdk.signing.bom import bom_text
 
     bundle = read_bundle(arguments.bundle)
     if arguments.bom is not None:
@@ -235,9 +235,9 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bundle_archive import read_file
-    from physai.sdk.trust import VerificationError, verify
-    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.bundle.archive import read_file
+    from physai.sdk.signing.trust_file import SignedTrust
+    from physai.sdk.signing.verify import VerificationError, verify
 
     trust = SignedTrust.load(arguments.trust or default_trust()).check()
     now = datetime.now(UTC) if arguments.at is None else _time("--at", arguments.at)
@@ -266,8 +266,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _model(data: bytes) -> str:
     """The robot model a bundle is for; of a damaged one, which no robot accepts, none."""
-    from physai.sdk.bundle import read_bundle
-    from physai.sdk.bundle_archive import BundleError
+    from physai.sdk.bundle.archive import BundleError
+    from physai.sdk.bundle.manifest import read_bundle
 
     try:
         return read_bundle(data).manifest.robot
@@ -276,7 +276,7 @@ def _model(data: bytes) -> str:
 
 
 def _print_accepted(found: Verified, robot: str, *, as_json: bool) -> None:
-    from physai.sdk.verdict import utc_text
+    from physai.sdk.evidence.verdict import utc_text
 
     verdict = found.verdict
     expires = None if verdict is None else utc_text(verdict.expires)
@@ -308,9 +308,9 @@ def _print_accepted(found: Verified, robot: str, *, as_json: bool) -> None:
 def _diff(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from physai.sdk.bundle import read_bundle
-    from physai.sdk.bundle_diff import diff_bundles
+    from physai.sdk.bundle.manifest import read_bundle
     from physai.sdk.cli.bundle_text import differences_text
+    from physai.sdk.signing.diff import diff_bundles
 
     left, right = read_bundle(arguments.left), read_bundle(arguments.right)
     differences = diff_bundles(left, right)

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.bundle import Bundle
-from physai.sdk.bundle_diff import BundleDifference
-from physai.sdk.bundle_sign import Claims, read_claims
-from physai.sdk.cli.text import table
-from physai.sdk.trust import SignedVerdict
-from physai.sdk.verdict import utc_text
+from physai.sdk.base.terminal import table
+from physai.sdk.bundle.manifest import Bundle
+from physai.sdk.evidence.verdict import utc_text
+from physai.sdk.signing.diff import BundleDifference
+from physai.sdk.signing.sign import Claims, read_claims
+from physai.sdk.signing.verify import SignedVerdict
 
 _SHORT = 16
 """Digits of a hash in text; JSON has them all."""

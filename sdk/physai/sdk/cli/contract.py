@@ -7,11 +7,12 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
 
 if TYPE_CHECKING:
-    from physai.sdk.contract import ObservationTerm, PolicyContract
+    from physai.sdk.contract.policy_contract import PolicyContract
+    from physai.sdk.contract.terms import ObservationTerm
 
 _FILE_HELP = "a contract.json, a folder that holds one (a run), or an .onnx file that carries one"
 
@@ -34,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.action == "schema":
-        from physai.sdk.contract_schema import schema_text
+        from physai.sdk.contract.schema import schema_text
 
         sys.stdout.write(schema_text())
         return 0
@@ -44,8 +45,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _show(file: str, *, as_json: bool) -> int:
-    from physai.sdk.contract_gaps import contract_lacks
-    from physai.sdk.contract_io import load_contract
+    from physai.sdk.contract.gaps import contract_lacks
+    from physai.sdk.contract.io import load_contract
 
     contract = load_contract(file)
     lacks = contract_lacks(contract)
@@ -68,8 +69,8 @@ def _show(file: str, *, as_json: bool) -> int:
 def _diff(left: str, right: str, *, as_json: bool) -> int:
     from dataclasses import asdict
 
-    from physai.sdk.contract_diff import diff, format_diff
-    from physai.sdk.contract_io import load_contract
+    from physai.sdk.contract.diff import diff, format_diff
+    from physai.sdk.contract.io import load_contract
 
     a, b = load_contract(left), load_contract(right)
     differences = diff(a, b)

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from physai.sdk.base.terminal import table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import table
 
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9._-]+)['\"]")

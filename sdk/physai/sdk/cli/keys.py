@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
-from physai.sdk.cli.text import printable, table
 
 if TYPE_CHECKING:
-    from physai.sdk.attestation import Role
-    from physai.sdk.keys import PublicKey, SigningKey
-    from physai.sdk.trust_file import SignedTrust
-    from physai.sdk.trust_store import TrustStore
+    from physai.sdk.signing.attestation import Role
+    from physai.sdk.signing.keys import PublicKey, SigningKey
+    from physai.sdk.signing.trust_file import SignedTrust
+    from physai.sdk.signing.trust_store import TrustStore
 
 SHORTEST_PREFIX = 8
 """Fewest digits of a key id that name a key."""
@@ -107,10 +107,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from physai.sdk.attestation import ROLES
-    from physai.sdk.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey, public_path
-    from physai.sdk.trust_file import TRUST_FILE, SignedTrust
-    from physai.sdk.trust_store import TrustStore
+    from physai.sdk.signing.attestation import ROLES
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, PUBLIC_SUFFIX, KeyFileError, SigningKey, public_path
+    from physai.sdk.signing.trust_file import TRUST_FILE, SignedTrust
+    from physai.sdk.signing.trust_store import TrustStore
 
     folder: Path = arguments.folder or key_folder()
     names = [f"{role}{suffix}" for role in ROLES for suffix in (PRIVATE_SUFFIX, PUBLIC_SUFFIX)]
@@ -158,7 +158,7 @@ def _new_passphrase(arguments: argparse.Namespace, name: str) -> str | None:
 def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str | None) -> PublicKey:
     from pydantic import ValidationError
 
-    from physai.sdk.keys import KeyFileError, public_path, save_private_key, save_public_key
+    from physai.sdk.signing.keys import KeyFileError, public_path, save_private_key, save_public_key
 
     try:
         public = key.public_key(role, label=label)
@@ -174,9 +174,9 @@ def _save(key: SigningKey, path: Path, role: Role, label: str, passphrase: str |
 
 
 def _trust(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.keys import load_public_key
-    from physai.sdk.trust_file import SignedTrust
-    from physai.sdk.trust_store import TrustError, TrustStore
+    from physai.sdk.signing.keys import load_public_key
+    from physai.sdk.signing.trust_file import SignedTrust
+    from physai.sdk.signing.trust_store import TrustError, TrustStore
 
     if not arguments.keys and not arguments.threshold:
         raise TrustError("nothing to trust: give public key files, or --threshold ROLE=N")
@@ -195,8 +195,8 @@ def _load(path: Path) -> SignedTrust:
     Raises:
         TrustError: it is missing, malformed, or not signed by its owners.
     """
-    from physai.sdk.trust_file import SignedTrust
-    from physai.sdk.trust_store import TrustError
+    from physai.sdk.signing.trust_file import SignedTrust
+    from physai.sdk.signing.trust_store import TrustError
 
     if not path.exists():
         raise TrustError(f"{path}: no such trust file; make one, and the owner's key for it: physai keys init")
@@ -206,8 +206,8 @@ def _load(path: Path) -> SignedTrust:
 
 
 def _with_threshold(store: TrustStore, text: str) -> TrustStore:
-    from physai.sdk.attestation import ROLES
-    from physai.sdk.trust_store import TrustError
+    from physai.sdk.signing.attestation import ROLES
+    from physai.sdk.signing.trust_store import TrustError
 
     name, _, number = text.partition("=")
     for role in ROLES:
@@ -217,7 +217,7 @@ def _with_threshold(store: TrustStore, text: str) -> TrustStore:
 
 
 def _rotate(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.keys import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, SigningKey, load_public_key, public_path
 
     old: Path = arguments.key
     public = load_public_key(public_path(old))
@@ -247,8 +247,8 @@ def _revoke(arguments: argparse.Namespace, path: Path) -> int:
 
 def _find_key(store: TrustStore, text: str) -> str:
     """The id of the key that a user names, by a file or by the beginning of its id."""
-    from physai.sdk.keys import load_public_key
-    from physai.sdk.trust_store import TrustError
+    from physai.sdk.signing.keys import load_public_key
+    from physai.sdk.signing.trust_store import TrustError
 
     if Path(text).is_file():
         return load_public_key(Path(text)).key_id
@@ -272,7 +272,7 @@ def _save_trust(
     also: Sequence[SigningKey] = (),
 ) -> int:
     """Signs and writes what changed, and shows it; keeps the version before, which a robot far behind may need."""
-    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.signing.trust_file import SignedTrust
 
     if after == before.trust:
         print(printable(f"{path} says so already (version {after.version})"))
@@ -287,7 +287,7 @@ def _save_trust(
 
 
 def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
-    from physai.sdk.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
 
     found: list[SigningKey] = []
     for file in arguments.owner_key or [path.with_name(f"owner{PRIVATE_SUFFIX}")]:
@@ -306,8 +306,8 @@ def _unsigned(before: TrustStore, signed: SignedTrust) -> str:
 
 
 def _sign(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.trust_file import SignedTrust
-    from physai.sdk.trust_store import TrustError
+    from physai.sdk.signing.trust_file import SignedTrust
+    from physai.sdk.signing.trust_store import TrustError
 
     before = SignedTrust.load(path)
     keys = _owner_keys(arguments, path)
@@ -322,11 +322,11 @@ def _sign(arguments: argparse.Namespace, path: Path) -> int:
 
 
 def _time(arguments: argparse.Namespace) -> int:
-    from physai.sdk.files import write_atomic
-    from physai.sdk.keys import PRIVATE_SUFFIX, KeyFileError, load_private_key
-    from physai.sdk.time_statement import sign_time
-    from physai.sdk.trust import parse_utc
-    from physai.sdk.verdict import utc_text
+    from physai.sdk.base.files import write_atomic
+    from physai.sdk.evidence.verdict import utc_text
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, load_private_key
+    from physai.sdk.signing.time_statement import sign_time
+    from physai.sdk.signing.verify import parse_utc
 
     role = "validator" if arguments.replaces is None else "owner"
     files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
@@ -346,7 +346,7 @@ def _time(arguments: argparse.Namespace) -> int:
 
 
 def _keys_text(store: TrustStore) -> str:
-    from physai.sdk.attestation import ROLES
+    from physai.sdk.signing.attestation import ROLES
 
     rows: list[tuple[str, str, str, str]] = []
     for key in store.keys:
@@ -364,7 +364,7 @@ def _keys_text(store: TrustStore) -> str:
 
 
 def _list(arguments: argparse.Namespace, path: Path) -> int:
-    from physai.sdk.trust_file import SignedTrust
+    from physai.sdk.signing.trust_file import SignedTrust
 
     store = SignedTrust.load(path).trust
     print(json.dumps(store.model_dump(mode="json"), indent=2) if arguments.json else printable(_keys_text(store)))

@@ -9,11 +9,11 @@ import reprlib
 import sys
 from importlib.metadata import EntryPoint, version
 
+from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.base.plugins import contributions
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
 from physai.sdk.cli.parser import Parser
-from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
-from physai.sdk.plugins import contributions
 
 DISTRIBUTION = "physai-sdk"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, cast
 
-from physai.sdk.errors import PhysaiError, unknown_name
+from physai.sdk.base.errors import PhysaiError, unknown_name
 
 
 class Parser(argparse.ArgumentParser):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from physai.sdk.keys import Passphrase
+    from physai.sdk.signing.keys import Passphrase
 
 MAX_BYTES = 4096
 
@@ -33,7 +33,7 @@ def passphrase_from(file: Path | None, *, confirm: bool = False) -> Passphrase:
         file: whose first line it is; None prompts.
         confirm: prompt twice, for a new key.
     """
-    from physai.sdk.keys import KeyFileError
+    from physai.sdk.signing.keys import KeyFileError
 
     def ask(path: str) -> str:
         if file is not None:
@@ -49,7 +49,7 @@ def passphrase_from(file: Path | None, *, confirm: bool = False) -> Passphrase:
 
 
 def _read(path: Path) -> str:
-    from physai.sdk.keys import KeyFileError
+    from physai.sdk.signing.keys import KeyFileError
 
     try:
         with path.open("rb") as file:

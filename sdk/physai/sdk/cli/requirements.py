@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from physai.sdk.requirements import Requirements
+    from physai.sdk.evidence.requirements import Requirements
 
 
 def add_requirement_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +28,8 @@ def requirements_from(arguments: argparse.Namespace) -> Requirements | None:
     Raises:
         RequirementsError, OriginError: they are malformed.
     """
-    from physai.sdk.origin import parse_accepted
-    from physai.sdk.requirements import Requirements
+    from physai.sdk.evidence.origin import parse_accepted
+    from physai.sdk.evidence.requirements import Requirements
 
     if arguments.settings is None and arguments.accept is None:
         return None

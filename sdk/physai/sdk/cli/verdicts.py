@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from physai.sdk.errors import MissingExtraError, PhysaiError
-from physai.sdk.plugins import contributions
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.base.plugins import contributions
 
 if TYPE_CHECKING:
-    from physai.sdk.bundle import Bundle
-    from physai.sdk.verdict import Verdict
+    from physai.sdk.bundle.manifest import Bundle
+    from physai.sdk.evidence.verdict import Verdict
 
 RECORDS = "physai.verdict_records"
 """Entry-point group of what derives a verdict from the record of its run."""
@@ -55,7 +55,7 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
     Raises:
         PhysaiError: no verdict was named, there is no simulator here, or the record says otherwise.
     """
-    from physai.sdk.bundle_archive import BundleError
+    from physai.sdk.bundle.archive import BundleError
 
     if arguments.verdict is None:
         raise BundleError("a validator signs what was validated here: --verdict DIR, as `physai sim validate` wrote it")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Request, everywhere, quiet_arrays
 from physai.sdk.safety.fallback import Fallback
 from physai.sdk.safety.limits import STILL_S, Array, GuardError, guard_limits

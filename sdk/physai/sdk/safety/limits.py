@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.contract import ActionTerm, JointEnvelope, PolicyContract
-from physai.sdk.errors import PhysaiError
-from physai.sdk.position_limits import POSITION_TARGET, position_limits
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
+from physai.sdk.contract.safety_envelope import JointEnvelope
+from physai.sdk.contract.terms import ActionTerm
 
 Array = npt.NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.limits import UNLIMITED, Array, GuardLimits
 
 Bools = npt.NDArray[np.bool_]

@@ -7,8 +7,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.contract import PolicyContract, SensorRange
-from physai.sdk.interface import graph_interface
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.safety_envelope import SensorRange
 from physai.sdk.safety.limits import UNLIMITED, Array, GuardError, GuardLimits
 from physai.sdk.safety.plant import Bools, ConsistencyWatch, Floats, FrozenWatch, every
 from physai.sdk.safety.trajectory import braking_distance

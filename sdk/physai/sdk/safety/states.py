@@ -27,7 +27,7 @@ class GuardState(IntEnum):
 
 
 class Reason(IntFlag):
-    """What is wrong, one bit each. Bits from 16 on belong to the runtime (`physai.deploy_jetson.runtime.reasons`)."""
+    """What is wrong, one bit each. Bits from 16 on belong to the runtime (`physai.deploy_jetson.ticks.reasons`)."""
 
     SENSOR_NOT_FINITE = 1 << 0
     """A measured value is NaN or infinite."""

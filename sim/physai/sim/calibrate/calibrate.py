@@ -8,17 +8,25 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.errors import PhysaiError, unknown_name
-from physai.sim.calibrate.drive import choose_drive
-from physai.sim.calibrate.fit import Fit, Step, fit
-from physai.sim.calibrate.fitted import calibration_model, installed_version, model_fingerprint, robot_reference
+from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sim.calibrate.fit.fit import Fit, Step, fit
 from physai.sim.calibrate.measured import measured_noise, measured_timing
-from physai.sim.calibrate.parameters import Parameter, catalogue
-from physai.sim.calibrate.replay import WINDOW_MAX_S, WINDOW_MIN_S, WINDOW_S, ReplayScore, replay, require_logs_of
-from physai.sim.calibrate.twin import FittedParameter, LogRecord, Logs, Residuals, Twin
-from physai.sim.calibrate.windows import Windows, cut
+from physai.sim.calibrate.replay.drive import choose_drive
+from physai.sim.calibrate.replay.replay import (
+    WINDOW_MAX_S,
+    WINDOW_MIN_S,
+    WINDOW_S,
+    ReplayScore,
+    replay,
+    require_logs_of,
+)
+from physai.sim.calibrate.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
+from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
+from physai.sim.twin.parameters import Parameter, catalogue
+from physai.sim.twin.record import FittedParameter, LogRecord, Logs, Residuals
+from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibrate.twin import SensorNoise, Timing
 from physai.sim.logs import RobotLog, command_lag, lag_summary, sensor_noise
-from physai.sim.logs.noise import MIN_STILL_S
+from physai.sim.logs.signals.noise import MIN_STILL_S
+from physai.sim.twin.record import SensorNoise, Timing
 
 Array = npt.NDArray[np.float64]
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from physai.sim.calibrate.calibrate import Calibration
-from physai.sim.calibrate.credibility import bounds
 from physai.sim.calibrate.page_plots import error_chart, history_chart, parameter_chart, replay_chart
-from physai.sim.calibrate.twin import Credibility, FittedParameter, Timing, Twin
 from physai.sim.report.style import STYLE
+from physai.sim.twin.credibility import bounds
+from physai.sim.twin.record import Credibility, FittedParameter, Timing
+from physai.sim.twin.twin import Twin
 
 MAX_CHARTS = 60
 """Replay plots of one page; further recordings are listed with their errors only."""

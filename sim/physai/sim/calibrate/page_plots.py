@@ -6,8 +6,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibrate.replay import ReplayScore
-from physai.sim.calibrate.twin import FittedParameter
+from physai.sim.calibrate.replay.replay import ReplayScore
 from physai.sim.report.svg import (
     ROW_HEIGHT,
     WIDTH,
@@ -23,6 +22,7 @@ from physai.sim.report.svg import (
     text,
     ticks,
 )
+from physai.sim.twin.record import FittedParameter
 
 Array = npt.NDArray[np.float64]
 

@@ -10,18 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from physai.sim.calibrate.calibrate import Calibration
-    from physai.sim.calibrate.fit import Step
-    from physai.sim.calibrate.twin import FittedParameter, Twin
+    from physai.sim.calibrate.fit.fit import Step
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
+    from physai.sim.twin.record import FittedParameter
+    from physai.sim.twin.twin import Twin
 
 REPORT_FILE = "report.html"
 
@@ -63,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fits, writes the twin and says how far to believe it."""
     from physai.sim.calibrate.calibrate import calibrate, split_logs, without_still
-    from physai.sim.calibrate.twin import save_twin
     from physai.sim.robots import load_robot
+    from physai.sim.twin.twin import save_twin
 
     output = _writable(arguments.output)
     report = None if arguments.report is None else _folder(arguments.report)
@@ -135,7 +136,7 @@ def _recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:
     Raises:
         OriginError: the name is none, of another model, or the recording itself says otherwise.
     """
-    from physai.sdk.origin import Origin, OriginError, is_unit_of
+    from physai.sdk.evidence.origin import Origin, OriginError, is_unit_of
 
     said = Origin.from_mark(f"robot {name}", source="--recorded-on")
     if not is_unit_of(name, robot.name):
@@ -162,7 +163,7 @@ def _folder(path: Path) -> Path:
 
 
 def _write_page(found: Calibration, folder: Path, title: str) -> Path:
-    from physai.sdk.files import write_atomic
+    from physai.sdk.base.files import write_atomic
     from physai.sim.calibrate.page import calibration_page
 
     page = folder / REPORT_FILE
@@ -192,7 +193,7 @@ def _progress(budget_s: float) -> Generator[Callable[[Step], None]]:
 
 
 def _as_json(found: Calibration, output: Path, page: Path | None) -> dict[str, Any]:
-    from physai.sim.calibrate.replay import score_record
+    from physai.sim.calibrate.replay.replay import score_record
 
     twin, credibility = found.twin, found.twin.credible()
     return {

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import Command
-from physai.sdk.errors import PhysaiError, unknown_name
 
 if TYPE_CHECKING:
-    from physai.sim.policy import OnnxPolicy
+    from physai.sim.policies.onnx import OnnxPolicy
 
 MAX_EPISODES = 100_000
 
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judges the policy in onnxruntime; no torch is needed."""
-    from physai.sim.locate import find_policy
-    from physai.sim.policy import OnnxPolicy
+    from physai.sim.policies.onnx import OnnxPolicy
+    from physai.sim.policies.resolve import find_policy
 
     path = find_policy(arguments.policy)
     policy = OnnxPolicy.load(path)
@@ -45,8 +45,8 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.sim.evaluate import play_episodes
-    from physai.sim.locate import find_origin
+    from physai.sim.policies.evaluate import play_episodes
+    from physai.sim.policies.resolve import find_origin
 
     if not 1 <= arguments.episodes <= MAX_EPISODES:
         raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
@@ -76,7 +76,8 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
 def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
     import dataclasses
 
-    from physai.sim.board import PRESET, PUBLISHED, board_name, play_trial
+    from physai.sim.leaderboards.trial import PUBLISHED, board_name, play_trial
+    from physai.sim.tasks.realaigym import PRESET
 
     if preset != PRESET:
         raise unknown_name("evaluation preset", preset, [PRESET])

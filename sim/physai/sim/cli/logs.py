@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.sdk.robot import RobotSpec
-    from physai.sim.logs.findings import Finding
+    from physai.sdk.contract.robot import RobotSpec
+    from physai.sim.logs.checks.findings import Finding
     from physai.sim.logs.quality import QualityReport
 
 _CHECK = """\

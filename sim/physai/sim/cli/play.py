@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
+from physai.sdk.base.files import require_replaceable
+from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, table
-from physai.sdk.errors import PhysaiError, TaskError, unknown_name
-from physai.sdk.files import require_replaceable
 
 if TYPE_CHECKING:
-    from physai.sim.counterexample import RecordedPlayer
-    from physai.sim.evaluate import Policy
-    from physai.sim.play import Moment, Outcome, Player
+    from physai.sim.playback.counterexample import RecordedPlayer
+    from physai.sim.playback.player import Moment, Outcome, Player
+    from physai.sim.policies.evaluate import Policy
     from physai.sim.tasks.task import Task
 
 MAX_EPISODES = 100_000
@@ -124,7 +124,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 def _staged(arguments: argparse.Namespace) -> tuple[_Cast, Player]:
     """A policy or an agent, and a player that plays it."""
-    from physai.sim.play import Player
+    from physai.sim.playback.player import Player
 
     policy, cast = _cast(arguments)
     player = Player(
@@ -140,7 +140,7 @@ def _staged(arguments: argparse.Namespace) -> tuple[_Cast, Player]:
 
 def _recorded(arguments: argparse.Namespace) -> tuple[_Cast, RecordedPlayer]:
     """A counterexample of a report, and a player that shows what was recorded."""
-    from physai.sim.counterexample import RecordedPlayer, find_counterexample
+    from physai.sim.playback.counterexample import RecordedPlayer, find_counterexample
 
     for option in ("agent", "robot", "preset", "record", "duration_s"):
         if getattr(arguments, option) is not None:
@@ -164,7 +164,7 @@ def _cast(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
 
 
 def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
-    from physai.sim.agents import Agent
+    from physai.sim.policies.scripted import Agent
     from physai.sim.tasks.registry import load_task
 
     if arguments.task is not None:
@@ -175,8 +175,8 @@ def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
 
 
 def _cast_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
-    from physai.sim.locate import find_origin, find_policy
-    from physai.sim.policy import OnnxPolicy
+    from physai.sim.policies.onnx import OnnxPolicy
+    from physai.sim.policies.resolve import find_origin, find_policy
 
     if arguments.agent is not None:
         raise PhysaiError(f"{path} is a policy; --agent {arguments.agent} plays a task: physai play TASK --agent …")
@@ -205,7 +205,7 @@ def _stops_at_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]
 
 
 def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
-    from physai.sim.viewer import Pacer, Window, watch
+    from physai.sim.playback.viewer import Pacer, Window, watch
 
     with Window(task) as window:
         watch(player, window, Pacer())
@@ -215,8 +215,8 @@ def _play_into_files(player: Player | RecordedPlayer, cast: _Cast, arguments: ar
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.sim.film import Film
-    from physai.sim.recording import RecordingWriter
+    from physai.sim.playback.recording_writer import RecordingWriter
+    from physai.sim.playback.video import Film
 
     with contextlib.ExitStack() as stack:
         takers: list[Callable[[Moment], None]] = []

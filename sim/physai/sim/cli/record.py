@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import Command
-from physai.sdk.errors import PhysaiError
 
 _EPILOG = """\
 The stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. It rehearses
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.sim.rehearsal import excite, stand_in, write_columns, write_recording
+    from physai.sim.calibrate.synthetic_robot import excite, stand_in, write_columns, write_recording
     from physai.sim.robots import load_robot
 
     if not 1 <= arguments.recordings <= MAX_RECORDINGS:

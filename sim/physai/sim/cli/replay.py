@@ -7,16 +7,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, table
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from physai.sim.calibrate.replay import ReplayScore
-    from physai.sim.calibrate.twin import Interval
+    from physai.sim.calibrate.replay.replay import ReplayScore
     from physai.sim.robots import Robot
+    from physai.sim.twin.record import Interval
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replays and prints the error per joint."""
-    from physai.sim.calibrate.replay import score_record
+    from physai.sim.calibrate.replay.replay import score_record
 
     if not 0 <= arguments.seed < 2**32:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, ReplayScore]:
-    from physai.sim.calibrate.replay import replay
+    from physai.sim.calibrate.replay.replay import replay
     from physai.sim.logs import read_logs
 
     robot, subject = _load(reference)
@@ -66,9 +66,9 @@ def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, Replay
 
 def _load(reference: str) -> tuple[Robot, Any]:
     """The robot, and the twin or model to replay in."""
-    from physai.sim.calibrate.fitted import calibration_model
-    from physai.sim.calibrate.twin import load_twin
     from physai.sim.robots import load_robot
+    from physai.sim.twin.models import calibration_model
+    from physai.sim.twin.twin import load_twin
 
     if reference.lower().endswith(".json"):
         twin = load_twin(reference)

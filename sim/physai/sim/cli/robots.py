@@ -7,11 +7,11 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
 
 if TYPE_CHECKING:
-    from physai.sdk.robot import JointSpec
+    from physai.sdk.contract.robot import JointSpec
     from physai.sim.robots import Robot
 
 
@@ -62,7 +62,7 @@ def _show(name: str, *, as_json: bool, picture: str | None) -> int:
     robot = load_robot(name)
     drawn = None if picture is None else picture or f"{robot.name}.png"
     if drawn is not None:
-        from physai.sim.rendering import render_png
+        from physai.sim.playback.rendering import render_png
         from physai.sim.robots import home_qpos
 
         render_png(robot.model, home_qpos(robot.model), drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import Command
-from physai.sim.cli import rehearse
+from physai.sim.cli import virtual_robot as rehearse
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,11 +8,12 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
 
 if TYPE_CHECKING:
-    from physai.sdk.contract import CommandField, ObservationTerm, PolicyContract
+    from physai.sdk.contract.policy_contract import PolicyContract
+    from physai.sdk.contract.terms import CommandField, ObservationTerm
     from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
 
 

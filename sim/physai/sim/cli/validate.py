@@ -10,14 +10,14 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import ContractError, PhysaiError
+from physai.sdk.base.files import require_replaceable
+from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, styled, table
-from physai.sdk.errors import ContractError, PhysaiError
-from physai.sdk.files import require_replaceable
 
 if TYPE_CHECKING:
-    from physai.sdk.verdict import Verdict
-    from physai.sim.gates.gate import Context, Finding
+    from physai.sdk.evidence.verdict import Verdict
+    from physai.sim.gates.checks.gate import Context, Finding
     from physai.sim.gates.runner import Line
 
 MAX_SEED = 2**20 - 1
@@ -61,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
-    from physai.sdk.latency_evidence import load_evidence
-    from physai.sdk.origin import parse_accepted
-    from physai.sim.gates.gate import Context
+    from physai.sdk.evidence.latency import load_evidence
+    from physai.sdk.evidence.origin import parse_accepted
+    from physai.sim.gates.checks.gate import Context
+    from physai.sim.gates.execution.store import Store
     from physai.sim.gates.judgement import judge
     from physai.sim.gates.record import write_record
     from physai.sim.gates.runner import all_gates, find_all
-    from physai.sim.gates.store import Store
 
     if not 0 <= arguments.seed <= MAX_SEED:
         raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
@@ -92,12 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
     """The subject, the settings, and what to call the twin."""
-    from physai.sdk.onnx_trial import try_policy
-    from physai.sdk.policy_file import PolicyError
-    from physai.sim.calibrate.twin import load_twin, nominal_twin
+    from physai.sdk.onnx.trial import try_policy
+    from physai.sdk.policy.header import PolicyError
+    from physai.sim.gates.execution.subject import open_subject
     from physai.sim.gates.settings import GateSettings, load_gates
-    from physai.sim.gates.subject import open_subject
-    from physai.sim.locate import find_origin, find_policy
+    from physai.sim.policies.resolve import find_origin, find_policy
+    from physai.sim.twin.twin import load_twin, nominal_twin
 
     settings = GateSettings() if arguments.gates is None else load_gates(arguments.gates)
     path = find_policy(arguments.policy)
@@ -132,8 +132,8 @@ def _report_folder(folder: Path) -> Path:
 
 
 def _write(verdict: Verdict, findings: dict[str, Finding], context: Context, report: Path, twin_name: str) -> None:
-    from physai.sdk.files import write_atomic
-    from physai.sdk.verdict import save_verdict
+    from physai.sdk.base.files import write_atomic
+    from physai.sdk.evidence.verdict import save_verdict
     from physai.sim.report.html import Page, html_report
     from physai.sim.report.junit import junit_xml
 
@@ -211,7 +211,7 @@ def _numbers(line: Line) -> str:
 
 def _text(verdict: Verdict, report: Path) -> str:
     """The gates as a table, then why it does not pass."""
-    from physai.sdk.verdict import Outcome
+    from physai.sdk.evidence.verdict import Outcome
     from physai.sim.report.summary import reasons
 
     rows = [

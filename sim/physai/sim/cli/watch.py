@@ -4,8 +4,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from physai.sdk.cli.text import printable, styled
-from physai.sim.paced_twin import Tally
+from physai.sdk.base.terminal import printable, styled
+from physai.sim.virtual_robot.paced_twin import Tally
 
 LOOK_S = 1.0
 MAX_TOLD = 32

@@ -5,7 +5,7 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from physai.sdk.errors import TaskError
+from physai.sdk.base.errors import TaskError
 
 Array: TypeAlias = Any
 """A numpy array or a torch tensor, whichever the engine's `xp` makes; first axis is the world."""

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
-from physai.sim.gates.batch import Played
-from physai.sim.gates.gate import Case
-from physai.sim.gates.rollout import Tick, play_batch
-from physai.sim.gates.subject import Subject
-from physai.sim.play import Moment, Outcome, Verdict
-from physai.sim.recording import RecordingWriter
+from physai.sim.envs.environment import Environment
+from physai.sim.gates.checks.gate import Case
+from physai.sim.gates.execution.batch import Played
+from physai.sim.gates.execution.rollout import Tick, play_batch
+from physai.sim.gates.execution.subject import Subject
+from physai.sim.playback.player import Moment, Outcome, Verdict
+from physai.sim.playback.recording_writer import RecordingWriter
 
 FOLDER = "counterexamples"
 """Folder inside a report folder."""

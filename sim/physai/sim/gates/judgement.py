@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from physai.sdk.errors import ContractError
-from physai.sdk.origin import Origin
-from physai.sdk.policy_file import PolicyError
-from physai.sdk.verdict import Counterexample, Evidence, GateResult, Outcome, Verdict, combine, utc_text
+from physai.sdk.base.errors import ContractError
+from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.verdict import Counterexample, Evidence, GateResult, Outcome, Verdict, combine, utc_text
+from physai.sdk.policy.header import PolicyError
+from physai.sim.gates.checks.gate import Context, Finding, Gate
+from physai.sim.gates.checks.latency import LatencyGate
 from physai.sim.gates.counterexample import FOLDER, record_smallest
-from physai.sim.gates.gate import Context, Finding, Gate
-from physai.sim.gates.latency import LatencyGate
 from physai.sim.gates.runner import GATES
-from physai.sim.statistics import holm
+from physai.sim.stats.statistics import holm
 
 PACKAGES = ("mujoco", "onnxruntime", "numpy", "warp-lang", "mujoco-warp", "cmaes")
 

@@ -13,23 +13,23 @@ from typing import Any, cast
 
 import numpy as np
 
-from physai.sdk.errors import PhysaiError
-from physai.sdk.files import read_plain, write_atomic
-from physai.sdk.latency_evidence import LatencyEvidence, load_evidence, save_evidence
-from physai.sdk.onnx_trial import try_policy
-from physai.sdk.origin import OriginKind, parse_accepted
-from physai.sdk.policy_file import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
-from physai.sdk.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
-from physai.sim.calibrate.twin import load_twin, save_twin
-from physai.sim.gates.batch import Arm, Batch, Played
-from physai.sim.gates.gate import Context
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
+from physai.sdk.evidence.origin import OriginKind, parse_accepted
+from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
+from physai.sdk.onnx.trial import try_policy
+from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
+from physai.sim.gates.checks.gate import Context
+from physai.sim.gates.execution.batch import Arm, Batch, Played
+from physai.sim.gates.execution.store import Store
+from physai.sim.gates.execution.subject import QUANTISED_FILE, Subject
+from physai.sim.gates.execution.workers import play
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import all_gates, find_all
 from physai.sim.gates.settings import parse_gates
-from physai.sim.gates.store import Store
-from physai.sim.gates.subject import QUANTISED_FILE, Subject
-from physai.sim.gates.workers import play
-from physai.sim.locate import choose_origin
+from physai.sim.policies.resolve import choose_origin
+from physai.sim.twin.twin import load_twin, save_twin
 
 FOLDER = "record"
 """Folder of the record inside a report folder."""
@@ -160,7 +160,7 @@ def _context(
 
 def _arms(members: Mapping[str, bytes], sha256: str) -> dict[Arm, bytes]:
     """The graphs of a bundle by the part they play."""
-    from physai.sdk.canonical import sha256_hex
+    from physai.sdk.base.canonical import sha256_hex
 
     judged = [data for name, data in members.items() if name.endswith(".onnx") and sha256_hex(data) == sha256]
     if not judged:

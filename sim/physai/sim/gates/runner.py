@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from physai.sdk.errors import PhysaiError
-from physai.sdk.latency_evidence import LatencyEvidence
-from physai.sdk.verdict import Outcome
-from physai.sim.gates.batch import Batch, Played
-from physai.sim.gates.contract import ContractGate
-from physai.sim.gates.engine import EngineGate
-from physai.sim.gates.falsification import FalsificationGate
-from physai.sim.gates.gate import Context, Finding, Gate, Play
-from physai.sim.gates.latency import LatencyGate
-from physai.sim.gates.non_inferiority import NonInferiorityGate
-from physai.sim.gates.parity import ParityGate
-from physai.sim.gates.robustness import RobustnessGate
-from physai.sim.gates.safety import SafetyGate
-from physai.sim.gates.store import Store
-from physai.sim.gates.success import SuccessGate
-from physai.sim.gates.twin import TwinGate
-from physai.sim.gates.workers import Answer, Workers, make_workers
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.evidence.latency import LatencyEvidence
+from physai.sdk.evidence.verdict import Outcome
+from physai.sim.gates.checks.contract import ContractGate
+from physai.sim.gates.checks.engine import EngineGate
+from physai.sim.gates.checks.falsification import FalsificationGate
+from physai.sim.gates.checks.gate import Context, Finding, Gate, Play
+from physai.sim.gates.checks.latency import LatencyGate
+from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
+from physai.sim.gates.checks.parity import ParityGate
+from physai.sim.gates.checks.robustness import RobustnessGate
+from physai.sim.gates.checks.safety import SafetyGate
+from physai.sim.gates.checks.success import SuccessGate
+from physai.sim.gates.checks.twin import TwinGate
+from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.store import Store
+from physai.sim.gates.execution.workers import Answer, Workers, make_workers
 
 GATES: tuple[type[Gate], ...] = (
     ContractGate,

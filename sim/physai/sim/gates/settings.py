@@ -9,12 +9,13 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import AfterValidator, ValidationError, model_validator
 
-from physai.sdk.canonical import canonical_json, sha256_hex
-from physai.sdk.errors import PhysaiError
-from physai.sdk.robot import Frozen
-from physai.sdk.yaml_file import read_yaml
-from physai.sim.sequential import RateTest
-from physai.sim.statistics import zero_failure_trials
+from physai.sdk.base.canonical import canonical_json, sha256_hex
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.contract.robot import Frozen
+from physai.sim.stats.sequential import RateTest
+from physai.sim.stats.statistics import zero_failure_trials
+from physai.sim.twin.conditions import PAYLOAD_FRACTION, PUSH_SCALE
 
 MAX_FILE_BYTES = 1 << 16
 MAX_EPISODES = 100_000
@@ -128,9 +129,9 @@ class RobustnessSettings(Frozen):
     """Twice the delay, noise and jitter."""
     pushes: ConditionSettings = ConditionSettings(target=0.8)
     payload: ConditionSettings = ConditionSettings(target=0.8)
-    push_scale: Annotated[float, _between(0.1, 10.0, "is no push, or a crash")] = 1.0
+    push_scale: Annotated[float, _between(0.1, 10.0, "is no push, or a crash")] = PUSH_SCALE
     """Times the task's own push; where it has none, times a tenth of each joint's speed limit every 3 s."""
-    payload_fraction: Annotated[float, _between(0.005, 1.0, "is no payload, or more than the robot")] = 0.03
+    payload_fraction: Annotated[float, _between(0.005, 1.0, "is no payload, or more than the robot")] = PAYLOAD_FRACTION
     """Mass added to the last link, or to a floating base, as a share of the robot's moving mass."""
 
 

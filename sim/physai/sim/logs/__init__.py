@@ -1,11 +1,11 @@
 """Recordings of real robots: reading them, and judging whether they are fit to calibrate a twin."""
 
-from physai.sim.logs.lag import LagSummary, command_lag, estimate_lag, lag_summary
-from physai.sim.logs.lag_fit import LagEstimate
-from physai.sim.logs.noise import NoiseEstimate, sensor_noise
 from physai.sim.logs.reader import read_log, read_logs
 from physai.sim.logs.robot_log import CommandKind, LogError, RobotLog
-from physai.sim.logs.timing import PeriodStatistics, period_statistics
+from physai.sim.logs.signals.lag import LagSummary, command_lag, estimate_lag, lag_summary
+from physai.sim.logs.signals.lag_fit import LagEstimate
+from physai.sim.logs.signals.noise import NoiseEstimate, sensor_noise
+from physai.sim.logs.signals.timing import PeriodStatistics, period_statistics
 
 __all__ = [
     "CommandKind",

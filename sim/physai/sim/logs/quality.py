@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from physai.sdk.robot import RobotSpec
-from physai.sim.logs.checks_channels import channel_findings
-from physai.sim.logs.checks_motion import Motion, command_findings, joint_motion, motion_findings
-from physai.sim.logs.checks_reading import reading_findings, sound_rows
-from physai.sim.logs.checks_timing import timing_findings
-from physai.sim.logs.findings import SEVERITIES, Finding, Severity
-from physai.sim.logs.lag import command_lag
-from physai.sim.logs.lag_fit import LagEstimate
-from physai.sim.logs.noise import NoiseEstimate, sensor_noise
+from physai.sdk.contract.robot import RobotSpec
+from physai.sim.logs.checks.channels import channel_findings
+from physai.sim.logs.checks.findings import SEVERITIES, Finding, Severity
+from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
+from physai.sim.logs.checks.reading import reading_findings, sound_rows
+from physai.sim.logs.checks.timing import timing_findings
 from physai.sim.logs.raw_log import Channel, RawLog
 from physai.sim.logs.robot_log import RobotLog
-from physai.sim.logs.timing import PeriodStatistics, period_statistics
+from physai.sim.logs.signals.lag import command_lag
+from physai.sim.logs.signals.lag_fit import LagEstimate
+from physai.sim.logs.signals.noise import NoiseEstimate, sensor_noise
+from physai.sim.logs.signals.timing import PeriodStatistics, period_statistics
 
 _MIN_ROWS = 20
 """Fewer sound samples than this cannot be judged further."""

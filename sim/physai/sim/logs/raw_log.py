@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from physai.sdk.origin import Origin
-from physai.sdk.robot import JointSpec
+from physai.sdk.contract.robot import JointSpec
+from physai.sdk.evidence.origin import Origin
 from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
 
 

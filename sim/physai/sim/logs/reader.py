@@ -7,16 +7,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from physai.sdk.robot import RobotSpec
-from physai.sim.logs import bag_file, csv_file, json_file, parquet_file
-from physai.sim.logs.assemble import assemble
-from physai.sim.logs.checks_reading import require_readable
-from physai.sim.logs.column_map import ColumnMap, problems
-from physai.sim.logs.find_map import complete_map, map_beside
+from physai.sdk.contract.robot import RobotSpec
+from physai.sim.logs.checks.reading import require_readable
 from physai.sim.logs.raw_log import RawLog
-from physai.sim.logs.reading import Reading
+from physai.sim.logs.readers import bag_file, csv_file, json_file, parquet_file
+from physai.sim.logs.readers.assemble import assemble
+from physai.sim.logs.readers.column_map import ColumnMap, problems
+from physai.sim.logs.readers.find_map import complete_map, map_beside
+from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.table import Table, digest
 from physai.sim.logs.robot_log import LogError, RobotLog
-from physai.sim.logs.table import Table, digest
 
 MAX_LOGS = 10_000
 """Most recordings of one call."""
@@ -31,7 +31,8 @@ def read_log(path: str | Path, robot: RobotSpec, *, column_map: Path | None = No
         path: a CSV, JSON, Parquet or MCAP file (CSV and JSON also gzipped), or a ROS 2 bag folder. `FILE#3` is
             episode 3 of a file that holds several.
         robot: whose joints the recording must have, matched by name.
-        column_map: YAML file that says which column is which (see `physai.sim.logs.column_map`). Without one, that
+        column_map: YAML file that says which column is which (see `physai.sim.logs.readers.column_map`). Without
+        one, that
             beside the recording is taken (`<log>.columns.yaml`, `columns.yaml`), then what the format itself says,
             then a shipped map that fits the columns.
 

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sdk.errors import PhysaiError
-from physai.sdk.origin import Origin
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.evidence.origin import Origin
 
 Array = NDArray[np.float64]
 

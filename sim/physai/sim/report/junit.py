@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from physai.sdk.verdict import GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
 
 
 def junit_xml(verdict: Verdict, *, name: str) -> bytes:

@@ -7,11 +7,11 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.verdict import Counterexample, GateResult, Outcome, Verdict
-from physai.sim.recording_format import RecordingError
-from physai.sim.recording_reader import read_recording
+from physai.sdk.evidence.verdict import Counterexample, GateResult, Outcome, Verdict
+from physai.sim.playback.recording_format import RecordingError
+from physai.sim.playback.recording_reader import read_recording
 from physai.sim.report.svg import Bar, Interval, Series, bars, histogram, intervals, lines
-from physai.sim.statistics import wilson
+from physai.sim.stats.statistics import wilson
 
 Charts = Mapping[str, Mapping[str, Any]]
 KINDS = ("mark", "second", "third", "fourth")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from physai.sdk.verdict import GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
 from physai.sim.gates.judgement import WOULD_PASS
 
 

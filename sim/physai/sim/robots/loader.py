@@ -9,8 +9,8 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from physai.sdk.errors import ModelError, unknown_name
-from physai.sdk.robot import RobotSpec
+from physai.sdk.base.errors import ModelError, unknown_name
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
 from physai.sim.robots.xmlfile import XmlFile, read_xml

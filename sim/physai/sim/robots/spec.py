@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from physai.sdk.errors import ModelError
-from physai.sdk.robot import ChainSegment, JointSpec, KinematicChain, RobotSpec, SensorField
+from physai.sdk.base.errors import ModelError
+from physai.sdk.contract.robot import ChainSegment, JointSpec, KinematicChain, RobotSpec, SensorField
 
 VELOCITY_LIMITS = "joint_velocity_limit"
 """Name of the MJCF `<numeric>` with one speed limit per joint, 0 for none: MJCF has no field for it."""

@@ -14,8 +14,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import mujoco
 import numpy as np
 
-from physai.sdk.errors import ModelError
-from physai.sdk.files import read_plain
+from physai.sdk.base.errors import ModelError
+from physai.sdk.base.files import read_plain
 from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import TIP_SITE, VELOCITY_LIMITS, has_floating_base, home_qpos
 from physai.sim.robots.urdf_rules import checked_joints

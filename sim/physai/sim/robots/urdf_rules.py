@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from numpy.typing import NDArray
 
-from physai.sdk.errors import ModelError
+from physai.sdk.base.errors import ModelError
 from physai.sim.robots.xmlfile import XmlFile
 
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating")

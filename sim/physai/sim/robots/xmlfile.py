@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from physai.sdk.errors import ModelError
+from physai.sdk.base.errors import ModelError
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest model file that is read."""

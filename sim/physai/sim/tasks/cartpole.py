@@ -4,15 +4,8 @@ import math
 
 import numpy as np
 
-from physai.sdk.contract import (
-    ActionSpec,
-    ActionTerm,
-    CommandSpec,
-    ObservationSpec,
-    ObservationTerm,
-    PolicyContract,
-    TimingSpec,
-)
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, TimingSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import load_robot
 from physai.sim.tasks.common import compiled, envelope, target_squared

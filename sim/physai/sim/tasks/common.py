@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from physai.sdk.contract import ActionTerm, JointEnvelope, SafetyEnvelope, SensorRange
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
+from physai.sdk.contract.terms import ActionTerm
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Term, WorldView

@@ -13,22 +13,14 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.contract import (
-    ActionSpec,
-    ActionTerm,
-    CommandSpec,
-    JointEnvelope,
-    ObservationSpec,
-    ObservationTerm,
-    PolicyContract,
-    SafetyEnvelope,
-    TimingSpec,
-)
-from physai.sdk.errors import unknown_name
-from physai.sim.board import PRESET, board_model
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope
+from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, TimingSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.common import compiled, joint_vel_squared, target_rate_squared, target_squared
+from physai.sim.tasks.realaigym import PRESET, board_model
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
 

@@ -7,20 +7,20 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.contract import (
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.contract.terms import (
     ActionSpec,
     CommandField,
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    PolicyContract,
     TimingSpec,
 )
-from physai.sdk.errors import TaskError
-from physai.sdk.robot import RobotSpec
-from physai.sim import rotations
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
+from physai.sim.tasks import rotations
 from physai.sim.tasks.common import (
     compiled,
     envelope,

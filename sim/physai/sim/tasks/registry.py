@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from physai.sdk.contract_io import contract_error
-from physai.sdk.errors import PhysaiError, TaskError, unknown_name
+from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
+from physai.sdk.contract.io import contract_error
 from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
 

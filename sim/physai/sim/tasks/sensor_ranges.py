@@ -6,8 +6,8 @@ still believed, and is stopped for it.
 
 from collections.abc import Sequence
 
-from physai.sdk.contract import SensorRange
-from physai.sdk.robot import JointSpec, RobotSpec
+from physai.sdk.contract.robot import JointSpec, RobotSpec
+from physai.sdk.contract.safety_envelope import SensorRange
 
 POSITION_MARGIN = 0.25
 """What a position may lie beyond its range, as a share of it: end stops and mounted encoders give much less; degrees

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import TaskError
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot
 

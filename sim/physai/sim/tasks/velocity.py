@@ -11,19 +11,19 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from physai.sdk.contract import (
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.contract.terms import (
     ActionSpec,
     CommandField,
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    PolicyContract,
     TimingSpec,
 )
-from physai.sdk.robot import RobotSpec
-from physai.sim import rotations
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
+from physai.sim.tasks import rotations
 from physai.sim.tasks.common import envelope, once, position_action, target_rate_squared
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (

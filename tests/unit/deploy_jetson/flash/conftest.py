@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop
-from physai.deploy_jetson.bench.ssh_robot import SshRobot, patient_bundle
-from physai.deploy_jetson.bench.sshd import SshServer, ssh_server
-from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.slots.records import HealthLimits
-from physai.sdk.bundle_source import read_members
-from physai.sdk.errors import DeviceError
+from physai.sdk.base.errors import DeviceError
+from physai.sdk.bundle.source import read_members
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 LIMITS = HealthLimits(window_s=0.4, start_timeout_s=120.0, alive_timeout_s=60.0)

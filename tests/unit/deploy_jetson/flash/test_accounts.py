@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from installed_machine import INSTALL, Machine, machine
 
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.deliver import flash
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.target import Target
-from physai.sdk.errors import DeviceError
+from physai.sdk.base.errors import DeviceError
 
 OTHERS_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl someone@somewhere\n"
 FORCED = 'command="/opt/physai/bin/physai robot receive --root /var/lib/physai --config /etc/physai",restrict '

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.ssh_robot import SshRobot
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
 from physai.deploy_jetson.flash import conversation
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.connection import connect
 from physai.deploy_jetson.flash.conversation import Conversation
 from physai.deploy_jetson.flash.deliver import Wishes, flash
 from physai.deploy_jetson.flash.errors import LostError, SilentError
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import PROTOCOL, TURN_LOST, Message, encode
 from physai.deploy_jetson.slots.lock import locked
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.policy.header import POLICY_FILE
 
 HELLO = encode("hello", protocol=PROTOCOL, robot="pendulum").decode()
 HOLDS = encode("holds", active=False, trial=False, needs=[]).decode()

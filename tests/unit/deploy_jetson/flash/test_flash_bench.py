@@ -3,8 +3,8 @@
 import pytest
 
 from physai.deploy_jetson.bench.benches import flash
-from physai.deploy_jetson.bench.sshd import SshServer
-from physai.sdk.bench import Options
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer
+from physai.sdk.base.benchmark import Options
 
 
 @pytest.mark.slow

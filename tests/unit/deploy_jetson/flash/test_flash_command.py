@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop
-from physai.deploy_jetson.bench.ssh_robot import SshRobot, patient_bundle
-from physai.deploy_jetson.bench.sshd import SshServer
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer
 from physai.deploy_jetson.cli.flash import command
 from physai.deploy_jetson.cli.flash_text import Display
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.deliver import Step
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.target import Target
 from physai.deploy_jetson.slots.records import HealthLimits
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.parser import Parser
-from physai.sdk.errors import PhysaiError
 
 LIMITS = HealthLimits(window_s=0.8, start_timeout_s=120.0, alive_timeout_s=60.0)
 """Two ticks of a slow pendulum."""

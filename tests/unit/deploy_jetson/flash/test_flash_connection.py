@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.ssh_robot import SshRobot
-from physai.deploy_jetson.bench.sshd import SshServer
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.deliver import flash
 from physai.deploy_jetson.flash.errors import (
     FlashError,
@@ -19,10 +20,9 @@ from physai.deploy_jetson.flash.errors import (
     NoReceiverError,
     UnreachableError,
 )
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.flash.protocol import ProtocolError
 from physai.deploy_jetson.flash.target import Target
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 
 @pytest.fixture

@@ -13,18 +13,18 @@ import pytest
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import read_status
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop, sample_policy
-from physai.deploy_jetson.bench.ssh_robot import SLOWER, SshRobot, patient_bundle
-from physai.deploy_jetson.bench.sshd import SshServer
-from physai.deploy_jetson.bench.stand_in import FAULT
+from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.ssh_robot import SLOWER, SshRobot, patient_bundle
+from physai.deploy_jetson.bench.fixtures.sshd import SshServer
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.deliver import Flashed, Step, Tell, Wishes, flash, ignore
 from physai.deploy_jetson.flash.errors import RefusedError
-from physai.deploy_jetson.flash.parcel import Parcel
 from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.deploy_jetson.slots.tree import time_floor
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-from physai.sdk.requirements import Requirements
-from physai.sdk.time_statement import sign_time
+from physai.sdk.evidence.requirements import Requirements
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+from physai.sdk.signing.time_statement import sign_time
 
 WAIT = Wishes(wait=True)
 MOST_TRIES = 8

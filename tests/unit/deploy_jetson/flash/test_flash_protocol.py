@@ -24,7 +24,7 @@ from physai.deploy_jetson.flash.protocol import (
     share,
     text,
 )
-from physai.sdk.bundle_archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
+from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
 
 DIGESTS = st.binary(min_size=32, max_size=32).map(bytes.hex)
 NAMES = st.sampled_from(

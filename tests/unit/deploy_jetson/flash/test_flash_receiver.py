@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.sample import ROBOT, Workshop
-from physai.deploy_jetson.bench.ssh_robot import patient_bundle
-from physai.deploy_jetson.flash.holdings import SPARE_BYTES, Holdings
-from physai.deploy_jetson.flash.parcel import Parcel
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.ssh_robot import patient_bundle
+from physai.deploy_jetson.flash.bundle_upload import Parcel
 from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, PROTOCOL, encode
 from physai.deploy_jetson.flash.receiver import Receiver
+from physai.deploy_jetson.flash.remote_inventory import SPARE_BYTES, Holdings
 from physai.deploy_jetson.flash.stream import Source
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.policy.header import POLICY_FILE
 
 Messages = list[dict[str, Any]]
 

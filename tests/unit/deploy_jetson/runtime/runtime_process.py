@@ -8,13 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from physai.deploy_jetson.bench.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.cli.run import _catch_signals  # pyright: ignore[reportPrivateUsage]
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.summary import summary_text
-from physai.sdk.wire import Array
+from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.sdk.transport.protocol import Array
 
 RECORD = struct.Struct("<qq")
 

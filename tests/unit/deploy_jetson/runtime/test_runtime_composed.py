@@ -20,17 +20,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from physai.deploy_jetson.bench.arms import ARMS, arm_policy
-from physai.deploy_jetson.bench.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.injection import Rig, make_rig
-from physai.deploy_jetson.bench.operator_model import NEVER, STOPS, TICKETS
-from physai.deploy_jetson.bench.plant import Lie
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.world import Fault
-from physai.deploy_jetson.runtime.commands import Command, CommandQueue, Levels
+from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
+from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.operator_model import NEVER, STOPS, TICKETS
+from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.world import Fault
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels
 from physai.deploy_jetson.runtime.loop import End
-from physai.sdk.contract import PolicyContract
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState
 
 PENDULUM = "pendulum"

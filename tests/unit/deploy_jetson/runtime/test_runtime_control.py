@@ -12,9 +12,16 @@ from typing import Any
 import pytest
 from patience import PATIENCE_S, until
 
-from physai.deploy_jetson.runtime.commands import MAX_WAITING, NO_LEVELS, Command, CommandError, CommandQueue, Ticket
-from physai.deploy_jetson.runtime.control import ControlError, ControlSocket, tell
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle, LifecycleError, advance
+from physai.deploy_jetson.runtime.commands.control_socket import ControlError, ControlSocket, tell
+from physai.deploy_jetson.runtime.commands.queue import (
+    MAX_WAITING,
+    NO_LEVELS,
+    Command,
+    CommandError,
+    CommandQueue,
+    Ticket,
+)
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle, LifecycleError, advance
 
 STATUS = {"guard": "RUN"}
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.arms import ARMS, arm_policy
-from physai.deploy_jetson.bench.composed import ComposedWorld, PlantRobot, compose
-from physai.deploy_jetson.bench.injection import make_rig
-from physai.deploy_jetson.bench.lie_trial import BEGINS, CAUGHT, LieWorld, tell_lie
-from physai.deploy_jetson.bench.plant import Lie
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.world import Fault, World
-from physai.deploy_jetson.runtime.commands import Command
-from physai.sdk.policy_file import POLICY_FILE
+from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot, compose
+from physai.deploy_jetson.bench.fault_injection.injection import make_rig
+from physai.deploy_jetson.bench.fault_injection.lie_trial import BEGINS, CAUGHT, LieWorld, tell_lie
+from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.world import Fault, World
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.runtime.commands.queue import Command
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety.plant import RestWatch
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.arms import arm_policy
-from physai.deploy_jetson.bench.composed import compose
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
-from physai.deploy_jetson.runtime.commands import CommandQueue, Levels, Ticket
+from physai.deploy_jetson.bench.fault_injection.arm_policies import arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import compose
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.deploy_jetson.runtime.io.sensor_input import Senses
 from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.senses import Senses
 from physai.deploy_jetson.runtime.tick import Tick
-from physai.sdk.policy_file import POLICY_FILE
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import Guard, GuardResult, GuardState, trajectory
 from physai.sdk.safety.fallback import Fallback
 from physai.sdk.safety.plant import RestWatch
-from physai.sdk.wire import Array
+from physai.sdk.transport.protocol import Array
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -5,16 +5,16 @@ import threading
 import pytest
 from patience import until
 
-from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.site import Site
-from physai.deploy_jetson.runtime.commands import Command
-from physai.deploy_jetson.runtime.lease import LeaseKeeper
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
+from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import End, Loop
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
-from physai.sdk.contract import PolicyContract
+from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.sdk.contract.policy_contract import PolicyContract
 
 
 class Leased(LocalRobot):

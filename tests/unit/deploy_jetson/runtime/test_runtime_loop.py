@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.injection import Rig, make_rig
-from physai.deploy_jetson.bench.world import Fault, World
-from physai.deploy_jetson.runtime.commands import Command, Ticket
+from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.world import Fault, World
+from physai.deploy_jetson.runtime.commands.queue import Command, Ticket
 from physai.deploy_jetson.runtime.loop import End
-from physai.deploy_jetson.runtime.reasons import Trouble, describe
-from physai.deploy_jetson.runtime.ring import TickRing
 from physai.deploy_jetson.slots.health import read_counters
-from physai.sdk.policy_file import POLICY_FILE
+from physai.deploy_jetson.ticks.reasons import Trouble, describe
+from physai.deploy_jetson.ticks.ring import TickRing
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardResult, GuardState, Reason
-from physai.sdk.wire import Array
+from physai.sdk.transport.protocol import Array
 
 CARTPOLE = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00" / POLICY_FILE
 REACH = CARTPOLE.parents[1] / "reach" / POLICY_FILE

@@ -9,14 +9,20 @@ import time
 
 import pytest
 
-from physai.deploy_jetson.runtime import realtime
-from physai.deploy_jetson.runtime.alarm import Alarm
 from physai.deploy_jetson.runtime.loop import Counts
-from physai.deploy_jetson.runtime.realtime import SWITCH_INTERVAL_S, Realtime, acquire, become_helper, undisturbed
-from physai.deploy_jetson.runtime.ring import TickRing
 from physai.deploy_jetson.runtime.summary import summarise, summary_text
+from physai.deploy_jetson.runtime.system import realtime
+from physai.deploy_jetson.runtime.system.realtime import (
+    SWITCH_INTERVAL_S,
+    Realtime,
+    acquire,
+    become_helper,
+    undisturbed,
+)
+from physai.deploy_jetson.runtime.system.timer import Alarm
 from physai.deploy_jetson.telemetry.histogram import RELATIVE_ERROR
 from physai.deploy_jetson.telemetry.meter import Meter
+from physai.deploy_jetson.ticks.ring import TickRing
 
 
 def test_a_core_that_is_not_there_is_refused_with_those_that_are() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.runtime.robot_check import misplaced
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.runtime.io.robot_check import misplaced
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import guard_limits
 
 LOWER, UPPER = -3.0, 1.0

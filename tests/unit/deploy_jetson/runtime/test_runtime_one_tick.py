@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.injection import Rig, make_rig
-from physai.deploy_jetson.bench.sample import sample_policy
-from physai.deploy_jetson.bench.world import Fault, World
+from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.world import Fault, World
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.inference.engine import EngineError
-from physai.deploy_jetson.runtime.reasons import Trouble
-from physai.deploy_jetson.runtime.ring import TickRing
-from physai.sdk.policy_file import POLICY_FILE
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.ring import TickRing
+from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState, Reason
-from physai.sdk.wire import Array, TransportError, required_fields
+from physai.sdk.transport.protocol import Array, TransportError, required_fields
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 PERIOD = 20

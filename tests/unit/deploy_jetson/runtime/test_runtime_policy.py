@@ -8,9 +8,9 @@ import pytest
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
-from physai.sdk.onnx_graph import GraphError
-from physai.sdk.policy_file import NEXT_PREFIX, POLICY_FILE, STATE_PREFIX, PolicyHeader
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.sdk.onnx.graph import GraphError
+from physai.sdk.policy.header import NEXT_PREFIX, POLICY_FILE, STATE_PREFIX, PolicyHeader
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 

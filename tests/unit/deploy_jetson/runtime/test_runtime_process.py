@@ -16,16 +16,16 @@ import numpy.typing as npt
 import pytest
 from patience import PATIENCE_S, nap, until
 
-from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
-from physai.deploy_jetson.bench.site import Site
-from physai.deploy_jetson.runtime.commands import Command
-from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, tell
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
+from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.health import health_path, read_counters
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 
 SCRIPT = Path(__file__).with_name("runtime_process.py")
 PERIOD_S = sample_contract().timing.control_dt

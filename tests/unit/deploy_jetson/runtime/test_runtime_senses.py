@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.sample import sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract, sample_policy
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
-from physai.deploy_jetson.runtime.reasons import Trouble
-from physai.deploy_jetson.runtime.robot_check import check_robot
-from physai.deploy_jetson.runtime.senses import Senses
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import ContractMismatchError
-from physai.sdk.policy_file import POLICY_FILE
-from physai.sdk.robot import RobotSpec
-from physai.sdk.wire import Sample, empty_sample
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.deploy_jetson.runtime.io.robot_check import check_robot
+from physai.deploy_jetson.runtime.io.sensor_input import Senses
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.sdk.base.errors import ContractMismatchError
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.policy.header import POLICY_FILE
+from physai.sdk.transport.protocol import Sample, empty_sample
 
 POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000

@@ -9,21 +9,22 @@ from pathlib import Path
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import Workshop, sample_contract, sample_policy
-from physai.deploy_jetson.bench.site import Site
-from physai.deploy_jetson.cli import run, tell
-from physai.deploy_jetson.runtime.candidate import Candidate, CandidateError, examine, receive, send
-from physai.deploy_jetson.runtime.lifecycle import Lifecycle
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
+from physai.deploy_jetson.cli import command as tell
+from physai.deploy_jetson.cli import run
+from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine, receive, send
 from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.errors import SlotError
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import ContractMismatchError, PhysaiError
-from physai.sdk.robot import RobotSpec
-from physai.sdk.trust import VerificationError
-from physai.sdk.trust_file import TRUST_FILE
+from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.sdk.base.errors import ContractMismatchError, PhysaiError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.signing.trust_file import TRUST_FILE
+from physai.sdk.signing.verify import VerificationError
 
 CONTRACT = sample_contract()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.runtime.service_manager import ServiceManager
+from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 
 SECOND = 1_000_000_000
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patience import until
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.watchdog import client, process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.runtime.watchdog.plan import Plan, bound_s, silence_s
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, Shared, Word, allocate
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import Companion
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Companion
 
 JOINTS = 5
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from patience import PATIENCE_S
 
-from physai.deploy_jetson.runtime.ring import TICK_DTYPE, Ticks
-from physai.deploy_jetson.telemetry import flight_recorder
+from physai.deploy_jetson.telemetry.flight import recorder as flight_recorder
+from physai.deploy_jetson.ticks.ring import TICK_DTYPE, Ticks
 
 PERIOD_NS = 10_000_000
 DEADLINE_NS = 5_000_000

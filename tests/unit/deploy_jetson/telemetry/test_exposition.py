@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from patience import PATIENCE_S
 
-from physai.deploy_jetson.runtime.ring import TickRing, Ticks
 from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.exposition import BOUNDS_NS, CONTENT_TYPE, exposition
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
+from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

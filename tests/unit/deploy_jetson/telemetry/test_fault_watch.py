@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from physai.deploy_jetson.runtime.reasons import Trouble
-from physai.deploy_jetson.runtime.ring import Ticks
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.ring import Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcap.reader import make_reader
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.telemetry import flight_folder
-from physai.deploy_jetson.telemetry.flight_file import METADATA, TICK_TOPIC, flight_file
-from physai.deploy_jetson.telemetry.flight_folder import FlightError, FlightFolder, file_name
-from physai.deploy_jetson.telemetry.flight_ring import Flight, FlightRing, FlightView, Layout
-from physai.sdk.contract_io import parse_contract
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.telemetry.flight import folder as flight_folder
+from physai.deploy_jetson.telemetry.flight.file import METADATA, TICK_TOPIC, flight_file
+from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder, file_name
+from physai.deploy_jetson.telemetry.flight.ring import Flight, FlightRing, FlightView, Layout
+from physai.sdk.contract.io import parse_contract
 from physai.sdk.safety import GuardState, Reason
-from physai.sdk.wire import Array, Sample, empty_sample
+from physai.sdk.transport.protocol import Array, Sample, empty_sample
 
 CONTRACT = sample_contract()
 PERIOD_NS = round(CONTRACT.timing.control_dt * 1e9)

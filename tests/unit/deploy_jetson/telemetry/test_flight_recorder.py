@@ -12,12 +12,12 @@ import pytest
 from mcap.reader import make_reader
 from patience import until
 
-from physai.deploy_jetson.bench.sample import sample_contract
-from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
-from physai.deploy_jetson.telemetry.flight_process import GONE
-from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions, FlightRecorder
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import empty_sample
+from physai.deploy_jetson.bench.fixtures.sample import sample_contract
+from physai.deploy_jetson.telemetry.flight.folder import FlightFolder
+from physai.deploy_jetson.telemetry.flight.process import GONE
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import empty_sample
 
 CONTRACT = sample_contract()
 PERIOD_S = CONTRACT.timing.control_dt

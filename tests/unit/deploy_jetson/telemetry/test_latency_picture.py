@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.latency_picture import curve, drawing
+from physai.deploy_jetson.bench.timing.latency_picture import curve, drawing
 from physai.deploy_jetson.telemetry.histogram import Histogram
 
 SVG = "{http://www.w3.org/2000/svg}"

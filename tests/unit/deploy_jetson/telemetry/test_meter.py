@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.deploy_jetson.runtime.reasons import Trouble
-from physai.deploy_jetson.runtime.ring import TickRing, Ticks
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.tick_log import TickLog
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 MakeTicks = Callable[..., Ticks]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.telemetry.flight_file import flight_file
-from physai.deploy_jetson.telemetry.flight_ring import FlightRing, FlightView
+from physai.deploy_jetson.telemetry.flight.file import flight_file
+from physai.deploy_jetson.telemetry.flight.ring import FlightRing, FlightView
 from physai.sdk.cli.parser import Parser
-from physai.sdk.wire import empty_sample
+from physai.sdk.transport.protocol import empty_sample
 from physai.sim.cli import calibrate, logs, replay
-from physai.sim.environment import Environment
+from physai.sim.envs.environment import Environment
 from physai.sim.logs import read_log
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task

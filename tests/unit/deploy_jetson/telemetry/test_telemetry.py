@@ -16,25 +16,25 @@ import pytest
 from mcap.reader import make_reader
 from patience import PATIENCE_S, nap, until
 
-from physai.deploy_jetson.bench.local_robot import LocalRobot
-from physai.deploy_jetson.bench.sample import Workshop, sample_policy
-from physai.deploy_jetson.bench.site import Site
+from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
+from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
-from physai.deploy_jetson.runtime.commands import CommandQueue
-from physai.deploy_jetson.runtime.control import CONTROL_FILE, ControlError, ControlSocket, tell
+from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, ControlSocket, tell
+from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.options import RunOptions
-from physai.deploy_jetson.runtime.realtime import Realtime
 from physai.deploy_jetson.runtime.runtime import Runtime
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry import metrics_server
-from physai.deploy_jetson.telemetry.flight_folder import FlightFolder
-from physai.deploy_jetson.telemetry.flight_recorder import FlightOptions
+from physai.deploy_jetson.telemetry.flight.folder import FlightFolder
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
-from physai.sdk.canonical import sha256_hex
-from physai.sdk.errors import PhysaiError
-from physai.sdk.latency_evidence import load_evidence
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.evidence.latency import load_evidence
 
 SLOWER = 20.0
 

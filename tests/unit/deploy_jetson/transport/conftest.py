@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.tasks.registry import load_task
 
 ContractOf = Callable[[str], PolicyContract]

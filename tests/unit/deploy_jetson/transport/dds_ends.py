@@ -11,8 +11,8 @@ import pytest
 from patience import PATIENCE_S
 
 from physai.deploy_jetson.transport.dds.ends import DdsTransport
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import save_contract
+from physai.sdk.contract.io import save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 PEER = Path(__file__).parent / "dds_peer.py"
 

@@ -12,10 +12,10 @@ from physai.deploy_jetson.transport.dds import messages
 from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.domain import domain_id
 from physai.deploy_jetson.transport.dds.node import Node, message_struct
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import load_contract
-from physai.sdk.wire import Array
-from physai.sdk.wire_ends import open_robot_link
+from physai.sdk.contract.io import load_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Array
+from physai.sdk.transport.registry import open_robot_link
 
 PERIOD_S = 0.005
 

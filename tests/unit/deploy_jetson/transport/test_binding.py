@@ -14,9 +14,9 @@ from physai.deploy_jetson.transport.binding import (
     made_binding,
 )
 from physai.deploy_jetson.transport.dds.layout import read_vectors, topic_layout, written_vectors
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import UnknownNameError
-from physai.sdk.wire import TransportError, required_fields
+from physai.sdk.base.errors import UnknownNameError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import TransportError, required_fields
 from physai.sim.tasks.registry import task_names
 
 GOOD = """

@@ -23,8 +23,8 @@ from physai.deploy_jetson.transport.dds.commanders import (
 )
 from physai.deploy_jetson.transport.dds.messages import dds_topic
 from physai.deploy_jetson.transport.dds.wire import Endpoint, Wire
-from physai.sdk.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
+from physai.sdk.transport.protocol import TransportError
 
 TOPIC = "/joint_command"
 

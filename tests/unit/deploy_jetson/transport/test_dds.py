@@ -14,9 +14,9 @@ from physai.deploy_jetson.transport.dds import ends
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 from physai.deploy_jetson.transport.dds.domain import domain_id
 from physai.deploy_jetson.transport.dds.node import Node
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import TransportError, required_fields
-from physai.sdk.wire_ends import open_robot_link, open_transport
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import TransportError, required_fields
+from physai.sdk.transport.registry import open_robot_link, open_transport
 
 pytest.importorskip("cyclonedds")
 

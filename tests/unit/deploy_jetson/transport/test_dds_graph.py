@@ -17,8 +17,8 @@ from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
 from physai.deploy_jetson.transport.dds.node import Node, message_struct
 from physai.deploy_jetson.transport.dds.ports import writer_qos
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import TransportError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import TransportError
 
 pytest.importorskip("cyclonedds")
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.transport.binding import TopicBinding
-from physai.deploy_jetson.transport.dds import feed, lapse
+from physai.deploy_jetson.transport.dds import command_timeout as lapse
+from physai.deploy_jetson.transport.dds import feed
 from physai.deploy_jetson.transport.dds.cdr import encode
+from physai.deploy_jetson.transport.dds.command_timeout import Lapse
 from physai.deploy_jetson.transport.dds.feed import Feed
-from physai.deploy_jetson.transport.dds.lapse import Lapse
 from physai.deploy_jetson.transport.dds.layout import Inlet, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.deploy_jetson.transport.notices import Notices
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 TWIST = "geometry_msgs/msg/Twist"
 SPEED = {"speed": Vector("speed", 2, None)}

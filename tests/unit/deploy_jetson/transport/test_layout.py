@@ -11,7 +11,7 @@ from rosbags.typesys import Stores, get_typestore
 from physai.deploy_jetson.transport.binding import TopicBinding
 from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.layout import Inlet, Outlet, TopicLayout, Vector, topic_layout
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 JAZZY = get_typestore(Stores.ROS2_JAZZY)
 JOINT_STATE, IMU = "sensor_msgs/msg/JointState", "sensor_msgs/msg/Imu"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.deploy_jetson.transport.packet import (
+from physai.deploy_jetson.transport.udp.packet import (
     MAX_VALUES,
     Clock,
     Header,
@@ -20,9 +20,9 @@ from physai.deploy_jetson.transport.packet import (
     is_newer,
     packet_layout,
 )
-from physai.sdk.contract import PolicyContract
-from physai.sdk.robot import SensorField
-from physai.sdk.wire import TransportError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import SensorField
+from physai.sdk.transport.protocol import TransportError
 
 LAYOUT = PacketLayout(Kind.SENSORS, bytes(range(8)), {"pos": slice(0, 2), "vel": slice(2, 3)})
 WHOSE = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

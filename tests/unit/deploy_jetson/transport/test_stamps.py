@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.deploy_jetson.transport.notices import MAX_NOTICES, Notices
-from physai.deploy_jetson.transport.packet_source import ClockOffset
 from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
+from physai.deploy_jetson.transport.udp.packet_source import ClockOffset
 
 NOW = 1_800_000_000 * NANOSECONDS
 MS = 1_000_000

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from patience import PATIENCE_S, until
 
-from physai.deploy_jetson.transport import udp, udp_grants
-from physai.deploy_jetson.transport.packet import Clock, Kind, PacketWriter, packet_layout
-from physai.deploy_jetson.transport.udp import UdpRobotLink, address
-from physai.sdk.contract import PolicyContract
-from physai.sdk.errors import UnknownNameError
-from physai.sdk.wire import Exclusive, Forgets, HasCompanion, RobotLink, Transport, TransportError
-from physai.sdk.wire_ends import open_robot_link, open_transport
-from physai.sim.transport import free_port
+from physai.deploy_jetson.transport.udp import ends as udp
+from physai.deploy_jetson.transport.udp import grants as udp_grants
+from physai.deploy_jetson.transport.udp.ends import UdpRobotLink, address
+from physai.deploy_jetson.transport.udp.packet import Clock, Kind, PacketWriter, packet_layout
+from physai.sdk.base.errors import UnknownNameError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Exclusive, Forgets, HasCompanion, RobotLink, Transport, TransportError
+from physai.sdk.transport.registry import open_robot_link, open_transport
+from physai.sim.virtual_robot.transport import free_port
 
 Ends = tuple[Transport, RobotLink, PolicyContract, tuple[int, int]]
 """Runtime's end, robot's end, their contract, and the port of either."""

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from physai.deploy_jetson.transport.udp_grants import LEAST_SILENCE_S, Grants
+from physai.deploy_jetson.transport.udp.grants import LEAST_SILENCE_S, Grants
 
 STEP_S = 0.2
 

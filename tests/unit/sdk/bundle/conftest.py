@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.onnx_writer import GraphWriter
-from physai.deploy_jetson.bench.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
-from physai.sdk.attestation import VerdictPredicate, bundle_statement, verdict_statement
-from physai.sdk.bundle import Facts, attach, pack, read_bundle
-from physai.sdk.bundle_archive import VERDICT_FILE, signature_file
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.keys import SigningKey
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
-from physai.sdk.requirements import DEFAULT_GATES_SHA256
-from physai.sdk.trust import TrustStore, Verified, verify
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
+from physai.deploy_jetson.bench.fixtures.onnx_writer import GraphWriter
+from physai.deploy_jetson.bench.fixtures.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
+from physai.sdk.bundle.archive import VERDICT_FILE, signature_file
+from physai.sdk.bundle.manifest import Facts, attach, pack, read_bundle
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.requirements import DEFAULT_GATES_SHA256
+from physai.sdk.evidence.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sdk.signing.attestation import VerdictPredicate, bundle_statement, verdict_statement
+from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.verify import TrustStore, Verified, verify
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

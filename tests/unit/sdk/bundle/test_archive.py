@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.bundle_archive import (
+from physai.sdk.bundle.archive import (
     MAX_SIGNATURE_BYTES,
     POLICY_FILES,
     BundleError,

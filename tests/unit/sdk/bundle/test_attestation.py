@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from physai.sdk.attestation import (
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.evidence.requirements import DEFAULT_GATES_SHA256
+from physai.sdk.signing.attestation import (
     PAYLOAD_TYPE,
     AttestationError,
     Envelope,
@@ -24,9 +26,7 @@ from physai.sdk.attestation import (
     pre_authentication,
     verdict_statement,
 )
-from physai.sdk.bundle import read_bundle
-from physai.sdk.keys import PublicKey, SigningKey
-from physai.sdk.requirements import DEFAULT_GATES_SHA256
+from physai.sdk.signing.keys import PublicKey, SigningKey
 
 Workshop = Any
 

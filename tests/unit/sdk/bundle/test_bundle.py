@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import Facts, Manifest, attach, pack, read_bundle
-from physai.sdk.bundle_archive import BundleError, write_archive
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.errors import PhysaiError
-from physai.sdk.policy_file import PolicyError, PolicyHeader
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.archive import BundleError, write_archive
+from physai.sdk.bundle.manifest import Facts, Manifest, attach, pack, read_bundle
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.policy.header import PolicyError, PolicyHeader
 
 Workshop = Any
 """Of conftest.py, which no test can import."""

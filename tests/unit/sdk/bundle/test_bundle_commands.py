@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import read_bundle
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.cli import bundle as bundle_verb
 from physai.sdk.cli import keys as keys_verb
 from physai.sdk.cli import verdicts
 from physai.sdk.cli.parser import Parser
-from physai.sdk.errors import PhysaiError
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import load_verdict, save_verdict, utc_text
+from physai.sdk.evidence.verdict import load_verdict, save_verdict, utc_text
+from physai.sdk.signing.trust_file import SignedTrust
 
 Workshop = Any
 Say = Callable[..., tuple[int, str]]

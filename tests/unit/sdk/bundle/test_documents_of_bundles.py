@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_bom import bom, bom_text
-from physai.sdk.bundle_diff import diff_bundles
-from physai.sdk.bundle_schema import SCHEMAS, schema, schema_text
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.signing.bom import bom, bom_text
+from physai.sdk.signing.diff import diff_bundles
+from physai.sdk.signing.schema import SCHEMAS, schema, schema_text
 
 Workshop = Any
 jsonschema = pytest.importorskip("jsonschema")
@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[4] / "docs"
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_stored_schemas_are_up_to_date(name: str) -> None:
     stored = (DOCS / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert stored == schema_text(name), f"python -m physai.sdk.bundle_schema {name} > docs/{name}.schema.json"
+    assert stored == schema_text(name), f"python -m physai.sdk.signing.schema {name} > docs/{name}.schema.json"
 
 
 def test_real_documents_validate(workshop: Workshop, complete: bytes, now: datetime) -> None:
@@ -76,7 +76,7 @@ def test_the_bom_says_what_is_inside(workshop: Workshop, complete: bytes) -> Non
 
 
 def test_packages_of_the_provenance_are_libraries(workshop: Workshop) -> None:
-    from physai.sdk.bundle import Facts, pack
+    from physai.sdk.bundle.manifest import Facts, pack
 
     provenance = {"version.torch": "2.13.0", "seed": "8"}
     created = datetime.fromisoformat("2026-01-01T00:00:00Z")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.golden import GoldenError, read_golden
-from physai.sdk.policy_file import PolicyHeader
+from physai.sdk.policy.golden import GoldenError, read_golden
+from physai.sdk.policy.header import PolicyHeader
 
 Workshop = Any
 MakeGolden = Callable[..., bytes]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.attestation import bundle_statement
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_archive import signature_file, write_archive
+from physai.sdk.bundle.archive import signature_file, write_archive
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.signing.attestation import bundle_statement
 
 Workshop = Any
 
@@ -23,9 +23,9 @@ MEASURE = """
 import re, sys
 from datetime import datetime
 from pathlib import Path
-from physai.sdk.bundle import read_file
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.trust import TrustStore, VerificationError, verify
+from physai.sdk.bundle.manifest import read_file
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.verify import TrustStore, VerificationError, verify
 
 trust, now = SignedTrust.load(sys.argv[1]).check(), datetime.fromisoformat(sys.argv[2])
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_archive import BundleError
-from physai.sdk.bundle_sign import sign_verdict
-from physai.sdk.origin import Origin
-from physai.sdk.requirements import (
+from physai.sdk.bundle.archive import BundleError
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.requirements import (
     ALL_GATES,
     DEFAULT_GATES_SHA256,
     Requirements,
     RequirementsError,
     accepting,
 )
-from physai.sdk.trust import Rule, VerificationError
-from physai.sdk.verdict import Evidence, GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import Evidence, GateResult, Outcome, Verdict
+from physai.sdk.signing.sign import sign_verdict
+from physai.sdk.signing.verify import Rule, VerificationError
 
 ROBOT = Origin(kind="robot", robot="pendulum/lab-1")
 THOR = "NVIDIA Jetson AGX Thor"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import read_bundle
-from physai.sdk.bundle_archive import MAX_MEMBERS, MAX_SIGNATURES, BundleError
-from physai.sdk.bundle_sign import read_claims, sign_bundle, sign_verdict
-from physai.sdk.keys import SigningKey
-from physai.sdk.verdict import Outcome
+from physai.sdk.bundle.archive import MAX_MEMBERS, MAX_SIGNATURES, BundleError
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.sign import read_claims, sign_bundle, sign_verdict
 
 Workshop = Any
 MakeVerdict = Callable[..., Any]
@@ -154,7 +154,7 @@ def test_signatures_are_bounded(workshop: Workshop) -> None:
 
 
 def test_claims_of_what_cannot_be_read(workshop: Workshop, complete: bytes) -> None:
-    from physai.sdk.bundle import attach
+    from physai.sdk.bundle.manifest import attach
 
     bundle = read_bundle(complete)
     claims = read_claims(read_bundle(attach(bundle, {"verdict.dsse": b"junk"})))

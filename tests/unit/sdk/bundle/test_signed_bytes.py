@@ -9,15 +9,15 @@ import pytest
 from onnx import external_data_helper
 
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.sdk import bundle as bundle_module
-from physai.sdk.bundle import BundleError, pack, read_bundle
-from physai.sdk.bundle_archive import write_archive
-from physai.sdk.onnx_graph import GraphError, check_policy
-from physai.sdk.onnx_metadata import parse_onnx_metadata
-from physai.sdk.policy_file import POLICY_FILE, PolicyHeader, parse_header
-from physai.sdk.tensorrt_build import build_engine
-from physai.sdk.trust import Rule, VerificationError
-from physai.sim.policy import OnnxPolicy
+from physai.sdk.base.onnx_metadata import parse_onnx_metadata
+from physai.sdk.bundle import manifest as bundle_module
+from physai.sdk.bundle.archive import write_archive
+from physai.sdk.bundle.manifest import BundleError, pack, read_bundle
+from physai.sdk.onnx.graph import GraphError, check_policy
+from physai.sdk.onnx.tensorrt_build import build_engine
+from physai.sdk.policy.header import POLICY_FILE, PolicyHeader, parse_header
+from physai.sdk.signing.verify import Rule, VerificationError
+from physai.sim.policies.onnx import OnnxPolicy
 
 Workshop = Any
 

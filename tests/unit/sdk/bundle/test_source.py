@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.bundle_archive import BundleError
-from physai.sdk.bundle_source import find_export, read_members
+from physai.sdk.bundle.archive import BundleError
+from physai.sdk.bundle.source import find_export, read_members
 
 
 @pytest.fixture

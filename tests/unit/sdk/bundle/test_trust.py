@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.attestation import bundle_statement
-from physai.sdk.bundle import attach, read_bundle
-from physai.sdk.bundle_archive import signature_file, write_archive
-from physai.sdk.keys import SigningKey
-from physai.sdk.trust import Rule, TrustError, TrustStore, VerificationError
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.verdict import Outcome, utc_text
+from physai.sdk.bundle.archive import signature_file, write_archive
+from physai.sdk.bundle.manifest import attach, read_bundle
+from physai.sdk.evidence.verdict import Outcome, utc_text
+from physai.sdk.signing.attestation import bundle_statement
+from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.verify import Rule, TrustError, TrustStore, VerificationError
 
 Workshop = Any
 MakeVerdict = Callable[..., Any]
@@ -277,7 +277,7 @@ def test_messages_name_the_rule(workshop: Workshop, complete: bytes) -> None:
 
 
 def test_the_rules_are_all_documented() -> None:
-    from physai.sdk.trust import verify
+    from physai.sdk.signing.verify import verify
 
     assert verify.__doc__ is not None
     assert [rule.value for rule in Rule if f"{rule.value}:" not in verify.__doc__] == []

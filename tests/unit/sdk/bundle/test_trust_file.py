@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from physai.sdk.attestation import PAYLOAD_TYPE, Role, Signature
-from physai.sdk.canonical import canonical_json
-from physai.sdk.keys import SigningKey
-from physai.sdk.trust_file import SignedTrust
-from physai.sdk.trust_store import TrustError, TrustStore
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.signing.attestation import PAYLOAD_TYPE, Role, Signature
+from physai.sdk.signing.keys import SigningKey
+from physai.sdk.signing.trust_file import SignedTrust
+from physai.sdk.signing.trust_store import TrustError, TrustStore
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Change = Callable[[TrustStore], TrustStore]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from guard_driver import contract_of
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 
 
 def joint(name: str, **fields: Any) -> dict[str, Any]:

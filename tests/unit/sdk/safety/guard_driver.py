@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, GuardState, Reason
 
 RUN, STANDSTILL, HOLD, DAMP, STOP = GuardState

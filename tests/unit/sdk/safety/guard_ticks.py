@@ -8,7 +8,7 @@ from guard_contracts import graph_sensors
 from guard_driver import Array
 from hypothesis import strategies as st
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NOTHING, Guard, GuardResult, Request
 
 ODD = [np.nan, np.inf, -np.inf, 1.7e308, -1.7e308, 5e-324, -0.0, 1e9, -1e9, 1.0, -4.0, 0.049, 0.051]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from guard_driver import EFFORT, POSITION, Array
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, Request
 
 SERVOS = np.array([2, 0])

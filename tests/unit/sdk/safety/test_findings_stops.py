@@ -8,7 +8,7 @@ from guard_contracts import arm_document, unset
 from guard_driver import DAMP, HOLD, POSITION, RUN, STANDSTILL, STOP, Array, Driver, contract_of, position, reasons
 from servo_arm import Sensors, ServoArm
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NOTHING, Answer, GuardResult, Reason
 
 PLAIN = contract_of(arm_document(incremental=True))

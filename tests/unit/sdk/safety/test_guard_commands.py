@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from guard_driver import EFFORT, POSITION, RUN, Driver, contract_of, effort, reasons
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardError, Reason
 
 

@@ -10,7 +10,7 @@ from guard_ticks import Rows, Tick, calm, commanded, life, played
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Answer, GuardResult
 from physai.sdk.safety.trajectory import largest_step
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from guard_driver import contract_of
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.limits import UNLIMITED, GuardError, guard_limits
 
 

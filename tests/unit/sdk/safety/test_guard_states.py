@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from guard_driver import DAMP, EFFORT, HOLD, POSITION, RUN, STOP, Driver, causes, effort, position, reasons
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, Reason, Request
 
 

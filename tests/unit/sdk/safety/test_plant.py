@@ -13,7 +13,7 @@ from guard_driver import Array, contract_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, GuardState, Request
 from physai.sdk.safety.limits import STILL_S, guard_limits
 from physai.sdk.safety.plant import WINDOW_S, FrozenWatch

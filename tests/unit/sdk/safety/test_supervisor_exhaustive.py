@@ -7,8 +7,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.supervisor_events import Columns, every_event, frequent_events, varied_events
-from physai.deploy_jetson.bench.supervisor_search import (
+from physai.deploy_jetson.bench.supervisor.events import Columns, every_event, frequent_events, varied_events
+from physai.deploy_jetson.bench.supervisor.search import (
     SMALL,
     Step,
     World,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sim.calibrate.fitted import calibration_model
-from physai.sim.calibrate.parameters import model_fields
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.parameters import model_fields
 
 Array = NDArray[np.float64]
 Recorder = Callable[..., RobotLog]

@@ -14,9 +14,9 @@ import pytest
 from numpy.typing import NDArray
 
 from physai.sdk.cli.main import main
-from physai.sim.calibrate.twin import load_twin
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
+from physai.sim.twin.twin import load_twin
 
 Array = NDArray[np.float64]
 Recorder = Callable[..., RobotLog]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sim.calibrate import inertia
 from physai.sim.robots import Robot
+from physai.sim.twin import inertia
 
 Array = NDArray[np.float64]
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from physai.sdk.errors import TaskError
-from physai.sim.calibrate.drive import Drive
-from physai.sim.calibrate.measured_task import TRAINING_NOISE, lag_range, training_task
-from physai.sim.calibrate.twin import SensorNoise, Timing, Twin, nominal_twin
-from physai.sim.environment import Environment
+from physai.sdk.base.errors import TaskError
+from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, training_task
+from physai.sim.twin.parameters import Drive
+from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.twin import Twin, nominal_twin
 
 
 def measured_twin() -> Twin:
@@ -42,8 +43,8 @@ def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() 
 
 
 def test_the_twins_model_takes_the_place_of_the_nominal_one() -> None:
-    from physai.sim.calibrate.parameters import catalogue
-    from physai.sim.calibrate.twin import FittedParameter
+    from physai.sim.twin.parameters import catalogue
+    from physai.sim.twin.record import FittedParameter
 
     robot = load_robot("double_pendulum")
     mass = next(p for p in catalogue(robot, "effort") if p.name.endswith(".mass"))
@@ -81,8 +82,8 @@ def test_a_twin_of_another_robot_is_refused_with_both() -> None:
 def test_every_parameter_of_a_robot_left_open_makes_rules_that_a_task_accepts(
     robot: str, task: str, drive: Drive
 ) -> None:
-    from physai.sim.calibrate.parameters import catalogue
-    from physai.sim.calibrate.twin import FittedParameter
+    from physai.sim.twin.parameters import catalogue
+    from physai.sim.twin.record import FittedParameter
 
     loaded = load_robot(robot)
     known = catalogue(loaded, drive)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from physai.sdk.errors import UnknownNameError
-from physai.sim.calibrate.parameters import Parameter, catalogue, channel, model_fields
+from physai.sdk.base.errors import UnknownNameError
 from physai.sim.robots import Robot, load_robot
+from physai.sim.twin.parameters import Parameter, catalogue, channel, model_fields
 
 
 def by_name(robot: Robot) -> dict[str, Parameter]:

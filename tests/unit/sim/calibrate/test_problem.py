@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sdk.errors import UnknownNameError
+from physai.sdk.base.errors import UnknownNameError
 from physai.sim.calibrate.calibrate import calibrate
-from physai.sim.calibrate.parameters import catalogue
-from physai.sim.calibrate.problem import Problem
-from physai.sim.calibrate.windows import Windows, cut
+from physai.sim.calibrate.fit.problem import Problem
+from physai.sim.calibrate.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
+from physai.sim.twin.parameters import catalogue
 
 Array = NDArray[np.float64]
 Recorder = Callable[..., RobotLog]

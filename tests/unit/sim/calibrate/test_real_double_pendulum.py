@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from physai.sdk.cli.main import main
-from physai.sim.calibrate.twin import TwinError, load_twin
 from physai.sim.robots import load_robot
+from physai.sim.twin.record import TwinError
+from physai.sim.twin.twin import load_twin
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 RECORDINGS = DATA / "dfki_double_pendulum/data/experiment_records/design_C.1/sys_id/20230629"

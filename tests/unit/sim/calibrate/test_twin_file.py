@@ -9,20 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sim.calibrate.twin import (
-    FittedParameter,
-    Interval,
-    LogRecord,
-    Logs,
-    Residuals,
-    Timing,
-    Twin,
-    TwinError,
-    load_twin,
-    nominal_twin,
-    save_twin,
-)
 from physai.sim.robots import Robot
+from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, Timing, TwinError
+from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
 
 
 def parameter(name: str, value: float, std: float, *, identified: bool = True) -> FittedParameter:

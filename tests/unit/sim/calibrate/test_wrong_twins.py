@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from physai.sim.calibrate.calibrate import calibrate, residuals, split_logs
-from physai.sim.calibrate.fitted import calibration_model
-from physai.sim.calibrate.replay import ReplayScore, replay
-from physai.sim.calibrate.twin import Twin
+from physai.sim.calibrate.replay.replay import ReplayScore, replay
 from physai.sim.logs import RobotLog, read_logs
 from physai.sim.robots import load_robot
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.twin import Twin
 
 DATA = Path(os.environ.get("PHYSAI_DATA", Path(__file__).resolve().parents[5] / "shared" / "data"))
 PENDULUM = DATA / "dfki_double_pendulum"

@@ -11,29 +11,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from physai.sdk import origin
-from physai.sdk.files import write_atomic
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE, PolicyHeader
-from physai.sim.calibrate.twin import (
-    FittedParameter,
-    Interval,
-    LogRecord,
-    Logs,
-    Residuals,
-    SensorNoise,
-    Timing,
-    Twin,
-    nominal_twin,
-)
-from physai.sim.gates.batch import Played
-from physai.sim.gates.gate import Context, Finding, Gate
+from physai.sdk.base.files import write_atomic
+from physai.sdk.evidence import origin
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sim.gates.checks.gate import Context, Finding, Gate
+from physai.sim.gates.execution.batch import Played
+from physai.sim.gates.execution.subject import Subject, open_subject
+from physai.sim.gates.execution.workers import play
 from physai.sim.gates.settings import GateSettings
-from physai.sim.gates.subject import Subject, open_subject
-from physai.sim.gates.workers import play
-from physai.sim.locate import Origin
-from physai.sim.policy import OnnxPolicy
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import Origin
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
+from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
+from physai.sim.twin.twin import Twin, nominal_twin
 
 HERE = Path(__file__).parent
 TASK_FILE = HERE / "pusher_task.py"

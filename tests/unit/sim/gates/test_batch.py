@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sim.evaluate import EVALUATION_SEED, evaluation_seeds
-from physai.sim.gates.batch import TUNING_STREAM, VERDICT_STREAM, Batch, Played, joined, seeds_of, stream_seed
-from physai.sim.gates.conditions import Condition
+from physai.sim.gates.execution.batch import TUNING_STREAM, VERDICT_STREAM, Batch, Played, joined, seeds_of, stream_seed
+from physai.sim.policies.evaluate import EVALUATION_SEED, evaluation_seeds
+from physai.sim.twin.conditions import Condition
 
 CONDITION = Condition(name="calm", lag_lower_s=0.0, lag_upper_s=0.01)
 

@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.main import main
 from physai.sdk.cli.parser import Parser
-from physai.sdk.errors import MissingExtraError, PhysaiError
-from physai.sdk.verdict import load_verdict
-from physai.sim.calibrate.twin import Twin, save_twin
+from physai.sdk.evidence.verdict import load_verdict
 from physai.sim.cli import play as play_cli
 from physai.sim.cli import validate
 from physai.sim.logs import read_log
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.twin import Twin, save_twin
 
 Writer = Callable[..., Path]
 
@@ -28,7 +28,7 @@ falsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}
 
 @pytest.fixture(autouse=True)
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from physai.sim.gates import engine
+    from physai.sim.gates.checks import engine
 
     def missing() -> None:
         raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")

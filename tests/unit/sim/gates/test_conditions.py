@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from physai.sim.calibrate.twin import SensorNoise, Timing, Twin
-from physai.sim.gates.conditions import conditions, late_periods, moving_mass, payload_body, task_under
-from physai.sim.gates.settings import RobustnessSettings
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Push, Task
+from physai.sim.twin.conditions import conditions, late_periods, moving_mass, payload_body, task_under
+from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.twin import Twin
 
 
 def timed(twin: Twin, **times: float | None) -> Twin:
@@ -18,7 +18,7 @@ def timed(twin: Twin, **times: float | None) -> Twin:
 
 
 def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin) -> None:
-    found = conditions(task, credible_twin, RobustnessSettings())
+    found = conditions(task, credible_twin)
     # Mean 15 ms and 99th percentile 20 ms: mirrored, 10 to 20 ms.
     assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == pytest.approx((0.01, 0.02))
     assert found["measured"].lag_lower_s == found["measured"].lag_upper_s == 0.02
@@ -34,7 +34,7 @@ def test_delays_and_noise_are_the_measured_ones(task: Task, credible_twin: Twin)
 
 def test_the_tasks_own_assumptions_stand_in_where_no_log_tells(task: Task, credible_twin: Twin) -> None:
     silent = replace(credible_twin, noise=SensorNoise(), timing=Timing())
-    found = conditions(task, silent, RobustnessSettings())
+    found = conditions(task, silent)
     assert (found["calibrated"].lag_lower_s, found["calibrated"].lag_upper_s) == (0.0, 0.01)
     assert found["twice"].lag_upper_s == 0.02
     assert task_under(task, silent, found["calibrated"]).sensors["joint_pos"].noise_std == 1e-3
@@ -51,7 +51,7 @@ def test_an_overrun_that_meets_the_deadline_is_none(task: Task, credible_twin: T
 
 def test_a_payload_is_a_share_of_what_moves(task: Task, credible_twin: Twin) -> None:
     assert moving_mass(task.model) == 2.0
-    found = conditions(task, credible_twin, RobustnessSettings(payload_fraction=0.1))
+    found = conditions(task, credible_twin, payload_fraction=0.1)
     assert found["payload"].payload_kg == pytest.approx(0.2)
     # The post of the double pendulum does not move: 0.5235 + 0.6256 kg do.
     assert moving_mass(load_robot("double_pendulum").model) == pytest.approx(1.149028)
@@ -69,7 +69,7 @@ def test_a_floating_robot_carries_it_on_its_base() -> None:
 
 
 def test_pushes_are_the_tasks_own_or_a_tenth_of_the_speed_limit(task: Task, credible_twin: Twin) -> None:
-    pushed = conditions(task, credible_twin, RobustnessSettings(push_scale=2.0))["pushes"]
+    pushed = conditions(task, credible_twin, push_scale=2.0)["pushes"]
     assert task_under(task, credible_twin, pushed).push == Push(interval_s=3.0, velocity=(1.0,))
     own = replace(task, push=Push(interval_s=1.0, velocity=(0.3,)))
     assert task_under(own, credible_twin, pushed).push == Push(interval_s=1.0, velocity=(0.6,))
@@ -77,6 +77,6 @@ def test_pushes_are_the_tasks_own_or_a_tenth_of_the_speed_limit(task: Task, cred
 
 
 def test_conditions_know_their_fields_by_name(task: Task, credible_twin: Twin) -> None:
-    record = conditions(task, credible_twin, RobustnessSettings())["measured"].as_json()
+    record = conditions(task, credible_twin)["measured"].as_json()
     assert record["name"] == "measured"
     assert np.isclose(float(record["lag_upper_s"]), 0.02)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.contract_gaps import contract_lacks
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.policy_file import GOLDEN_FILE, PolicyHeader
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.calibrate.twin import nominal_twin
-from physai.sim.gates.contract import ContractGate, contract_problems
-from physai.sim.gates.subject import QUANTISED_FILE
+from physai.sdk.contract.gaps import contract_lacks
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.policy.header import GOLDEN_FILE, PolicyHeader
+from physai.sim.gates.checks.contract import ContractGate, contract_problems
+from physai.sim.gates.execution.subject import QUANTISED_FILE
 from physai.sim.robots import load_robot
 from physai.sim.tasks.task import Task
+from physai.sim.twin.twin import nominal_twin
 
 Find = Callable[..., Any]
 

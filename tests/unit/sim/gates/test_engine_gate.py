@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.errors import MissingExtraError, ModelError
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.gates import engine as engine_module
-from physai.sim.gates.batch import Played
-from physai.sim.gates.engine import EngineGate
-from physai.sim.gates.gate import Context, Finding
+from physai.sdk.base.errors import MissingExtraError, ModelError
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sim.gates.checks import engine as engine_module
+from physai.sim.gates.checks.engine import EngineGate
+from physai.sim.gates.checks.gate import Context, Finding
+from physai.sim.gates.execution.batch import Played
 
 Writer = Callable[..., Path]
 
@@ -33,7 +33,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pair(bench: Any, write_policy: Writer) -> tuple[Context, Played]:
-    from physai.sim.gates.workers import play
+    from physai.sim.gates.execution.workers import play
 
     context = bench.context(write_policy())
     return context, play(context.subject, context.batch(0, context.conditions["calibrated"]))
@@ -105,7 +105,7 @@ def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find
 @pytest.mark.slow
 def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer) -> None:
     pytest.importorskip("mujoco_warp")
-    from physai.sim.gates.second_engine import WarpEngine
+    from physai.sim.engines.warp import WarpEngine
 
     model = bench.subject(write_policy()).task.model
     engine = WarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.runtime.candidate import Candidate
-from physai.deploy_jetson.telemetry.tick_log import tick_evidence
-from physai.sdk.latency_evidence import EvidenceError, LatencyEvidence, load_evidence, save_evidence
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.gates.latency import LatencyGate, longest_run
+from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
+from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
+from physai.sdk.evidence.latency import EvidenceError, LatencyEvidence, load_evidence, save_evidence
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sim.gates.checks.latency import LatencyGate, longest_run
 
 Find = Callable[..., Any]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.policy_file import GOLDEN_FILE
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.gates.parity import GoldenError, ParityGate, probe_inputs, read_golden
-from physai.sim.gates.subject import QUANTISED_FILE
-from physai.sim.policy import OnnxPolicy
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.policy.header import GOLDEN_FILE
+from physai.sim.gates.checks.parity import GoldenError, ParityGate, probe_inputs, read_golden
+from physai.sim.gates.execution.subject import QUANTISED_FILE
+from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
@@ -66,7 +66,7 @@ def test_golden_files_that_are_none_are_refused(task: Task, write_policy: Callab
 
 @pytest.mark.parametrize("name", ["cartpole-swingup", "ur10e-reach", "go2-velocity"])
 def test_probes_reach_a_little_beyond_every_limit(name: str) -> None:
-    from physai.sdk.policy_file import PolicyHeader
+    from physai.sdk.policy.header import PolicyHeader
 
     contract = load_task(name).contract
     inputs = probe_inputs(PolicyHeader(contract, {"memory": 3}), 512)

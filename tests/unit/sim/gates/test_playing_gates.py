@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.verdict import Cause, Outcome
-from physai.sim.calibrate.twin import Timing
-from physai.sim.gates.falsification import FalsificationGate, Region, beyond
-from physai.sim.gates.non_inferiority import NonInferiorityGate
-from physai.sim.gates.robustness import RobustnessGate
-from physai.sim.gates.safety import SafetyGate, episodes_needed
-from physai.sim.gates.subject import QUANTISED_FILE
-from physai.sim.gates.success import SuccessGate
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sim.gates.checks.falsification import FalsificationGate, Region, beyond
+from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
+from physai.sim.gates.checks.robustness import RobustnessGate
+from physai.sim.gates.checks.safety import SafetyGate, episodes_needed
+from physai.sim.gates.checks.success import SuccessGate
+from physai.sim.gates.execution.subject import QUANTISED_FILE
+from physai.sim.twin.record import Timing
 
 Find = Callable[..., Any]
 Writer = Callable[..., Path]

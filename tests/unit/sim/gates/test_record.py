@@ -10,17 +10,17 @@ import hanging_policy
 import numpy as np
 import pytest
 
-from physai.sdk import onnx_trial
-from physai.sdk.apart import ApartError
-from physai.sdk.canonical import sha256_hex
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import MissingExtraError, TaskError
+from physai.sdk.base.isolation import ApartError
 from physai.sdk.cli.parser import Parser
-from physai.sdk.errors import MissingExtraError, TaskError
-from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-from physai.sdk.verdict import Verdict, load_verdict, save_verdict
-from physai.sim.calibrate.twin import Twin, save_twin
+from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
+from physai.sdk.onnx import trial as onnx_trial
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sim.cli import validate
-from physai.sim.gates.batch import Played
+from physai.sim.gates.execution.batch import Played
 from physai.sim.gates.record import FOLDER, RecordError, rederive
+from physai.sim.twin.twin import Twin, save_twin
 
 TASK = str(Path(__file__).with_name("pusher_task.py"))
 GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
@@ -29,7 +29,7 @@ Writer = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from physai.sim.gates import engine
+    from physai.sim.gates.checks import engine
 
     def missing() -> None:
         raise MissingExtraError("the second engine needs warp")

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from physai.sdk.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, Verdict, combine
+from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, Verdict, combine
 from physai.sim.gates.judgement import WOULD_PASS
 from physai.sim.report.html import Page, html_report, measurement_text
 from physai.sim.report.junit import junit_xml

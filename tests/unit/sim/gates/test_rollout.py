@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from physai.sdk.safety import GuardState, Reason
-from physai.sim.gates.batch import Batch, Played
-from physai.sim.gates.conditions import Condition
-from physai.sim.gates.gate import Context
-from physai.sim.gates.rollout import SPEED, Overruns
-from physai.sim.gates.workers import play
-from physai.sim.gates.worlds import build_worlds
+from physai.sim.gates.checks.gate import Context
+from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.rollout import SPEED, Overruns
+from physai.sim.gates.execution.workers import play
+from physai.sim.gates.execution.worlds import build_worlds
+from physai.sim.twin.conditions import Condition
 
 
 def run(context: Context, name: str = "calibrated", **changes: Any) -> Played:

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.latency_evidence import LatencyEvidence
-from physai.sdk.origin import Origin
-from physai.sdk.verdict import Cause, Outcome, Verdict
-from physai.sim.calibrate.twin import nominal_twin
-from physai.sim.gates import runner, workers
-from physai.sim.gates.batch import Batch, Played
-from physai.sim.gates.gate import Context, Finding
+from physai.sdk.evidence.latency import LatencyEvidence
+from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.verdict import Cause, Outcome, Verdict
+from physai.sim.gates import runner
+from physai.sim.gates.checks.gate import Context, Finding
+from physai.sim.gates.execution import workers
+from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.store import FOLDER, Store
+from physai.sim.gates.execution.subject import Subject
 from physai.sim.gates.judgement import WOULD_PASS, judge
 from physai.sim.gates.runner import GATES, Line, all_gates, find_all
 from physai.sim.gates.settings import FAMILY
-from physai.sim.gates.store import FOLDER, Store
-from physai.sim.gates.subject import Subject
+from physai.sim.twin.twin import nominal_twin
 
 Writer = Callable[..., Path]
 
@@ -33,8 +34,8 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _no_second_engine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Its kernels take minutes to compile once; the engine gate has tests of its own."""
-    from physai.sdk.errors import MissingExtraError
-    from physai.sim.gates import engine
+    from physai.sdk.base.errors import MissingExtraError
+    from physai.sim.gates.checks import engine
 
     def missing() -> None:
         raise MissingExtraError("the second engine needs warp: pip install warp-lang mujoco-warp")
@@ -113,7 +114,7 @@ def test_a_broken_contract_ends_it(bench: Any, write_policy: Writer, tmp_path: P
 
 
 def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
-    from physai.sim.counterexample import RecordedPlayer, find_counterexample
+    from physai.sim.playback.counterexample import RecordedPlayer, find_counterexample
 
     folder = tmp_path / "report"
     context = bench.context(write_policy(stiffness=-12.0), **SETTINGS)
@@ -238,7 +239,7 @@ def test_a_verdict_is_canonical_and_names_what_was_judged(bench: Any, write_poli
 
 
 def test_too_many_jobs_are_refused(bench: Any, write_policy: Writer) -> None:
-    from physai.sdk.errors import PhysaiError
+    from physai.sdk.base.errors import PhysaiError
 
     for jobs in (0, -1, 1000):
         with pytest.raises(PhysaiError, match=r"--jobs must lie in 1 … 256"):

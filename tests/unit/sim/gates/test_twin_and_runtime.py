@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.arms import ARMS, arm_policy
-from physai.deploy_jetson.bench.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.injection import Rig, make_rig
-from physai.deploy_jetson.bench.plant import Lie
-from physai.deploy_jetson.bench.world import Fault
-from physai.deploy_jetson.runtime.bound_policy import BoundPolicy
+from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
+from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.world import Fault
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.safety import Guard, GuardState, Reason
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.rollout import Sensed, decide_on
-from physai.sim.policy import OnnxPolicy
+from physai.sim.gates.execution.rollout import Sensed, decide_on
+from physai.sim.policies.onnx import OnnxPolicy
 
 SENSED = (
     Fault.SENSOR_NAN,

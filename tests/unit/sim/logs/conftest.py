@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sdk.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Sequence[float] | Array]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from physai.sdk.robot import RobotSpec
-from physai.sim.agents import Agent
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, RobotLog, read_log, read_logs
-from physai.sim.logs import bag_messages as bag_messages_module
-from physai.sim.play import Player
-from physai.sim.recording import RecordingWriter
+from physai.sim.logs.readers import bag_messages as bag_messages_module
+from physai.sim.playback.player import Player
+from physai.sim.playback.recording_writer import RecordingWriter
+from physai.sim.policies.scripted import Agent
 from physai.sim.tasks.registry import load_task
 
 Array = NDArray[np.float64]

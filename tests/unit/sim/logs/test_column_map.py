@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sdk.robot import JointSpec, RobotSpec, SensorField
+from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs.assemble import assemble
-from physai.sim.logs.column_map import ColumnMap, load_column_map
 from physai.sim.logs.raw_log import RawLog
-from physai.sim.logs.table import Stream, Table
+from physai.sim.logs.readers.assemble import assemble
+from physai.sim.logs.readers.column_map import ColumnMap, load_column_map
+from physai.sim.logs.readers.table import Stream, Table
 
 Motion = dict[str, NDArray[np.float64]]
 CsvWriter = Callable[..., Path]

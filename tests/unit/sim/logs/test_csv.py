@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs import table as table_module
-from physai.sim.logs.csv_file import read_csv
+from physai.sim.logs.readers import table as table_module
+from physai.sim.logs.readers.csv_file import read_csv
 
 Motion = dict[str, NDArray[np.float64]]
 CsvWriter = Callable[..., Path]

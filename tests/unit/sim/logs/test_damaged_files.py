@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcap.writer import Writer as McapWriter
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, read_log
 
 COLUMN_MAP = "time: t\ncommand_kind: joint_effort\njoints: {hinge: {joint_pos: q, command: u}}\n"

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs.json_file import read_json
-from physai.sim.logs.table import Table
+from physai.sim.logs.readers.json_file import read_json
+from physai.sim.logs.readers.table import Table
 
 
 def read(tmp_path: Path, content: Any, **options: Any) -> Table:

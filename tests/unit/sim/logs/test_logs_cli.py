@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physai.sdk.cli.main import main
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError
 from physai.sim.logs.picture import draw
 from physai.sim.logs.quality import check_raw

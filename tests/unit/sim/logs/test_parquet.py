@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, read_log, read_logs
-from physai.sim.logs.parquet_file import read_parquet
+from physai.sim.logs.readers.parquet_file import read_parquet
 
 NAMES = ("elbow.pos", "shoulder.pos", "gripper.pos")
 

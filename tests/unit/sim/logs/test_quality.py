@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import read_log
-from physai.sim.logs.findings import Finding
+from physai.sim.logs.checks.findings import Finding
 from physai.sim.logs.quality import QualityReport, check_log, check_raw
 from physai.sim.logs.reader import read_raw
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import LogError, RobotLog, read_log, read_logs
 from physai.sim.logs.reader import all_episodes, log_names, robot_of
 

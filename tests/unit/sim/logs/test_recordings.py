@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.sdk.robot import RobotSpec
+from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import lag_summary, read_log, read_logs, sensor_noise
-from physai.sim.logs.findings import Finding
+from physai.sim.logs.checks.findings import Finding
 from physai.sim.logs.quality import QualityReport, check_raw
 from physai.sim.logs.reader import read_raw
 from physai.sim.robots import load_robot

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from physai.sim.logs import LogError, RobotLog, period_statistics, sensor_noise
-from physai.sim.logs.noise import noise_std, resolution, still_stretches
+from physai.sim.logs.signals.noise import noise_std, resolution, still_stretches
 
 Array = NDArray[np.float64]
 

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from physai.sdk.errors import ExportError, PhysaiError
-from physai.sim.environment import Bools, Environment, StepResult
+from physai.sdk.base.errors import ExportError, PhysaiError
+from physai.sim.envs.environment import Bools, Environment, StepResult
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
-from physai.train.graph import Normaliser, PolicyGraph, State
-from physai.train.policy import as_tensors
-from physai.train.runner import check_control_repeat
+from physai.train.models.numpy_policy import as_tensors
+from physai.train.models.policy_graph import Normaliser, PolicyGraph, State
+from physai.train.runners.runner import check_control_repeat
 
 Floats = npt.NDArray[np.float32]
 
@@ -84,7 +84,7 @@ class TaskWorlds:
         control_repeat: int = 1,
         num_threads: int = 0,
     ) -> None:
-        """Builds the worlds; arguments as for `physai.sim.environment.Environment`. Call `reset` before `step`.
+        """Builds the worlds; arguments as for `physai.sim.envs.environment.Environment`. Call `reset` before `step`.
 
         Raises:
             ConfigError: actions are repeated although an observation has a history.
@@ -222,7 +222,7 @@ class PassThrough(Normaliser):
 
 
 class NetworkActor(nn.Module):
-    """A feed-forward network as the actor of a policy graph (see `physai.train.graph.Actor`)."""
+    """A feed-forward network as the actor of a policy graph (see `physai.train.models.policy_graph.Actor`)."""
 
     state_size = 0
 
@@ -238,7 +238,7 @@ class NetworkActor(nn.Module):
 
 @torch.no_grad()
 def graph_from_network(network: nn.Module, task: Task) -> PolicyGraph:
-    """A policy graph around a trained network, ready for `physai.train.export.export_policy`.
+    """A policy graph around a trained network, ready for `physai.train.export.export.export_policy`.
 
     Args:
         network: from observations as `TaskWorlds` gives them (n, observations) to actions (n, actions), its own

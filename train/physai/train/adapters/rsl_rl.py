@@ -8,10 +8,10 @@ from rsl_rl.models import MLPModel
 from tensordict import TensorDict
 from torch import Tensor
 
-from physai.sdk.errors import ExportError
+from physai.sdk.base.errors import ExportError
 from physai.sim.tasks.task import Task
 from physai.train.adapters.core import Floats, TaskWorlds, graph_from_network
-from physai.train.graph import PolicyGraph
+from physai.train.models.policy_graph import PolicyGraph
 
 ACTOR_GROUP, CRITIC_GROUP = "policy", "critic"
 OBS_GROUPS = {"actor": [ACTOR_GROUP], "critic": [CRITIC_GROUP]}

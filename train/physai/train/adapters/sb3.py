@@ -14,11 +14,11 @@ from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor, nn
 
-from physai.sdk.errors import ExportError
+from physai.sdk.base.errors import ExportError
 from physai.sim.tasks.task import Task
 from physai.train.adapters.core import Bools, Floats, TaskWorlds, graph_from_network
 from physai.train.adapters.gymnasium import spaces
-from physai.train.graph import PolicyGraph
+from physai.train.models.policy_graph import PolicyGraph
 
 
 class TaskVecEnv(VecEnv):

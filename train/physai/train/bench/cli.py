@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
 from physai.train.bench.process import physai
 
 

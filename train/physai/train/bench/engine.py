@@ -16,14 +16,14 @@ import torch
 from mujoco.batch import Batch
 from torch import nn
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.sim.engines.protocol import Array
-from physai.sim.environment import Environment
-from physai.sim.latency import actuator_columns
+from physai.sim.envs.delay import actuator_columns
+from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
-from physai.train.graph import PolicyGraph
-from physai.train.policy import as_tensors
+from physai.train.models.numpy_policy import as_tensors
+from physai.train.models.policy_graph import PolicyGraph
 from physai.train.presets import preset_for
 
 TASKS = ("cartpole-swingup", "pendubot-swingup", "ur10e-reach")

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from physai.sdk.bench import WorkloadError
-from physai.sdk.errors import MissingExtraError
+from physai.sdk.base.benchmark import WorkloadError
+from physai.sdk.base.errors import MissingExtraError
 from physai.sim.tasks.task import Task
 from physai.train.adapters.core import TaskWorlds
 from physai.train.config import TrainConfig
-from physai.train.graph import PolicyGraph
-from physai.train.runner import Trainer
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.runner import Trainer
 
 
 class Contender(Protocol):

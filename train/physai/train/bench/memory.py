@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
 from physai.train.bench.process import physai
 
 TASK = "ur10e-reach"

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from physai.sdk.bench import WorkloadError
+from physai.sdk.base.benchmark import WorkloadError
 
 _START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 

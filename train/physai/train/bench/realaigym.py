@@ -3,8 +3,9 @@
 import tempfile
 from collections.abc import Sequence
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError
-from physai.sim.board import PRESET, PUBLISHED
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sim.leaderboards.trial import PUBLISHED
+from physai.sim.tasks.realaigym import PRESET
 from physai.train.bench.process import physai
 
 BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in PUBLISHED.items()}

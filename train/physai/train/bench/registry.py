@@ -4,9 +4,9 @@ import importlib
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 
-from physai.sdk.bench import Bench, Options, Result, Say
-from physai.sdk.errors import MissingExtraError, PhysaiError, unknown_name
-from physai.sdk.plugins import contributions
+from physai.sdk.base.benchmark import Bench, Options, Result, Say
+from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
+from physai.sdk.base.plugins import contributions
 
 ENTRY_POINT_GROUP = "physai.benches"
 

@@ -4,11 +4,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError
-from physai.sim.evaluate import evaluation_seeds, play_episodes
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sim.policies.evaluate import evaluation_seeds, play_episodes
 from physai.train.bench.process import physai
-from physai.train.checkpoint import load_run
-from physai.train.policy import GraphPolicy
+from physai.train.models.numpy_policy import GraphPolicy
+from physai.train.runners.checkpoint import load_run
 
 THRESHOLDS = {"cartpole-swingup": 0.95, "pendubot-swingup": 0.95, "ur10e-reach": 0.95}
 """Share of fresh episodes (of commands, where an episode has several) that must succeed."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from physai.sdk.bench import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.bench.learners import CONTENDERS, Contender
 from physai.train.config import TrainConfig
-from physai.train.judging import EPISODES, Judging
 from physai.train.presets import preset_for
-from physai.train.runner import evaluate_graph
+from physai.train.runners.eval_scheduler import EPISODES, Judging
+from physai.train.runners.runner import evaluate_graph
 
 TASK = "pendubot-swingup"
 CONFIG = replace(

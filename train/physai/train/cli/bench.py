@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import styled, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import styled, table
-from physai.sdk.errors import PhysaiError
 
 MAX_SECONDS = 86_400.0
 MAX_BUSY = 1024
@@ -25,7 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bench import Options, as_text, document
+    from physai.sdk.base.benchmark import Options, as_text, document
     from physai.train.bench.registry import list_benchmarks, run_benchmark
 
     if arguments.name is None:

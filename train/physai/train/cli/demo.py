@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.file_names import POLICY_FILE
 from physai.sdk.cli.command import Command
-from physai.sdk.errors import PhysaiError
-from physai.sdk.file_names import POLICY_FILE
 from physai.train.cli.demo_drive import drive, driven_text
 from physai.train.cli.verb import verb_command
 
 if TYPE_CHECKING:
-    from physai.sdk.verdict import Verdict
+    from physai.sdk.evidence.verdict import Verdict
 
 TWIN_FILE = "twin.json"
 REPORT_FOLDER = "validation"
@@ -115,7 +115,7 @@ def _twin(task: str, folder: Path) -> Path | None:
 
 def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
     """The verdict, whatever it is."""
-    from physai.sdk.verdict import parse_verdict
+    from physai.sdk.evidence.verdict import parse_verdict
 
     evidence = str(folder / EVIDENCE_FILE)
     _verb(["robot", "measure", str(folder / "export" / POLICY_FILE), "--output", evidence], torch=False)
@@ -190,8 +190,8 @@ def _film(folder: Path, film: Path) -> bool:
 
 
 def _summary(folder: Path, film: Path | None, judged: dict[str, Any], trained_s: float) -> dict[str, Any]:
-    from physai.sim.locate import find_policy
-    from physai.train.reporting import CURVE_FILE
+    from physai.sim.policies.resolve import find_policy
+    from physai.train.runners.reporting import CURVE_FILE
 
     return {
         "task": judged["task"],

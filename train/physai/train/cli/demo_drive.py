@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.cli.text import table
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import table
 from physai.train.cli.verb import verb_command
 
 ROBOT_TIME_S = 120.0
@@ -37,7 +37,7 @@ def drive(
     Raises:
         PhysaiError: one of the two failed.
     """
-    from physai.sim.transport import own_domain
+    from physai.sim.virtual_robot.transport import own_domain
 
     # What the demo sends stays on this computer: nothing on the network may move because of it.
     environment = {**os.environ, "ROS_DOMAIN_ID": str(own_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, table
 
 if TYPE_CHECKING:
-    from physai.train.checkpoint import LoadedRun
-    from physai.train.export import ExportReport
+    from physai.train.export.export import ExportReport
+    from physai.train.runners.checkpoint import LoadedRun
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from physai.sim.locate import EXPORT_FOLDER
-    from physai.train.checkpoint import load_run
+    from physai.sim.policies.resolve import EXPORT_FOLDER
+    from physai.train.runners.checkpoint import load_run
 
     run = load_run(arguments.run_folder, task=arguments.task, robot=arguments.robot)
     report = _export(run, arguments.out or arguments.run_folder / EXPORT_FOLDER, arguments.states)
@@ -45,7 +45,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.train.export import export_policy
+    from physai.train.export.export import export_policy
 
     # On a terminal only, and apart from the report, which may be piped.
     console = Console(stderr=True)
@@ -62,8 +62,8 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
 
 
 def _text(report: ExportReport) -> str:
-    from physai.sdk.policy_file import GOLDEN_FILE, POLICY_FILE
-    from physai.train.parity import SEQUENCE_TOLERANCE, TOLERANCE
+    from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
+    from physai.train.export.parity import SEQUENCE_TOLERANCE, TOLERANCE
 
     facts = [
         ("policy", f"{Path(report.folder) / POLICY_FILE} ({report.policy_bytes} bytes, {report.operators} operators)"),

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import Command
-from physai.sdk.cli.text import printable, table
-from physai.sdk.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.train.quantize import QuantiseReport, VariantReport
+    from physai.train.quantize.quantize import QuantiseReport, VariantReport
 
 VARIANTS = ("int8", "fp8", "fp16")
 STATES, EPISODES = 65536, 96
@@ -73,12 +73,12 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.sdk.onnx_trial import try_policy
-    from physai.sim.calibrate.twin import load_twin, nominal_twin
-    from physai.sim.locate import find_origin, find_policy
-    from physai.train.quantize import quantise_policy, read_original
-    from physai.train.quantize_rehearsal import Rehearsal
-    from physai.train.quantize_states import record_states
+    from physai.sdk.onnx.trial import try_policy
+    from physai.sim.policies.resolve import find_origin, find_policy
+    from physai.sim.twin.twin import load_twin, nominal_twin
+    from physai.train.quantize.paired_evaluation import Rehearsal
+    from physai.train.quantize.quantize import quantise_policy, read_original
+    from physai.train.quantize.states import record_states
 
     path = find_policy(arguments.policy)
     task = find_origin(path, task=arguments.task, robot=arguments.robot).load()

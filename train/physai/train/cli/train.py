@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import Command
-from physai.sdk.errors import CheckpointError, DeviceError, PhysaiError
 
 if TYPE_CHECKING:
-    from physai.train.checkpoint import TaskSource
     from physai.train.config import TrainConfig
+    from physai.train.runners.checkpoint import TaskSource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import torch
 
-    from physai.train import checkpoint, session
-    from physai.train.runner import Trainer, learner_threads
+    from physai.train.runners import checkpoint, session
+    from physai.train.runners.runner import Trainer, learner_threads
 
     folder, source, config = _resume(arguments) if arguments.resume else _new(arguments)
     torch.set_num_threads(learner_threads(config))
@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
-    from physai.train.checkpoint import CHECKPOINT_FILE
     from physai.train.config import with_options
     from physai.train.presets import preset_for
+    from physai.train.runners.checkpoint import CHECKPOINT_FILE
 
     if not arguments.task:
         raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
@@ -111,7 +111,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfi
 
 
 def _source(arguments: argparse.Namespace) -> "TaskSource":
-    from physai.train.checkpoint import TaskSource
+    from physai.train.runners.checkpoint import TaskSource
 
     twin = str(arguments.twin.resolve()) if arguments.twin else None
     return TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset, twin=twin)
@@ -121,7 +121,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainCo
     from dataclasses import replace
 
     from physai.sim.robots import robot_names
-    from physai.train.checkpoint import load_config
+    from physai.train.runners.checkpoint import load_config
 
     source, config, _ = load_config(arguments.resume)
     kept = ["num_envs", "seed", "out"]

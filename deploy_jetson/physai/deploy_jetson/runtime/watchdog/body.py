@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.velocity import VelocityEstimate
+from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
 from physai.deploy_jetson.runtime.watchdog.safe_commands import SafeCommands
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Record
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import SUBSCRIBER_OF, Companion
-from physai.sdk.wire_ends import open_transport
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import SUBSCRIBER_OF, Companion
+from physai.sdk.transport.registry import open_transport
 
 WARM_UPS = 20
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import numpy as np
 
-from physai.deploy_jetson.runtime.realtime import Realtime
+from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S, Plan
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Shared, Word, allocate
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import HasCompanion
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import HasCompanion
 
 RESTART_S = 2.0
 """Time between two attempts to start a watchdog that has ended [s]."""

@@ -4,11 +4,11 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from physai.deploy_jetson.runtime.realtime import Realtime
-from physai.sdk.canonical import canonical_json
-from physai.sdk.contract import PolicyContract
-from physai.sdk.contract_io import parse_contract
-from physai.sdk.wire import Companion
+from physai.deploy_jetson.runtime.system.realtime import Realtime
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.contract.io import parse_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Companion
 
 LEAST_SILENCE_S = 0.025
 SILENT_PERIODS = 2.5

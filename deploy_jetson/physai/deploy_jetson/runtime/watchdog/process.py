@@ -13,11 +13,11 @@ import sys
 import time
 from contextlib import suppress
 
-from physai.deploy_jetson.runtime.realtime import Realtime, acquire
+from physai.deploy_jetson.runtime.system.realtime import Realtime, acquire
 from physai.deploy_jetson.runtime.watchdog.body import Body
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, Plan, silence_s
 from physai.deploy_jetson.runtime.watchdog.shared import Record, Shared, Word
-from physai.sdk.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError
 
 LOOK_S = 0.001
 """Time between two looks whether the loop is back [s]."""

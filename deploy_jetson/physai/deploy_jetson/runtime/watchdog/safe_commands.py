@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from physai.sdk.contract import PolicyContract
+from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardState
-from physai.sdk.wire import Array
+from physai.sdk.transport.protocol import Array
 
 
 class SafeCommands:

@@ -9,7 +9,7 @@ import struct
 from typing import Any
 
 from physai.deploy_jetson.transport.dds.messages import PRIMITIVES, Field, fields_of
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 HEAD = 4
 """Bytes of encapsulation."""

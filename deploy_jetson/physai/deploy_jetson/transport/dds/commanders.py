@@ -1,6 +1,7 @@
 """One commander per robot on ROS 2 topics: the runtimes tell each other who has it, and others' publishers are seen.
 
-Each runtime tells its claim (`physai.sdk.lease`) on one topic. A driver of ROS 2 knows nothing of it and obeys whoever
+Each runtime tells its claim (`physai.sdk.transport.lease`) on one topic. A driver of ROS 2 knows nothing of it and
+obeys whoever
 publishes its commands; so a publisher that belongs to no runtime counts as a commander, too: beside it the robot is
 neither asked for nor kept.
 """
@@ -18,10 +19,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from physai.deploy_jetson.transport.dds.cdr import decode, encode
-from physai.deploy_jetson.transport.dds.surroundings import DISCOVERY_S
+from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Wire
-from physai.sdk.lease import MAX_NUMBER, TERM_S, Claim, Lease, Stage
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.lease import MAX_NUMBER, TERM_S, Claim, Lease, Stage
+from physai.sdk.transport.protocol import TransportError
 
 KIND = "std_msgs/msg/String"
 MAX_TEXT = 1 << 15

@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.errors import MissingExtraError
-from physai.sdk.wire import TransportError
+from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.transport.protocol import TransportError
 
 MAX_DOMAIN = 232
 """Greatest domain whose ports exist: DDSI-RTPS 2.5, 9.6.1.1 (7400 + 250·domain + …)."""

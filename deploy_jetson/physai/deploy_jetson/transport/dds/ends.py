@@ -5,11 +5,12 @@ import time
 from collections.abc import Mapping
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
+from physai.deploy_jetson.transport.dds.command_timeout import Lapse
 from physai.deploy_jetson.transport.dds.commanders import Commanders
 from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
+from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S, describe
 from physai.deploy_jetson.transport.dds.domain import discovery_range, domain_id
 from physai.deploy_jetson.transport.dds.feed import Feed
-from physai.deploy_jetson.transport.dds.lapse import Lapse
 from physai.deploy_jetson.transport.dds.layout import (
     Inlet,
     Outlet,
@@ -20,12 +21,11 @@ from physai.deploy_jetson.transport.dds.layout import (
     written_vectors,
 )
 from physai.deploy_jetson.transport.dds.node import Node
-from physai.deploy_jetson.transport.dds.surroundings import DISCOVERY_S, describe
 from physai.deploy_jetson.transport.dds.wire import ByteWriter, Wire
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.options import only_known
-from physai.sdk.contract import PolicyContract
-from physai.sdk.wire import (
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import (
     SUBSCRIBER_OF,
     Array,
     Companion,

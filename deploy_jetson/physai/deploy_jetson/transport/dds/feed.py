@@ -7,7 +7,7 @@ from physai.deploy_jetson.transport.dds.layout import Inlet
 from physai.deploy_jetson.transport.dds.wire import ByteReader, wrong_hash
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
-from physai.sdk.wire import Array, TransportError
+from physai.sdk.transport.protocol import Array, TransportError
 
 MAX_REFUSED = 64
 """Publishers whose refusal is remembered."""

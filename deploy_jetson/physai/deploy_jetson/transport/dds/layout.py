@@ -10,10 +10,10 @@ import numpy.typing as npt
 from physai.deploy_jetson.transport.binding import ARRAY_TYPE, JOINT_NAMES, JOINT_PARTS, NUMBER_PARTS, TopicBinding
 from physai.deploy_jetson.transport.dds.cdr import HEAD, Message, Places, decode, encode
 from physai.deploy_jetson.transport.dds.messages import fields_of
-from physai.sdk.contract import PolicyContract
-from physai.sdk.interface import graph_interface
-from physai.sdk.robot import JOINT_SENSORS
-from physai.sdk.wire import Array, TransportError
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import JOINT_SENSORS
+from physai.sdk.transport.protocol import Array, TransportError
 
 MAX_INCOMING_BYTES = 16 * 1024
 """More than a JointState of 64 joints with the longest names takes."""

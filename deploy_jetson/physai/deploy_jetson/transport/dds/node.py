@@ -22,7 +22,7 @@ from physai.deploy_jetson.transport.dds.ports import (
     writer_qos,
 )
 from physai.deploy_jetson.transport.dds.wire import Endpoint
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 NODE_NAME = "physai"
 WAIT_SLICE_NS = 100_000_000

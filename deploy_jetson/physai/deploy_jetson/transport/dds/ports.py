@@ -9,7 +9,7 @@ from typing import Any
 
 from physai.deploy_jetson.transport.dds.messages import user_data
 from physai.deploy_jetson.transport.dds.wire import Endpoint
-from physai.sdk.wire import TransportError
+from physai.sdk.transport.protocol import TransportError
 
 DEPTH = 4
 """Samples a reader keeps: the newest is wanted, but it may be a second publisher's, which is refused."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.forger import Forger, Parts, archive
+from physai.deploy_jetson.bench.forgery.forger import Forger, Parts, archive
 
 Workshop = Any
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from physai.sdk.bundle import read_bundle
-from physai.sdk.trust import Rule, TrustStore, VerificationError, verify
+from physai.sdk.bundle.manifest import read_bundle
+from physai.sdk.signing.verify import Rule, TrustStore, VerificationError, verify
 
 Workshop = Any
 MakeForger = Callable[[int], Any]

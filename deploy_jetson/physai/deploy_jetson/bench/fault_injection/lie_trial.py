@@ -1,0 +1,93 @@
+"""Joints and sensors that begin to lie while a robot moves, one at a time, and when that is found out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from physai.deploy_jetson.bench.fault_injection.arm_policies import arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
+from physai.deploy_jetson.bench.fault_injection.injection import make_rig
+from physai.deploy_jetson.bench.fault_injection.operator_model import NEVER
+from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.sdk.safety import GuardState
+from physai.sdk.transport.protocol import Array
+
+CAUGHT = (Lie.STUCK, Lie.DEGREES, Lie.DEAD_VELOCITY, Lie.FROZEN, Lie.SLIPPED)
+"""Lies that a bound of the contract is made for."""
+
+BEGINS = 60
+"""Period in which a lie begins; the robot has moved for some 45 then."""
+
+LASTS = 150
+_GOAL_PERIODS = 30
+
+
+@dataclass(frozen=True)
+class LieFound:
+    """What came of a lie."""
+
+    lie: Lie
+    periods: int | None
+    """From its begin to the first command that brakes; None if it was not found out."""
+    crept: float
+    """Greatest change of a commanded position after the robot had braked [rad or m]."""
+    violations: tuple[str, ...]
+
+
+class LieWorld(ComposedWorld):
+    """A world in which one thing goes wrong, and the robot is always commanded to move."""
+
+    habits = NEVER
+    lie = Lie.STUCK
+
+    def fault_share(self) -> float:
+        """See `World`."""
+        return 0.0
+
+    def operate(self) -> None:
+        """See `World`."""
+        if self.rig is None:
+            return
+        robot, period = self.rig.robot, self.findings.periods
+        assert isinstance(robot, PlantRobot)
+        if period % _GOAL_PERIODS == 0:
+            for name, lower, upper in robot.goals:
+                robot.sample().fields[name][:] = upper if period // _GOAL_PERIODS % 2 else lower
+        if period == BEGINS:
+            robot.plant.begin(self.lie, self.random)
+
+    def judge_tick(self) -> Array | None:
+        """See `World`."""
+        sent = super().judge_tick()
+        self.seen.append((self.judge.state, self.judge.last))
+        return sent
+
+    seen: list[tuple[int, Array | None]]
+
+
+def tell_lie(lie: Lie, *, kind: str, seed: int, health: Path) -> LieFound:
+    """Drives one of `ARMS` and lets it lie."""
+    rig = make_rig(
+        arm_policy(kind, seed=seed), periods=BEGINS + LASTS, seed=seed, health=health, world=LieWorld, robot=PlantRobot
+    )
+    world = rig.world
+    assert isinstance(world, LieWorld)
+    world.rig, world.lie, world.seen = rig, lie, []
+    rig.loop.run()
+    world.deactivated()
+    rig.counters.close()
+    world.operator.close()
+    states = [state for state, _ in world.seen[:-1]]
+    moved = states.index(GuardState.RUN) < BEGINS and states[BEGINS - 2] == GuardState.RUN
+    stops = [number for number, state in enumerate(states) if number >= BEGINS - 1 and state > GuardState.STANDSTILL]
+    found = stops[0] + 2 - BEGINS if moved and stops and stops[0] < BEGINS + LASTS - 1 else None
+    return LieFound(lie, found, _crept(world, stops[0] if stops else 0), tuple(world.judge.verdict.broken))
+
+
+def _crept(world: LieWorld, stop: int) -> float:
+    """From a second after the stop on."""
+    second = round(1.0 / world.contract.timing.control_dt)
+    commands = [command for _, command in world.seen[stop + second :] if command is not None]
+    servo = world.judge.bounds.servo
+    return float(np.ptp(np.array(commands)[:, servo], axis=0).max()) if len(commands) > 1 else 0.0

@@ -1,0 +1,112 @@
+"""Judges what a policy graph remembers: whenever it is asked, its memory of commands is what was sent."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from physai.deploy_jetson.inference.engine import Floats
+from physai.deploy_jetson.runtime.io.policy_io import HIDDEN_STATE
+from physai.sdk.contract.interface import PREVIOUS_ACTION
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
+from physai.sdk.safety import GuardState
+from physai.sdk.transport.protocol import Array
+
+Memory = dict[str, Floats]
+Slices = Mapping[str, slice]
+
+_ACTION_ROUNDING = 1e-5
+
+
+class MemoryJudge:
+    """Follows a graph's memory from outside: what it is given, what it answers, and what was sent meanwhile."""
+
+    def __init__(self, contract: PolicyContract, slices: Slices, accuse: Callable[[str], None]) -> None:
+        """`slices`: where each output lies among the commands; `accuse`: gets what is wrong."""
+        self._terms, self._slices, self._accuse = contract.action.terms, slices, accuse
+        self._memory: Memory | None = None
+        """What it has to be at the next call; None where that is not known."""
+        self._begins = False
+        self._if_corrected: Memory = {}
+        """What it may be as well where the guard's command happened to be the policy's own."""
+        self._answer: tuple[Memory, Memory] | None = None
+        """Memory and targets of the call of this tick."""
+        self.own = 0
+        """Commands that were the policy's own."""
+        self.corrected = 0
+        """Periods in which the robot got something else."""
+
+    def starts(self) -> None:
+        """A start was obeyed: the policy begins anew."""
+        self._begins, self._memory, self._if_corrected = True, None, {}
+
+    def changed(self) -> None:
+        """Another policy has taken over: what is the network's own does not pass on."""
+        if self._memory is not None and HIDDEN_STATE in self._memory:
+            self._memory = {**self._memory, HIDDEN_STATE: np.zeros_like(self._memory[HIDDEN_STATE])}
+
+    def asked(self, inputs: Mapping[str, Floats], last: Array | None, step: Array) -> None:
+        """The graph is about to be computed."""
+        given = {name.removeprefix(STATE_PREFIX): v for name, v in inputs.items() if name.startswith(STATE_PREFIX)}
+        if self._begins:
+            self._judge_first(given, last, step)
+        if self._memory is None:
+            return
+        for name, values in given.items():
+            wanted = self._memory[name]
+            rounding = _ACTION_ROUNDING if name == PREVIOUS_ACTION else 0.0
+            allowed = (wanted, self._if_corrected.get(name, wanted))
+            if not any((np.abs(values - one) <= rounding).all() for one in allowed):
+                self._accuse(f"the policy remembers {name} = {values[0]}, it is {wanted[0]}")
+
+    def _judge_first(self, given: Memory, last: Array | None, step: Array) -> None:
+        """The first call that counts has one before it, from nothing, which fills the histories."""
+        if not given or not given["started"].any():
+            self._memory = {name: np.zeros_like(values) for name, values in given.items()}
+        elif last is not None and self._answer is not None:
+            self._begins = False
+            commands = self._commands(last, step, given)
+            commands.pop(PREVIOUS_ACTION, None)
+            histories = {name: v for name, v in self._answer[0].items() if name.startswith(("started", "history_"))}
+            self._memory = {**{name: np.zeros_like(values) for name, values in given.items()}, **histories, **commands}
+
+    def computed(self, outputs: Mapping[str, Floats]) -> None:
+        """The graph has answered."""
+        if all(np.isfinite(values).all() for values in outputs.values()):
+            memory = {n.removeprefix(NEXT_PREFIX): v.copy() for n, v in outputs.items() if n.startswith(NEXT_PREFIX)}
+            self._answer = memory, {n: v.copy() for n, v in outputs.items() if not n.startswith(NEXT_PREFIX)}
+
+    def ends(self, before: int, state: int, sent: Array | None, last: Array | None, step: Array) -> None:
+        """A tick is over; `last` and `step` are those after it."""
+        answer, self._answer = self._answer, None
+        if not before == state == GuardState.RUN or last is None or self._begins:
+            return
+        if answer is not None:
+            self._memory = answer[0]
+            own = np.concatenate([answer[1][name][0] for name in self._slices])
+            if sent is not None and np.array_equal(own, sent):
+                self.own += 1
+                self._if_corrected = self._commands(last, step, answer[0])
+                return
+        self.corrected += 1
+        self._if_corrected = {}
+        self.idles(last, step)
+
+    def idles(self, last: Array | None, step: Array) -> None:
+        """The robot got something else than the policy's command, or nothing."""
+        if self._memory is not None and last is not None:
+            self._memory = {**self._memory, **self._commands(last, step, self._memory)}
+
+    def _commands(self, last: Array, step: Array, memory: Mapping[str, Floats]) -> Memory:
+        """The memories that hold commands, as they should be."""
+        found: Memory = {}
+        actions: list[Array] = []
+        for term in self._terms:
+            part, name = self._slices[term.target_name], term.target_name
+            values = {f"last_{name}": last[part], f"step_{name}": step[part]}
+            found |= {key: value.astype(np.float32)[None] for key, value in values.items() if key in memory}
+            wanted = step[part] if term.kind.endswith("_incremental") else last[part] - np.array(term.offset)
+            actions.append(np.clip(wanted / np.array(term.scale), -1.0, 1.0))
+        if PREVIOUS_ACTION in memory:
+            found[PREVIOUS_ACTION] = np.concatenate(actions).astype(np.float32)[None]
+        return found

@@ -1,0 +1,157 @@
+"""Joints with a servo's lag and speed, and sensors that lie: what stands behind a transport in tests.
+
+Position-commanded joints are critically damped servos, effort-commanded ones have inertia and friction; both are
+integrated exactly over any time in which the command is constant. Whatever is wrong lasts until it is taken back.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Array
+
+SERVO_RATE = 30.0
+"""Natural frequency of the servos [rad/s]: they follow a ramp 2 / 30 s behind it."""
+
+TIME_CONSTANT_S = 0.4
+"""In which a joint that is commanded by effort comes to its final speed [s]."""
+
+
+class Lie(StrEnum):
+    """What may be wrong with joints and sensors for a while."""
+
+    STUCK = "a joint is stuck"
+    OFFSET = "an encoder has an offset"
+    SAG = "a joint sags below its target"
+    DEGREES = "positions are in degrees"
+    DRIFT = "a joint slips"
+    DEAD_VELOCITY = "a velocity channel is dead"
+    FROZEN = "the sensors repeat themselves under new stamps"
+    SLIPPED = "an encoder has slipped"
+    NOISE = "the sensors are noisy"
+    PUSHED = "something pushes the joints"
+
+
+@dataclass
+class Wrong:
+    """What is wrong now, by joint; nothing at first."""
+
+    stuck: npt.NDArray[np.bool_]
+    sag: Array
+    drift: Array
+    offset: Array
+    dead: npt.NDArray[np.bool_]
+    degrees: bool = False
+    frozen: bool = False
+    noise: float = 0.0
+    lies: set[Lie] = field(default_factory=set[Lie])
+
+    @classmethod
+    def nothing(cls, joints: int) -> "Wrong":
+        """All as it should be."""
+        stuck, dead = np.zeros((2, joints), bool)
+        sag, drift, offset = np.zeros((3, joints))
+        return cls(stuck, sag, drift, offset, dead)
+
+
+class Plant:
+    """Joints, and what their sensors say of them."""
+
+    def __init__(self, contract: PolicyContract) -> None:
+        """At rest in their default positions, held there."""
+        robot = contract.robot
+        self.position: Array = np.array([joint.default_pos for joint in robot.joints])
+        """Where the joints are [rad or m]."""
+        self.velocity: Array = np.zeros_like(self.position)
+        """How fast they move [rad/s or m/s]."""
+        self.wrong = Wrong.nothing(len(robot.joints))
+        self._target = self.position.copy()
+        self._effort = np.zeros_like(self.position)
+        self._gain, self._servo = np.zeros_like(self.position), np.zeros(len(robot.joints), bool)
+        self._terms = [
+            (term.target_name, list(robot.joint_index(term.joints)), term.target_name == "joint_pos_target")
+            for term in contract.action.terms
+        ]
+        speeds = [envelope.velocity_limit or 10.0 for envelope in contract.safety.joints]
+        efforts = [envelope.effort_limit or 1.0 for envelope in contract.safety.joints]
+        for _, joints, servo in self._terms:
+            self._servo[joints] = servo
+        # Full effort brings a joint to 1.5 times its speed limit.
+        self._gain[:] = 1.5 * np.array(speeds) / np.array(efforts)
+        lowest = [-math.inf if joint.position_lower is None else joint.position_lower for joint in robot.joints]
+        highest = [math.inf if joint.position_upper is None else joint.position_upper for joint in robot.joints]
+        self._lowest, self._highest = np.array(lowest), np.array(highest)
+        self._frozen: tuple[Array, Array] = self.position, self.velocity
+
+    def command(self, targets: Mapping[str, Array]) -> None:
+        """New targets; the joints keep them until the next ones."""
+        for name, joints, servo in self._terms:
+            (self._target if servo else self._effort)[joints] = np.asarray(targets[name]).reshape(-1)
+
+    def pass_time(self, seconds: float) -> None:
+        """Moves the joints."""
+        if not seconds > 0.0:
+            return
+        wrong, rate = self.wrong, SERVO_RATE
+        decay = math.exp(-rate * seconds)
+        error = self.position - (self._target - wrong.sag)
+        slope = self.velocity + rate * error
+        position = self.position + (error + slope * seconds) * decay - error
+        velocity = (self.velocity - rate * slope * seconds) * decay
+        final = self._gain * self._effort
+        rest = math.exp(-seconds / TIME_CONSTANT_S)
+        free_velocity = final + (self.velocity - final) * rest
+        free = self.position + final * seconds + (self.velocity - final) * TIME_CONSTANT_S * (1.0 - rest)
+        moved = np.where(self._servo, position, free) + wrong.drift * seconds
+        stopped = np.minimum(np.maximum(moved, self._lowest), self._highest)
+        held = wrong.stuck | (stopped != moved)
+        self.velocity = np.where(held, 0.0, np.where(self._servo, velocity, free_velocity))
+        self.position = np.where(wrong.stuck, self.position, stopped)
+
+    def measured(self, random: Random) -> tuple[Array, Array]:
+        """Positions and velocities as the sensors have them."""
+        wrong = self.wrong
+        if wrong.frozen:
+            return self._frozen
+        noise = np.array([random.gauss(0.0, wrong.noise) for _ in range(2 * len(self.position))])
+        position = self.position + wrong.offset + noise[: len(self.position)]
+        velocity = np.where(wrong.dead, 0.0, self.velocity + wrong.drift + noise[len(self.position) :])
+        if wrong.degrees:
+            position = np.degrees(position)
+        self._frozen = position, velocity
+        return self._frozen
+
+    def begin(self, lie: Lie, random: Random) -> None:
+        """From now on this is wrong, too."""
+        wrong, joint = self.wrong, random.randrange(len(self.position))
+        wrong.lies.add(lie)
+        if lie is Lie.STUCK:
+            wrong.stuck[joint] = True
+        elif lie is Lie.OFFSET:
+            wrong.offset += np.array([random.gauss(0.0, 0.02) for _ in wrong.offset])
+        elif lie is Lie.SAG:
+            wrong.sag[joint] = random.uniform(-0.05, 0.05)
+        elif lie is Lie.DEGREES:
+            wrong.degrees = True
+        elif lie is Lie.DRIFT:
+            wrong.drift[joint] = random.choice((-1.0, 1.0)) * random.uniform(0.01, 0.5)
+        elif lie is Lie.DEAD_VELOCITY:
+            wrong.dead[joint] = True
+        elif lie is Lie.FROZEN:
+            wrong.frozen = True
+        elif lie is Lie.SLIPPED:
+            wrong.offset[joint] += random.choice((-1.0, 1.0)) * random.uniform(0.05, 1.0)
+        elif lie is Lie.NOISE:
+            wrong.noise = 0.002
+        elif lie is Lie.PUSHED:
+            self.velocity = self.velocity + np.array([random.gauss(0.0, 1.0) for _ in self.velocity])
+
+    def repair(self) -> None:
+        """Nothing is wrong any more."""
+        self.wrong = Wrong.nothing(len(self.position))

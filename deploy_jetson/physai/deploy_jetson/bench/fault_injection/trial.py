@@ -1,0 +1,155 @@
+"""Every order of events for the supervisor, everything at random for the whole, and every promise judged."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
+from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, compose
+from physai.deploy_jetson.bench.fault_injection.lie_trial import CAUGHT, LieFound, tell_lie
+from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.world import Fault
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.bench.supervisor.events import every_event, frequent_events, varied_events
+from physai.deploy_jetson.bench.supervisor.search import Found, close, enumerate_sequences
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.policy.header import POLICY_FILE
+
+PENDULUM = "pendulum"
+"""The smallest policy, without memory or limits, beside `ARMS`."""
+
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How much is tried, and the least that is worth reporting."""
+
+    depth: int
+    """Of sequences of varied events; three more of frequent ones."""
+    periods: int
+    """Of each policy and seed."""
+    seeds: int
+    sequences: int
+    ticks: int
+    faults: int
+    """Met while the policy drove."""
+    requests: int
+    """Resets that were obeyed, and as many starts."""
+
+
+FULL = Workload(depth=4, periods=6200, seeds=SEEDS, sequences=1_000_000, ticks=100_000, faults=3000, requests=500)
+QUICK = Workload(depth=2, periods=300, seeds=1, sequences=1000, ticks=1000, faults=20, requests=5)
+
+OWN_SHARE, CHANGED_SHARE = 0.05, 0.15
+"""Least shares of the commands that are the policy's own, and that differ from the one before."""
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Seven million sequences, 110,000 ticks, five kinds of lies.
+
+    Raises:
+        WorkloadError: too little happened to say anything.
+    """
+    load = QUICK if options.quick else FULL
+    searched = search(load, say)
+    with tempfile.TemporaryDirectory() as folder:
+        worlds = [one for seed in range(load.seeds) for one in _play(seed, load, Path(folder), say)]
+        lies = [
+            tell_lie(lie, kind=kind, seed=seed, health=Path(folder) / "health")
+            for lie in CAUGHT
+            for kind in ("incremental", "absolute")
+            for seed in range(load.seeds)
+        ]
+    for text in _broken(searched, worlds, lies)[:10]:
+        say(f"broken: {text}")
+    _require(load, searched, worlds, lies)
+    return _results(searched, worlds, lies)
+
+
+def search(load: Workload, say: Say) -> list[Found]:
+    """Every event from every state of the supervisor, and sequences one by one."""
+    found = [close(every_event())]
+    say(f"{found[0].transitions} events from {found[0].states} states, which are all that any sequence leads to")
+    for events, depth in ((varied_events(), load.depth), (frequent_events(), load.depth + 3)):
+        found.append(enumerate_sequences(events, depth))
+        say(f"{found[-1].sequences} sequences of {depth} out of {len(events)} events")
+    return found
+
+
+def _play(seed: int, load: Workload, folder: Path, say: Say) -> list[ComposedWorld]:
+    worlds: list[ComposedWorld] = []
+    for kind in (PENDULUM, *ARMS):
+        policy, spare = (
+            sample_policy(seed=one)[POLICY_FILE] if kind == PENDULUM else arm_policy(kind, seed=one)
+            for one in (seed, seed + 100)
+        )
+        world = compose(policy, periods=load.periods, seed=seed, health=folder / "health", spare=spare)
+        verdict, findings = world.judge.verdict, world.findings
+        say(
+            f"{kind} {seed}: {world.ticks} ticks, {sum(findings.injected.values())} faults, {verdict.stops} stops, "
+            f"{verdict.resets} resets, {verdict.starts} starts, {verdict.violations} violations"
+        )
+        worlds.append(world)
+    return worlds
+
+
+def _broken(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> list[str]:
+    """Promises that were broken, in words."""
+    texts = [str(one) for found in searched for one in found.broken]
+    texts += [text for world in worlds for text in world.judge.verdict.broken]
+    texts += [text for lie in lies for text in lie.violations]
+    return texts + [f"{lie.lie} was not found out" for lie in lies if lie.periods is None]
+
+
+def _require(load: Workload, searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> None:
+    """Refuses to report what was no trial."""
+    verdicts = [world.judge.verdict for world in worlds]
+    commands = sum(verdict.commands for verdict in verdicts)
+    arms = [world for world in worlds if world.memory.corrected]
+    met = {fault for world in worlds for fault in world.findings.injected}
+    happened = {
+        "sequences": (sum(found.sequences for found in searched), load.sequences),
+        "searches that came to an end": (sum(found.closed for found in searched), 1),
+        "ticks": (sum(world.ticks for world in worlds), load.ticks),
+        "faults that met a policy in RUN": (sum(world.findings.met_running for world in worlds), load.faults),
+        "resets obeyed": (sum(verdict.resets for verdict in verdicts), load.requests),
+        "starts obeyed": (sum(verdict.starts for verdict in verdicts), load.requests),
+        "stops requested": (sum(verdict.stops for verdict in verdicts), load.requests),
+        "commands changed": (sum(verdict.changed for verdict in verdicts), round(CHANGED_SHARE * commands)),
+        "commands that were the policy's own": (sum(w.memory.own for w in worlds), round(OWN_SHARE * commands)),
+        "worlds whose policy remembers": (len(arms), 1),
+        "kinds of faults": (len(met), len(Fault)),
+        "kinds of lies": (len({lie for world in worlds for lie in world.lies}), 1 if load is QUICK else len(Lie)),
+        "lies found out": (sum(lie.periods is not None for lie in lies), len(lies)),
+    }
+    for what, (count, least) in happened.items():
+        if not count >= least:
+            raise WorkloadError(f"{count} {what}, at least {least} are expected")
+
+
+def _results(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> list[Result]:
+    verdicts, findings = [world.judge.verdict for world in worlds], [world.findings for world in worlds]
+    found = sum(len(one.broken) for one in searched) + sum(len(lie.violations) for lie in lies)
+    safe = max(verdict.periods_to_safe for verdict in verdicts)
+    silence = max(one.longest_silence for one in findings)
+    numbers = {
+        "sequences": sum(one.sequences for one in searched),
+        "states": sum(one.states for one in searched),
+        "transitions": sum(one.transitions for one in searched),
+        "ticks": sum(world.ticks for world in worlds),
+        "violations": found + sum(verdict.violations for verdict in verdicts),
+        "periods_to_safe": max(safe, silence),
+        "faults": sum(sum(one.injected.values()) for one in findings),
+        "faults_in_run": sum(one.met_running for one in findings),
+        "commands": sum(verdict.commands for verdict in verdicts),
+        "commands_changed": sum(verdict.changed for verdict in verdicts),
+        "stops": sum(verdict.stops for verdict in verdicts),
+        "resets": sum(verdict.resets for verdict in verdicts),
+        "starts": sum(verdict.starts for verdict in verdicts),
+        "lies": len(lies),
+        "periods_to_catch": max(lie.periods or 0 for lie in lies),
+    }
+    results = [Result(name=name, unit="1", runs=(float(value),)) for name, value in numbers.items()]
+    return [*results, Result(name="crept", unit="rad", runs=(max(lie.crept for lie in lies),))]

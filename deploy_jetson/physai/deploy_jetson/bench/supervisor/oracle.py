@@ -1,0 +1,205 @@
+"""Judges what the supervisor makes of a control period; see `physai.deploy_jetson.bench.supervisor.events`.
+
+The oracle is arrays of small counters, one row per robot, because millions of sequences are judged at once. It
+remembers when things happened, the supervisor remembers numbers; where the two disagree, one of them is wrong.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.deploy_jetson.bench.supervisor.events import Bools, Columns, Counts, Ticket
+from physai.sdk.safety import Answer, GuardState
+from physai.sdk.safety.supervisor import Outputs, SupervisorState, Thresholds
+
+MOVES, STOPPED, RESET = 0, 1, 2
+"""What the requests and faults so far allow: motion; nothing until a reset; nothing until a start."""
+
+Verdicts = Iterator[tuple[str, Bools]]
+"""What was promised, and the rows in which it is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """What an observer of many robots remembers, shape (n,) each."""
+
+    phase: Counts
+    """MOVES, STOPPED or RESET."""
+    quiet: Counts
+    """New samples of rest in a row since the last stop, fault, or start."""
+    shown: Bools
+    """Whether a standstill has been published since then."""
+    valid: Bools
+    """Whether the request that was made earlier (`Ticket.KEPT`) knew that standstill, and nothing happened since."""
+    without: Counts
+    """Periods in a row without a command, or without a believed sample where the policy is not asked."""
+    off: Counts
+    """Believed samples in a row with a violation."""
+    useless: Counts
+    """Periods in a row in which DAMP shows no effect."""
+    strays: Counts
+    """New believed samples in a row with a motion at standstill."""
+    waited: Counts
+    """Periods in PROTECTIVE_STOP."""
+
+    @classmethod
+    def initial(cls, count: int, level: GuardState) -> "Oracle":
+        """Robots just activated (STANDSTILL), or in an episode that has just begun (RUN)."""
+        phase = np.full(count, RESET if level is GuardState.STANDSTILL else MOVES)
+        zeros = [np.zeros(count, np.int64) for _ in range(6)]
+        shown, valid = np.ones(count, bool), np.zeros(count, bool)
+        return cls(phase, zeros[0], shown, valid, *zeros[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One period from outside."""
+
+    level: npt.NDArray[np.uint8]
+    """Before it."""
+    number: Counts
+    """Before it."""
+    read_back: Counts
+    """Published before it."""
+    event: Columns
+    after: SupervisorState
+    out: Outputs
+
+
+def observe(before: Oracle, seen: Seen, limits: Thresholds) -> tuple[Oracle, "Expected"]:
+    """What the observer remembers after a period, and what it expected of it."""
+    event, level = seen.event, seen.level
+    counted = _count(before, seen)
+    raised = _raised(counted, seen, limits)
+    stopped = event.stop | (event.least > GuardState.RUN) | (raised > level)
+    quiet = np.where(event.at_rest & (level != GuardState.RUN) & ~stopped, before.quiet + ~event.repeated, 0)
+    shown: Bools = ~stopped & (before.shown | (quiet >= limits.still))
+    may_reset, may_start = (
+        ~stopped & event.at_rest & _knows(ticket, before, quiet >= limits.still) & (before.phase == phase)
+        for ticket, phase in ((event.reset, STOPPED), (event.start, RESET))
+    )
+    may_start = may_start & event.ready
+    # Whether a reset or start was obeyed is seen, and judged.
+    down: Bools = seen.out.reset == Answer.OBEYED
+    up: Bools = seen.out.start == Answer.OBEYED
+    phase = np.where(stopped, STOPPED, before.phase)
+    phase = np.where(down & may_reset, RESET, np.where(up & may_start, MOVES, phase))
+    expected = np.where(down, GuardState.STANDSTILL, np.where(up, GuardState.RUN, raised))
+    shown = shown & ~up
+    stays = (expected == GuardState.PROTECTIVE_STOP) & (level == GuardState.PROTECTIVE_STOP)
+    waited = np.where(expected == GuardState.PROTECTIVE_STOP, np.where(stays, before.waited + 1, 1), 0)
+    # What was noted is known to be right as long as nothing happens; in RUN a note is worth nothing.
+    lasts = before.valid & ~stopped & ~down & ~up
+    valid = np.where(event.keeps, shown & (phase != MOVES), lasts)
+    after = Oracle(
+        phase=phase,
+        quiet=np.minimum(quiet, limits.still),
+        shown=shown,
+        valid=valid,
+        without=np.where(down | up, 0, np.minimum(counted.without, limits.reused + limits.hold + 1)),
+        off=np.where(down | up, 0, np.minimum(counted.off, limits.tolerated + 1)),
+        useless=np.where(down | up, 0, np.minimum(counted.useless, limits.effect + 1)),
+        strays=np.where(down | up, 0, np.minimum(counted.strays, limits.tolerated + 1)),
+        waited=np.minimum(waited, limits.confirm + 1),
+    )
+    return after, Expected(expected, stopped, may_reset, may_start)
+
+
+def _count(before: Oracle, seen: Seen) -> Oracle:
+    """How long each fault has lasted, this period included."""
+    event, level = seen.event, seen.level
+    lacks = np.where(level == GuardState.RUN, event.missing, event.blind)
+    stirs = (level == GuardState.STANDSTILL) & ~event.at_rest
+    helpless = (level >= GuardState.DAMP) & (event.blind | event.too_fast)
+    return replace(
+        before,
+        without=np.where(lacks, before.without + event.skipped + 1, 0),
+        # A sample that is not believed says neither that a violation lasts nor that it is over.
+        off=np.where(event.blind, before.off, np.where(event.violated, before.off + 1, 0)),
+        strays=np.where(event.blind | event.repeated, before.strays, np.where(stirs, before.strays + 1, 0)),
+        useless=np.where(helpless, before.useless + 1, 0),
+    )
+
+
+def _raised(counted: Oracle, seen: Seen, limits: Thresholds) -> Counts:
+    """The state that the promises ask for at least: faults after their time, requests at once."""
+    level, event = seen.level, seen.event
+    hold = (counted.without > limits.reused) | (counted.strays > limits.tolerated)
+    damp = (counted.without > limits.reused + limits.hold) | (counted.off > limits.tolerated)
+    lost = event.unreferenced & (level == GuardState.RUN)
+    stop = event.stop | (counted.useless > limits.effect) | lost
+    asked = np.select([stop, damp, hold], [GuardState.PROTECTIVE_STOP, GuardState.DAMP, GuardState.HOLD], 0)
+    return np.maximum(np.maximum(level, event.least), asked)
+
+
+def _knows(ticket: Counts, before: Oracle, shown_now: Bools) -> Bools:
+    """Whether the request was made after the standstill was shown that still lasts."""
+    guessed = (ticket == Ticket.UNREAD) & (before.shown | shown_now)
+    return ((ticket == Ticket.FRESH) & before.shown) | ((ticket == Ticket.KEPT) & before.valid) | guessed
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a period had to bring."""
+
+    level: Counts
+    stopped: Bools
+    """Whether an operator or a fault raised the state, or an operator repeated that it be raised."""
+    may_reset: Bools
+    may_start: Bools
+
+
+def verdicts(before: Oracle, after: Oracle, expected: Expected, seen: Seen, limits: Thresholds) -> Verdicts:
+    """Every promise, and where it is broken."""
+    event, out, level = seen.event, seen.out, seen.after.level
+    reset, start = out.reset, out.start
+    down, up = reset == Answer.OBEYED, start == Answer.OBEYED
+    yield "moves after a stop, without a reset and a start", (level == GuardState.RUN) & (after.phase != MOVES)
+    yield "moves and has to", (level != GuardState.RUN) & (after.phase == MOVES)
+    yield "a requested stop stops at once", event.stop & (level != GuardState.PROTECTIVE_STOP)
+    yield "a requested state is reached at once", level < np.where(down | up, 0, event.least)
+    yield "the state falls only by an obeyed reset or start", (level < seen.level) & ~down & ~up
+    yield "faults raise the state when they should, and not before", level != expected.level
+    yield "a reset that may be obeyed is", expected.may_reset & ~down
+    yield "a reset that may not be obeyed is not", down & ~expected.may_reset
+    yield "a start that may be obeyed is", expected.may_start & ~up & ~down
+    yield "a start that may not be obeyed is not", up & ~expected.may_start
+    yield "a reset does not move", down & (level != GuardState.STANDSTILL)
+    yield "every reset is answered", (event.reset == Ticket.NONE) != (reset == Answer.NONE)
+    yield "every start is answered", (event.start == Ticket.NONE) != (start == Answer.NONE)
+    yield "a refused reset is told why", _untrue(reset, event.reset, before, expected, seen)
+    yield "a refused start is told why", _untrue(start, event.start, before, expected, seen)
+    changed = expected.stopped | down | up
+    yield "numbers grow with everything that changes what a request means", (seen.after.number > seen.number) != changed
+    yield "numbers never fall", seen.after.number < seen.number
+    known = level > GuardState.RUN
+    published = seen.after.read_back == seen.after.number
+    yield "a standstill is published when it was measured for long enough", known & (published != after.shown)
+    moved = (level == GuardState.RUN) & (seen.after.read_back != seen.read_back)
+    yield "in RUN no standstill is published", (up & published) | moved
+    rests = known & (after.quiet >= limits.still)
+    yield "a stop is confirmed while it lasts", out.confirmed != rests
+    late = (level == GuardState.PROTECTIVE_STOP) & (after.waited > limits.confirm) & ~rests
+    yield "a stop that is not confirmed in time is reported", out.unconfirmed != late
+    caused = seen.after.causes != 0
+    yield "there are causes where there is a stop", caused != (level > GuardState.STANDSTILL)
+
+
+def _untrue(answer: npt.NDArray[np.uint8], ticket: Counts, before: Oracle, expected: Expected, seen: Seen) -> Bools:
+    """Where an answer states what is not so."""
+    event, level, stopped = seen.event, seen.level, expected.stopped
+    knew = ((ticket == Ticket.FRESH) & before.shown) | ((ticket == Ticket.KEPT) & before.valid)
+    said: dict[Answer, Bools] = {
+        Answer.ALREADY: (level <= GuardState.STANDSTILL) & ~stopped,
+        Answer.SUPERSEDED: stopped | ~knew,
+        Answer.NOT_READ_BACK: ~before.shown & ~stopped,
+        Answer.NOT_AT_REST: ~event.at_rest,
+        Answer.NOT_RESET: level > GuardState.STANDSTILL,
+        Answer.NOT_READY: ~event.ready,
+    }
+    wrong = np.zeros(len(level), bool)
+    for value, holds in said.items():
+        wrong |= (answer == value) & ~holds
+    return wrong

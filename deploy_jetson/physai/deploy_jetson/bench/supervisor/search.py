@@ -1,0 +1,276 @@
+"""Breadth-first search over the supervisor: every order of events, judged by an oracle that was written apart from it.
+
+Two searches. `enumerate_sequences` tries all sequences of some events up to a depth, one by one. `close` follows all
+events from every state that any sequence can reach, until there is no new one: what it covers are sequences of any
+length. For that, machine and oracle together are packed into 64 bits; of the numbers only their order matters.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.deploy_jetson.bench.supervisor.events import Columns, Counts, Event
+from physai.deploy_jetson.bench.supervisor.oracle import Oracle, Seen, observe, verdicts
+from physai.sdk.safety import NOTHING, Answer, GuardState, Reason
+from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, Thresholds
+from physai.sdk.safety.supervisor import step as supervise
+
+SMALL = Thresholds(reused=1, hold=2, tolerated=1, effect=2, still=2, confirm=3)
+"""Small enough that every count is exceeded within a few periods."""
+
+Step = Callable[[SupervisorState, Inputs, Thresholds], tuple[SupervisorState, Outputs]]
+Keys = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.intp]
+
+_NUMBER = 1000
+_CHUNK = 200_000
+_STARTS = (GuardState.STANDSTILL, GuardState.RUN)
+
+
+class SearchError(Exception):
+    """The search itself does not do what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A promise that was broken, and the shortest way there that was found."""
+
+    promise: str
+    start: GuardState
+    events: tuple[Event, ...]
+
+    def __str__(self) -> str:
+        """One event a line."""
+        lines = [f"{self.promise}; from {self.start.name}:", *(f"  {event}" for event in self.events)]
+        return "\n".join(lines)
+
+
+@dataclass
+class Found:
+    """What a search came to."""
+
+    sequences: int = 0
+    """Sequences tried one by one, prefixes not counted."""
+    states: int = 0
+    """Different states of machine and oracle together."""
+    transitions: int = 0
+    """Periods judged."""
+    closed: bool = False
+    """Whether every event was followed from every state that can be reached."""
+    resets: int = 0
+    """Resets obeyed."""
+    starts: int = 0
+    """Starts obeyed."""
+    broken: list[Broken] = field(default_factory=list[Broken])
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Many robots, each with what is remembered of it."""
+
+    state: SupervisorState
+    oracle: Oracle
+    kept: Counts
+    """The number in a request that was made earlier."""
+
+    @classmethod
+    def initial(cls, level: GuardState) -> "World":
+        """One robot."""
+        state = SupervisorState.initial(1, level)
+        state.number[:] = state.read_back[:] = _NUMBER
+        return cls(state, Oracle.initial(1, level), np.full(1, _NUMBER - 2))
+
+    def take(self, rows: Rows) -> "World":
+        """Some of them, in that order."""
+        state = SupervisorState(*(getattr(self.state, one.name)[rows] for one in fields(SupervisorState)))
+        oracle = Oracle(*(getattr(self.oracle, one.name)[rows] for one in fields(Oracle)))
+        return World(state, oracle, self.kept[rows])
+
+
+def follow(world: World, events: Columns, step: Step, limits: Thresholds) -> tuple[World, Seen, list[tuple[str, Rows]]]:
+    """One period of every robot, and the promises that it broke."""
+    state = world.state
+    numbers = np.stack(
+        [np.full_like(state.number, NOTHING), state.read_back, world.kept, state.number, state.number + 1]
+    )
+    rows = np.arange(len(state.number))
+    wrong = events.missing | events.violated | events.stop | (events.least > GuardState.RUN)
+    wrong |= (state.level == GuardState.STANDSTILL) & ~events.at_rest
+    inputs = Inputs(
+        missing=events.missing,
+        blind=events.blind,
+        violated=events.violated,
+        too_fast=events.too_fast,
+        at_rest=events.at_rest,
+        repeated=events.repeated,
+        ready=events.ready,
+        unreferenced=events.unreferenced,
+        reasons=np.where(wrong, np.uint32(Reason.COMMAND_LIMIT), np.uint32(0)),
+        skipped=events.skipped,
+        least=events.least,
+        stop=events.stop,
+        reset=numbers[events.reset, rows],
+        start=numbers[events.start, rows],
+    )
+    after, out = step(state, inputs, limits)
+    seen = Seen(state.level, state.number, state.read_back, events, after, out)
+    oracle, expected = observe(world.oracle, seen, limits)
+    broken = [
+        (text, np.flatnonzero(bad)) for text, bad in verdicts(world.oracle, oracle, expected, seen, limits) if bad.any()
+    ]
+    kept = np.where(events.keeps, after.read_back, world.kept)
+    return World(after, oracle, kept), seen, broken
+
+
+_COUNTERS = ("missed", "violated", "ineffective", "rested", "moved", "stopping")
+_CLOCKS = ("quiet", "without", "off", "useless", "strays", "waited")
+
+
+def pack(world: World) -> Keys:
+    """All that makes a difference from now on, in 64 bits."""
+    state, oracle = world.state, world.oracle
+    bits: list[tuple[npt.NDArray[np.generic], int]] = [
+        (state.level, 3),
+        (state.read_back == state.number, 1),
+        (world.kept == state.number, 1),
+        (state.causes != 0, 1),
+        (oracle.phase, 2),
+        (oracle.shown, 1),
+        (oracle.valid, 1),
+        *((getattr(state, name), 4) for name in _COUNTERS),
+        *((getattr(oracle, name), 4) for name in _CLOCKS),
+    ]
+    key = np.zeros(len(state.level), np.uint64)
+    for values, width in bits:
+        if int(values.max()) >= 1 << width:
+            raise SearchError(f"a value of {int(values.max())} does not fit {width} bits")
+        key = key << np.uint64(width) | values.astype(np.uint64)
+    return key
+
+
+def unpack(key: Keys) -> World:
+    """The opposite of `pack`."""
+    rest = key.copy()
+
+    def take(width: int) -> Counts:
+        values = (rest & np.uint64((1 << width) - 1)).astype(np.int64)
+        np.right_shift(rest, np.uint64(width), out=rest)
+        return values
+
+    clocks = {name: take(4) for name in reversed(_CLOCKS)}
+    counters = {name: take(4) for name in reversed(_COUNTERS)}
+    valid, shown, phase, causes = take(1) > 0, take(1) > 0, take(2), take(1).astype(np.uint32)
+    number = np.full(len(key), _NUMBER)
+    kept, read_back = number - 2 * (1 - take(1)), number - (1 - take(1))
+    level = take(3).astype(np.uint8)
+    state = SupervisorState(level=level, number=number, read_back=read_back, causes=causes, **counters)
+    return World(state, Oracle(phase=phase, shown=shown, valid=valid, **clocks), kept)
+
+
+def close(
+    events: Sequence[Event], *, step: Step = supervise, limits: Thresholds = SMALL, most_states: int | None = None
+) -> Found:
+    """Follows every event from every state that can be reached; ends early with the first promises broken.
+
+    Args:
+        events: that can happen in a period.
+        step: the machine.
+        limits: of the machine and the oracle.
+        most_states: where to give up; None for never.
+    """
+    columns, found = Columns.of(events), Found()
+    levels: list[_Level] = []
+    roots = np.concatenate([pack(World.initial(level)) for level in _STARTS])
+    frontier, known = roots, np.sort(roots)
+    levels.append(_Level(roots, np.full(len(roots), -1), np.full(len(roots), -1)))
+    while len(frontier) and not found.broken and (most_states is None or len(known) < most_states):
+        following: list[_Level] = []
+        for rows, which in _pairs(len(frontier), len(events)):
+            world, seen, broken = follow(unpack(frontier[rows]), columns.take(which), step, limits)
+            _count(found, seen)
+            for text, bad in broken:
+                where = int(rows[bad[0]])
+                found.broken.append(_told(text, levels, where, int(which[bad[0]]), events))
+            keys, first = np.unique(pack(world), return_index=True)
+            following.append(_Level(keys, rows[first], which[first]))
+        level = _merged(following).without(known)
+        known = np.sort(np.concatenate([known, level.keys]))
+        levels.append(level)
+        frontier = level.keys
+    found.states, found.closed = len(known), not len(frontier) and not found.broken
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """States reached first after so many periods, and from where."""
+
+    keys: Keys
+    parents: Rows
+    events: Rows
+
+    def without(self, known: Keys) -> "_Level":
+        at = np.minimum(np.searchsorted(known, self.keys), len(known) - 1)
+        new = known[at] != self.keys
+        return _Level(self.keys[new], self.parents[new], self.events[new])
+
+
+def _merged(parts: list[_Level]) -> _Level:
+    keys, first = np.unique(np.concatenate([part.keys for part in parts]), return_index=True)
+    parents, events = (np.concatenate([getattr(part, name) for part in parts])[first] for name in ("parents", "events"))
+    return _Level(keys, parents, events)
+
+
+def _pairs(states: int, events: int) -> list[tuple[Rows, Rows]]:
+    """All pairs of a state and an event, in chunks."""
+    per_chunk = max(1, _CHUNK // events)
+    edges = [*range(0, states, per_chunk), states]
+    return [
+        (np.repeat(np.arange(first, last), events), np.tile(np.arange(events), last - first))
+        for first, last in pairwise(edges)
+        if last > first
+    ]
+
+
+def _count(found: Found, seen: Seen) -> None:
+    found.transitions += len(seen.level)
+    found.resets += int((seen.out.reset == Answer.OBEYED).sum())
+    found.starts += int((seen.out.start == Answer.OBEYED).sum())
+
+
+def _told(text: str, levels: list[_Level], where: int, event: int, events: Sequence[Event]) -> Broken:
+    """The way to a state, backwards from it."""
+    way = [events[event]]
+    for level in reversed(levels[1:]):
+        way.append(events[int(level.events[where])])
+        where = int(level.parents[where])
+    return Broken(text, _STARTS[where], tuple(reversed(way)))
+
+
+def enumerate_sequences(
+    events: Sequence[Event], depth: int, *, step: Step = supervise, limits: Thresholds = SMALL
+) -> Found:
+    """Tries all sequences of so many of these events one by one, from an activation and from an episode's beginning."""
+    columns, found = Columns.of(events), Found()
+    for start in _STARTS:
+        stack: list[tuple[World, Rows]] = [(World.initial(start), np.zeros((1, 0), np.intp))]
+        while stack:
+            world, ways = stack.pop()
+            rows, which = np.divmod(np.arange(len(ways) * len(events)), len(events))
+            after, seen, broken = follow(world.take(rows), columns.take(which), step, limits)
+            _count(found, seen)
+            longer = np.concatenate([ways[rows], which[:, None]], axis=1)
+            for text, bad in broken:
+                way = tuple(events[int(index)] for index in longer[bad[0]])
+                found.broken.append(Broken(text, start, way))
+            if longer.shape[1] == depth:
+                found.sequences += len(longer)
+                continue
+            per_part = max(1, _CHUNK // len(events))
+            edges = [*range(0, len(longer), per_part), len(longer)]
+            parts = [np.arange(first, last) for first, last in pairwise(edges)]
+            stack += [(after.take(part), longer[part]) for part in parts]
+    return found

@@ -1,0 +1,229 @@
+"""What a whole tick costs beside the bare graph, and how many deadlines are missed, with the machine's noise beside.
+
+physai bench runtime                                 two minutes
+physai bench runtime --seconds 600                   ten minutes of the loop without a pause, twenty in all
+physai bench runtime --seconds 600 --busy 2          the same beside two processes that take what the machine has
+python -m physai.deploy_jetson.bench.timing.runtime --help  with another policy, rate, core or priority
+"""
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from physai.deploy_jetson.bench.fixtures.sample import sample_policy
+from physai.deploy_jetson.bench.timing.load_generator import hogs
+from physai.deploy_jetson.bench.timing.loop_comparison import Block, Contest
+from physai.deploy_jetson.runtime.system.realtime import Realtime, acquire
+from physai.deploy_jetson.telemetry.steal_time import steal_s
+from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, document
+from physai.sdk.policy.header import POLICY_FILE
+
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+RATE_HZ = 500.0
+PRIORITY = 80
+ROUNDS, SECONDS = 3, 12.0
+QUICK_SECONDS = 0.8
+WIDTH = 64
+"""Neurons of each layer of the policy, unless another is given."""
+
+OVERHEAD_S, PLAIN_S = 8.0, 4.0
+"""Time for ticks beside bare runs, and for the plain loop, in a round; at most two thirds and a third of the loop's."""
+
+DDS_BLOCKS, QUICK_DDS_BLOCKS = 20, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to measure."""
+
+    data: bytes
+    """The policy, an ONNX file."""
+    rate_hz: float = RATE_HZ
+    """Of every loop."""
+    rounds: int = ROUNDS
+    seconds: float = SECONDS
+    """Of the runtime's loop, without a pause, and of the bare timer, in each round."""
+    realtime: Realtime = field(default_factory=lambda: Realtime(priority=PRIORITY))
+    """What to ask the kernel for."""
+    hogs: int = 0
+    """Processes that take what the machine has; on the other cores, where the loop has one of its own."""
+
+
+@dataclass
+class _Series:
+    """Names and units of what was measured, and its runs so far."""
+
+    runs: dict[tuple[str, str], list[float]] = field(default_factory=dict[tuple[str, str], list[float]])
+    missed: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    """By contender, missed periods and all of them."""
+
+    def add(self, name: str, unit: str, value: float) -> None:
+        self.runs.setdefault((name, unit), []).append(value)
+
+    def shares(self, name: str, values_ns: Sequence[int]) -> dict[str, float]:
+        """Adds percentiles in microseconds, and returns them."""
+        found = {share: float(np.quantile(values_ns, quantile)) * 1e-3 for share, quantile in SHARES.items()}
+        for share, value in found.items():
+            self.add(f"{name}.{share}", "us", value)
+        return found
+
+    def overhead(self, kind: str, ticks_ns: Sequence[int], runs_ns: Sequence[int]) -> None:
+        tick, bare = self.shares(f"tick_us{kind}", ticks_ns), self.shares(f"session_run_us{kind}", runs_ns)
+        for share in SHARES:
+            self.add(f"tick_overhead_us{kind}.{share}", "us", tick[share] - bare[share])
+
+    def block(self, kind: str, *blocks: Block) -> None:
+        """Adds what a contender missed, and how long its periods were."""
+        total = self.missed.setdefault(kind, [0, 0])
+        total[0] += sum(block.missed for block in blocks)
+        total[1] += sum(block.periods for block in blocks)
+        self.shares(f"period_us{kind}", [gap for block in blocks for gap in block.gaps])
+
+    def results(self) -> list[Result]:
+        found = [Result(name=name, unit=unit, runs=tuple(values)) for (name, unit), values in self.runs.items()]
+        for kind, (missed, periods) in self.missed.items():
+            # Of all rounds together: a median of few rounds would hide the one in which something was missed.
+            found.append(Result(name=f"missed_per_million{kind}", unit="1", runs=(1e6 * missed / periods,)))
+            found.append(Result(name=f"periods{kind}", unit="1", runs=(float(periods),)))
+        return found
+
+
+def run(options: Options, say: Say) -> Sequence[Result]:
+    """Three rounds of some half a minute at 500 Hz, with SCHED_FIFO where that is granted, then DDS.
+
+    Raises:
+        WorkloadError: no command reached the robot.
+    """
+    data = sample_policy(width=WIDTH)[POLICY_FILE]
+    rounds, seconds = (1, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
+    if options.seconds is not None:
+        rounds, seconds = 1, options.seconds
+    # DDS first: its processes have ended, and this one is not yet real-time.
+    found = _round_trips(QUICK_DDS_BLOCKS if options.quick else DDS_BLOCKS, say)
+    return [*measure(Plan(data=data, rounds=rounds, seconds=seconds, hogs=options.busy), say), *found]
+
+
+def _round_trips(blocks: int, say: Say) -> list[Result]:
+    try:
+        from physai.deploy_jetson.bench.timing.dds import measure_round_trips
+    except ModuleNotFoundError as error:
+        say(f"DDS is not measured: {error.name} is not installed")
+        return []
+    say(f"round trips over DDS, {blocks} s")
+    found = measure_round_trips(blocks=blocks)
+    results = [
+        Result(name=f"dds_rtt_us.{way}.{share}", unit="us", runs=(1e6 * found.quantile(way, SHARES[share]),))
+        for way in ("fixed", "typed")
+        for share in ("p50", "p99")
+    ]
+    ratio = Result(name="dds_rtt_over_typed.p50", unit="1", runs=(found.over_typed_p50,), peer="dds_rtt_us.typed")
+    return [*results, ratio]
+
+
+def measure(plan: Plan, say: Callable[[str], None]) -> list[Result]:
+    """Measures everything, contenders in turn.
+
+    Args:
+        plan: what.
+        say: tells a person what is going on.
+
+    Raises:
+        PhysaiError: the policy does not load.
+        WorkloadError: no command reached the robot.
+    """
+    series = _Series()
+    others = None if plan.realtime.cpu is None else os.sched_getaffinity(0) - {plan.realtime.cpu}
+    with tempfile.TemporaryDirectory(dir=ram_disk()) as folder, hogs(plan.hogs, cores=others):
+        most = round(2.0 * plan.rate_hz * (plan.seconds + 10.0))
+        contest = Contest(plan.data, plan.rate_hz, Path(folder) / "health", most_ticks=most)
+        for warning in acquire(plan.realtime):
+            say(f"warning: {warning}")
+        for index in range(plan.rounds):
+            say(
+                f"round {index + 1} of {plan.rounds}, {_round_s(plan):.0f} s; load average {os.getloadavg()[0]:.2f}, "
+                f"{plan.hogs} hogs of ours"
+            )
+            _round(contest, series, plan)
+        contest.health.close()
+    if not contest.robot.sent:
+        raise WorkloadError("no command reached the robot")
+    return [*series.results(), Result(name="hogs", unit="1", runs=(float(plan.hogs),))]
+
+
+def _parts(plan: Plan) -> tuple[float, float]:
+    """Seconds for ticks beside bare runs, and for the plain loop."""
+    return min(OVERHEAD_S, plan.seconds * 2.0 / 3.0), min(PLAIN_S, plan.seconds / 3.0)
+
+
+def _round_s(plan: Plan) -> float:
+    return 2.0 * plan.seconds + sum(_parts(plan))
+
+
+def _round(contest: Contest, series: _Series, plan: Plan) -> None:
+    overhead_s, plain_s = _parts(plan)
+    before = steal_s()
+    series.add("load_average", "1", os.getloadavg()[0])
+    series.add("sched_fifo", "1", float(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO))
+    gc.collect()
+    gc.disable()
+    try:
+        overhead = contest.overhead(max(2000, round(overhead_s * plan.rate_hz)))
+        # The machine's noise on either side of what is measured, as it comes and goes.
+        timers = [contest.timer(plan.seconds / 2.0)]
+        ours = contest.ours(plan.seconds)
+        timers.append(contest.timer(plan.seconds / 2.0))
+        plain = contest.plain(plain_s)
+    finally:
+        gc.enable()
+    after = steal_s()
+    series.overhead("", overhead.ticks, overhead.runs)
+    series.overhead(".cold", overhead.cold_ticks, overhead.cold_runs)
+    series.shares("late_us", overhead.lates)
+    series.block("", ours)
+    series.block(".timer", *timers)
+    series.block(".plain", plain)
+    series.add("memory_growth", "KiB", ours.memory_growth_kib)
+    series.add("busy_share", "1", ours.busy_share)
+    series.add("busy_share.plain", "1", plain.busy_share)
+    if before is not None and after is not None:
+        series.add("steal", "s", after - before)
+
+
+def ram_disk() -> Path | None:
+    """Where files are kept in memory, as a robot keeps its counters: writing to a disk's page may wait for the disk."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else None
+
+
+def main() -> None:
+    """Measures, and prints one JSON object."""
+    parser = argparse.ArgumentParser(description="What a tick costs, and how many deadlines are missed.")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="ONNX file (default: a small pendulum's)")
+    parser.add_argument("--rate", type=float, default=RATE_HZ, metavar="HZ")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="of the loop, and of a bare timer")
+    parser.add_argument("--priority", type=int, metavar="P", help="SCHED_FIFO priority (default: none)")
+    parser.add_argument("--cpu", type=int, metavar="N")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that take what the machine has")
+    given = parser.parse_args()
+    data = sample_policy(width=WIDTH)[POLICY_FILE] if given.policy is None else given.policy.read_bytes()
+    plan = Plan(
+        data=data,
+        rate_hz=given.rate,
+        rounds=given.rounds,
+        seconds=given.seconds,
+        realtime=Realtime(priority=given.priority, cpu=given.cpu),
+        hogs=given.busy,
+    )
+    print(json.dumps(document("runtime", measure(plan, print)), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""`physai robot tell`: speak to the runtime that drives this robot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled
+
+WORDS = {
+    "status": "what it does, and why",
+    "activate": "begin to drive",
+    "deactivate": "ramp to a safe state and send nothing more",
+    "hold": "brake to a standstill, until reset",
+    "damp": "brake without stiffness, until reset",
+    "stop": "protective stop, until reset; succeeds once every joint was measured at rest",
+    "reset": "take back a stop that was read back; the robot stays where it is",
+    "start": "from standstill, let the policy move the robot again",
+    "record": "write the last seconds down, as on a fault",
+    "heartbeat": "the operator is there; with --every, again and again",
+    "shutdown": "ramp to a safe state and end",
+}
+
+CONFIRM_S = 3.0
+"""Longest time to wait for joints to rest [s]."""
+
+_LOOK_S = 0.05
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the options; `--root` and `--json` are those of every action."""
+    help_text = "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items())
+    parser.add_argument("word", choices=tuple(WORDS), metavar="WORD", help=help_text)
+    parser.add_argument("--every", type=float, metavar="S", help="repeat the heartbeat until interrupted")
+
+
+def run(root: Path, arguments: argparse.Namespace) -> int:
+    """Says the word; exit code 1 if a stop was not seen to take effect.
+
+    Raises:
+        ControlError: nobody listens.
+    """
+    from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
+    from physai.deploy_jetson.slots.health import health_path
+
+    path = health_path(root).with_name(CONTROL_FILE)
+    if arguments.every is not None:
+        return _repeat(path, arguments)
+    if arguments.word == "stop":
+        try:
+            tell(path, arguments.word)
+            return _confirm(path, arguments)
+        except ControlError as error:
+            raise ControlError(f"{error}\nNOT CONFIRMED: take the power away") from None
+    _print(arguments, tell(path, arguments.word))
+    return 0
+
+
+def _repeat(path: Path, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.runtime.commands.control_socket import tell
+
+    if arguments.word != "heartbeat" or not 0.0 < arguments.every <= 60.0:
+        raise PhysaiError(f"--every is for the heartbeat, and up to 60 s; got {arguments.every} for {arguments.word}")
+    try:
+        while True:
+            tell(path, arguments.word)
+            time.sleep(arguments.every)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _confirm(path: Path, arguments: argparse.Namespace) -> int:
+    """Waits until the stop has been read back."""
+    from physai.deploy_jetson.runtime.commands.control_socket import tell
+
+    give_up = time.monotonic() + CONFIRM_S
+    status = tell(path, "status")
+    while not status.get("stopped") and time.monotonic() < give_up:
+        time.sleep(_LOOK_S)
+        status = tell(path, "status")
+    stopped = bool(status.get("stopped"))
+    if arguments.json:
+        print(json.dumps(status, indent=2))
+    elif stopped:
+        print("stopped: every joint was measured at rest")
+    else:
+        text = f"NOT CONFIRMED: the joints were not seen to rest within {CONFIRM_S:g} s; take the power away"
+        print(styled(text, "red", sys.stderr), file=sys.stderr)
+    return 0 if stopped else 1
+
+
+def _print(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        for key, value in _rows(answer):
+            print(f"{key:24} {printable(value)}")
+
+
+def _rows(answer: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values in a line each; the innermost of nested objects share one."""
+    for key, value in answer.items():
+        if isinstance(value, dict):
+            inner = cast("dict[str, Any]", value)
+            if any(isinstance(part, dict) for part in inner.values()):
+                yield from _rows(inner, f"{above}{key}.")
+            else:
+                yield above + key, ", ".join(f"{name} {_short(part)}" for name, part in inner.items())
+        elif value not in ("", None):
+            yield above + key, _short(value)
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,212 @@
+"""A small socket through which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
+
+One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
+if its sender has an address. Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop; for
+the same reason a request that has to wait for its answer does not hold up the ones behind it. The kernel says when each
+was sent: what a runtime finds that stood still for a while makes the robot safer, or is refused. The socket's file
+belongs to the user who runs the policy, and no other may write to it.
+"""
+
+import json
+import os
+import reprlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, CommandQueue, Ticket
+from physai.sdk.base.errors import PhysaiError, unknown_name
+
+CONTROL_FILE = "control"
+MAX_REQUEST_BYTES = 256
+MAX_ANSWER_BYTES = 1 << 16
+HEARTBEAT, STATUS, RECORD = "heartbeat", "status", "record"
+
+ANSWER_S = 2.0
+"""Longest time in which a reset or a start is answered [s]: the longest control period is 1 s."""
+
+_TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
+"""Requests that nobody expects to be obeyed any more once their sender has given up."""
+
+_SO_TIMESTAMPNS = 35
+"""asm-generic/socket.h; Python has no name for it."""
+
+_TIMESPEC = struct.Struct("@ll")
+_STAMP_ROOM = socket.CMSG_SPACE(_TIMESPEC.size)
+_POLL_S = 0.2
+_POLL_ANSWER_S = 0.002
+
+
+class ControlError(PhysaiError):
+    """The control socket cannot be made or reached, or the runtime refuses a request."""
+
+
+class ControlSocket:
+    """The runtime's end, served by a thread of its own."""
+
+    def __init__(
+        self,
+        path: Path,
+        commands: CommandQueue,
+        status: Callable[[], dict[str, Any]],
+        *,
+        record: Callable[[], str] = lambda: "there is no flight recorder",
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Makes the socket; an old one of a runtime that is gone is replaced.
+
+        Args:
+            path: where, in a folder that exists.
+            commands: gets the requests.
+            status: what to answer.
+            record: has the last seconds written down; says where.
+            clock_ns: CLOCK_MONOTONIC [ns].
+            prepare: called first in the thread.
+
+        Raises:
+            ControlError: it cannot be made, or another runtime listens there.
+        """
+        self._path, self._commands, self._status, self._record = path, commands, status, record
+        self._clock_ns, self._prepare = clock_ns, prepare
+        self._socket = _bound(path)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="physai-control", daemon=True)
+
+    def start(self) -> None:
+        """Begins to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread and removes the socket."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        self._prepare()
+        waiting: list[tuple[Ticket, Any, int]] = []
+        while not self._ended.is_set():
+            self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
+            try:
+                data, stamps, _, sender = self._socket.recvmsg(MAX_REQUEST_BYTES, _STAMP_ROOM)
+            except TimeoutError:
+                pass
+            except OSError:
+                # Without memory, say. The next request may be a stop, so this goes on.
+                self._ended.wait(_POLL_S)
+            else:
+                answer = self._answer(data.decode("ascii", "replace").strip(), _age_ns(stamps))
+                if isinstance(answer, Ticket):
+                    waiting.append((answer, sender, self._clock_ns()))
+                else:
+                    self._send(answer, sender)
+            waiting = [one for one in waiting if not self._told(*one)]
+
+    def _told(self, ticket: Ticket, sender: Any, asked_ns: int) -> bool:
+        """Sends the answer to a ticket, if there is one or its time is over."""
+        if ticket.answered:
+            answer = {"accepted": ticket.command.value, "answer": ticket.text}
+            self._send(answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}, sender)
+        elif self._clock_ns() - asked_ns > ANSWER_S * 1e9:
+            ticket.withdraw()
+            self._send({"error": f"{ticket.command}: the control loop did not answer within {ANSWER_S:g} s"}, sender)
+        else:
+            return False
+        return True
+
+    def _send(self, answer: dict[str, Any], sender: Any) -> None:
+        if sender:
+            with suppress(OSError):  # the caller is gone, or does not read
+                self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
+
+    def _answer(self, word: str, age_ns: int) -> dict[str, Any] | Ticket:
+        if word == HEARTBEAT:
+            self._commands.heartbeat_ns = self._clock_ns() - age_ns
+            return {}
+        if word in (STATUS, RECORD):
+            return self._told_of(word)
+        if word not in tuple(Command):
+            return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
+        if word in _TIMELY and age_ns > ANSWER_S * 1e9:
+            return {"error": f"{word}: refused: it was sent {age_ns * 1e-9:.0f} s ago; ask again"}
+        try:
+            return self._commands.put(Command(word)) or {"accepted": word}
+        except CommandError as error:
+            return {"error": str(error)}
+
+    def _told_of(self, word: str) -> dict[str, Any]:
+        try:
+            return self._status() if word == STATUS else {"record": self._record()}
+        except Exception as error:  # whatever fails in them, the thread has to take the next stop
+            return {"error": f"{word}: {type(error).__name__}: {error}"}
+
+
+def _bound(path: Path) -> socket.socket:
+    """A datagram socket at that path, for this user alone."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(str(path))
+            except OSError:
+                path.unlink(missing_ok=True)
+            else:
+                raise ControlError(f"{path}: another runtime listens there; end it first")
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    before = os.umask(0o177)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        made.bind(str(path))
+    except OSError as error:
+        made.close()
+        raise ControlError(
+            f"{path}: no control socket can be made there: {error.strerror or error}; run it as a user who may write "
+            "to that folder"
+        ) from None
+    finally:
+        os.umask(before)
+    return made
+
+
+def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
+    """How long ago a datagram was sent, by CLOCK_REALTIME, the only one that the kernel stamps with [ns]."""
+    for level, kind, data in stamps:
+        if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS, _TIMESPEC.size):
+            seconds, nanoseconds = _TIMESPEC.unpack(data)
+            return max(0, time.time_ns() - seconds * 1_000_000_000 - nanoseconds)
+    return 0
+
+
+def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[str, Any]:
+    """Sends one request to the runtime, and returns its answer.
+
+    Raises:
+        ControlError: nobody listens or answers, or the request is refused.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
+        caller.bind("")  # Linux chooses a free abstract address to answer to
+        caller.settimeout(timeout_s)
+        try:
+            caller.connect(str(path))
+            caller.send(word.encode())
+            answer: Any = json.loads(caller.recv(MAX_ANSWER_BYTES))
+        except TimeoutError:
+            raise ControlError(f"{path}: the runtime did not answer within {timeout_s:g} s") from None
+        except PermissionError:
+            raise ControlError(f"{path}: only the user who runs the policy, and root, may speak to it") from None
+        except (OSError, ValueError, RecursionError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ControlError(f"{path}: no runtime to talk to: {reason}; start it with `physai robot run`") from None
+    if not isinstance(answer, dict):
+        raise ControlError(f"{path}: the answer is no JSON object, got {reprlib.repr(answer)}")
+    told = cast("dict[str, Any]", answer)
+    if "error" in told:
+        raise ControlError(str(told["error"]))
+    return told

@@ -1,0 +1,161 @@
+"""What an operator may request of a running policy, and how a request gets from their thread to the loop's.
+
+Requests that make the robot safer are levels with numbers: they wait for nothing and cannot be lost. Requests that
+make it less safe wait in a short queue, carry what their sender had seen, and are each answered: obeyed, or why not.
+One that was made before the newest stop, hold, damp or deactivate is refused.
+"""
+
+import itertools
+import threading
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from physai.sdk.base.errors import PhysaiError
+
+
+class CommandError(PhysaiError):
+    """A request cannot be taken now, or was refused."""
+
+
+class Command(StrEnum):
+    """A request."""
+
+    ACTIVATE = "activate"
+    """Begin to send commands; only from INACTIVE, and not while a stop has not been reset."""
+    DEACTIVATE = "deactivate"
+    """Ramp to a safe state, then send nothing more."""
+    HOLD = "hold"
+    """Brake to a standstill, until `reset`."""
+    DAMP = "damp"
+    """Brake without stiffness, until `reset`."""
+    STOP = "stop"
+    """Protective stop, until `reset`; believed when every joint was measured at rest."""
+    RESET = "reset"
+    """Take back a stop that was read back. The robot stays where it is."""
+    START = "start"
+    """From standstill back to the policy."""
+    SHUTDOWN = "shutdown"
+    """Ramp to a safe state, then end."""
+
+
+MAX_WAITING = 8
+"""Most requests that wait; the loop answers one in each control period."""
+
+Levels = tuple[int, int, int, int]
+NO_LEVELS: Levels = (0, 0, 0, 0)
+"""Before any request."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request that will be answered."""
+
+    command: Command
+    levels: Levels
+    """`CommandQueue.levels` when it was made."""
+    read_back: int
+    """`CommandQueue.read_back` when it was made."""
+    obeyed: bool = False
+    text: str = ""
+    """The answer in words."""
+    _answered: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, text: str, *, obeyed: bool = False) -> None:
+        """Ends the wait of whoever asked."""
+        self.text, self.obeyed = text, obeyed
+        self._answered.set()
+
+    def withdraw(self) -> None:
+        """Nobody waits for an answer any more: it is not obeyed, unless it is being obeyed just now."""
+        self.answer("withdrawn: there was no answer in time")
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer."""
+        return self._answered.is_set()
+
+    def wait(self, timeout_s: float) -> str:
+        """The answer in words.
+
+        Raises:
+            CommandError: the request was refused, or not answered in time, and is withdrawn.
+        """
+        if not self._answered.wait(timeout_s):
+            self.withdraw()
+            raise CommandError(f"{self.command}: no answer within {timeout_s:g} s")
+        if not self.obeyed:
+            raise CommandError(f"{self.command}: {self.text}")
+        return self.text
+
+
+class CommandQueue:
+    """Written by helper threads and signal handlers, read by the loop; takes no lock, as a signal handler may not."""
+
+    def __init__(self) -> None:
+        """Nothing was requested yet."""
+        # Every request gets a number of its own, so that two threads that write at once cannot hide one another.
+        self._numbers = itertools.count(1)
+        self.stop = self.hold = self.damp = self.deactivate = 0
+        """Number of the newest request of that kind; 0 before the first."""
+        self.shutdown = False
+        self.acknowledged = 0
+        """Value of `stop` that a reset has acknowledged."""
+        self.read_back = 0
+        """What a reset or a start has to carry, published by the loop in every period; see `GuardResult.read_back`."""
+        self.heartbeat_ns = 0
+        """CLOCK_MONOTONIC of the operator's last sign of life [ns]; 0 before the first."""
+        self._tickets: deque[Ticket] = deque()
+
+    @property
+    def levels(self) -> Levels:
+        """Numbers of the newest requests that make the robot safer."""
+        return self.stop, self.hold, self.damp, self.deactivate
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop was requested that no reset has acknowledged."""
+        return self.stop != self.acknowledged
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a ticket waits."""
+        return bool(self._tickets)
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def put(self, command: Command) -> Ticket | None:
+        """Leaves a request for the loop.
+
+        Returns:
+            A ticket that will be answered; None for a level, which needs no answer.
+
+        Raises:
+            CommandError: too many requests wait already.
+        """
+        if command is Command.SHUTDOWN:
+            self.shutdown = True
+        elif command in (Command.STOP, Command.HOLD, Command.DAMP, Command.DEACTIVATE):
+            setattr(self, command.value, next(self._numbers))
+        else:
+            if len(self._tickets) >= MAX_WAITING:
+                raise CommandError(f"{command}: refused, {MAX_WAITING} requests wait already; ask again")
+            ticket = Ticket(command, self.levels, self.read_back)
+            self._tickets.append(ticket)
+            return ticket
+        return None
+
+    def take(self) -> Ticket | None:
+        """The oldest request that waits and was not withdrawn; the caller answers it."""
+        with suppress(IndexError):
+            while (ticket := self._tickets.popleft()).answered:
+                pass
+            return ticket
+        return None
+
+    def refuse_all(self, why: str) -> None:
+        """Answers what waits."""
+        while (ticket := self.take()) is not None:
+            ticket.answer(why)

@@ -1,0 +1,148 @@
+"""A policy that may run, as plain data that one process can hand to another."""
+
+import json
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from physai.deploy_jetson.agent.active import Active
+from physai.deploy_jetson.inference.golden import replay
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.origin import Origin, machine_text
+from physai.sdk.policy.golden import read_golden
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+
+TWIN_TRANSPORT = "sim"
+"""Name of the transport behind which there is no robot but its twin."""
+
+_LENGTHS = struct.Struct("<III")
+
+
+class CandidateError(PhysaiError):
+    """A policy may not run, or says of itself what cannot be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A verified policy: its signatures, its verdict and its golden states have been checked."""
+
+    version: int
+    slot: str
+    bundle_sha256: str
+    fingerprint: str
+    """Of its contract."""
+    member: str
+    """The policy's name in the bundle."""
+    policy: bytes
+    plan: bytes | None
+    """The TensorRT engine; None for onnxruntime."""
+    state_sizes: dict[str, int]
+    unsafe_no_verdict: bool
+    """Whether it was let in without a valid verdict."""
+    recorded_on: str = "unknown"
+    """`Origin.mark` of the robot that it is installed on."""
+
+    def origin(self, transport: str) -> Origin:
+        """Of what is measured while it drives through a transport: the twin behind `sim` is a stand-in."""
+        said = Origin.from_mark(self.recorded_on, source="the candidate")
+        kind = "stand-in" if transport == TWIN_TRANSPORT else said.kind
+        return Origin(kind=kind, robot=said.robot, machine=machine_text())
+
+    def facts(self) -> dict[str, Any]:
+        """All but the policy and the engine, for JSON."""
+        return {name: value for name, value in vars(self).items() if name not in ("policy", "plan")}
+
+    def load(self, contract: PolicyContract) -> BoundPolicy:
+        """Loads it, and computes until it is warm.
+
+        Args:
+            contract: the one with `fingerprint`.
+
+        Raises:
+            CandidateError: the contract is another.
+            EngineError: the engine does not load or compute.
+        """
+        if contract.fingerprint != self.fingerprint:
+            raise CandidateError(
+                f"version {self.version} keeps the contract {self.fingerprint[:12]}, not {contract.fingerprint[:12]}"
+            )
+        header = PolicyHeader(contract, self.state_sizes)
+        if self.plan is None:
+            policy = BoundPolicy.onnx(self.policy, header, source=self.member)
+        else:
+            from physai.deploy_jetson.inference.tensorrt import TensorRtEngine
+
+            policy = BoundPolicy.engine(TensorRtEngine(self.plan, header))
+        policy.warm_up()
+        return policy
+
+
+def examine(active: Active, progress: Callable[[float], None] | None = None) -> Candidate:
+    """Starts the active policy in its engine, asks it its golden states, and describes it.
+
+    Args:
+        active: the policy.
+        progress: gets the share of the golden states that it has answered.
+
+    Raises:
+        EngineError, PolicyError: it does not start here, or answers otherwise than in training.
+    """
+    marker, bundle = active.marker, active.bundle
+    engine = active.start()
+    member = marker.runtime.member
+    golden = read_golden(bundle.members[GOLDEN_FILE], engine.header)
+    replay(engine, golden, exact=member == POLICY_FILE and active.plan is None, progress=progress)
+    return Candidate(
+        version=marker.version,
+        slot=active.slot,
+        bundle_sha256=bundle.sha256,
+        fingerprint=bundle.contract.fingerprint,
+        member=member,
+        policy=bundle.members[member],
+        plan=active.plan,
+        state_sizes=engine.header.state_sizes,
+        unsafe_no_verdict=marker.unsafe_no_verdict,
+        recorded_on=active.origin.mark,
+    )
+
+
+def send(connection: socket.socket, candidate: Candidate | None, reason: str = "") -> None:
+    """Hands a candidate to the process at the other end, or says why there is none."""
+    facts: dict[str, Any] = {"reason": reason}
+    policy = plan = b""
+    if candidate is not None:
+        policy, plan = candidate.policy, candidate.plan or b""
+        facts["candidate"] = candidate.facts()
+    text = json.dumps(facts).encode()
+    connection.sendall(_LENGTHS.pack(len(text), len(policy), len(plan)))
+    for part in (text, policy, plan):
+        connection.sendall(part)
+
+
+def receive(connection: socket.socket) -> Candidate | str | None:
+    """What `send` sent: a candidate, or why there is none; None once the other end is gone.
+
+    Waits in the kernel, so that other threads of this process run on.
+    """
+    head = _exactly(connection, _LENGTHS.size)
+    if head is None:
+        return None
+    parts = [_exactly(connection, size) for size in _LENGTHS.unpack(head)]
+    text, policy, plan = parts
+    if text is None or policy is None or plan is None:
+        return None
+    facts: dict[str, Any] = json.loads(text)
+    if "candidate" not in facts:
+        return str(facts["reason"])
+    return Candidate(**facts["candidate"], policy=policy, plan=plan or None)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    if size == 0:
+        return b""
+    data = connection.recv(size, socket.MSG_WAITALL)
+    return data if len(data) == size else None

@@ -1,0 +1,44 @@
+"""A newly activated policy is asked its golden states in a process of its own, which may hang or crash."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from physai.deploy_jetson.agent.active import open_active
+from physai.deploy_jetson.agent.selftest_apart import call_limit_s
+from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, examine
+from physai.sdk.base.isolation import Facts, Tell, call_apart, serve
+
+
+def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:
+    """As `examine`, of the active policy, in another process.
+
+    Args:
+        root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
+        deadline_s: of the policy's contract [s].
+
+    Raises:
+        ApartError: what the examination says, or that it hung or crashed.
+    """
+    limit_s = call_limit_s(deadline_s)
+    facts, (policy, plan) = call_apart(
+        __name__,
+        json.dumps([str(root), None if config is None else str(config)]).encode(),
+        what="the examination of what was activated",
+        limit_s=lambda told: limit_s,
+    )
+    return Candidate(**facts, policy=policy, plan=plan or None)
+
+
+def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
+    tell({"stage": "loading"})
+    root, config = json.loads(request)
+    active = open_active(Path(root), config=None if config is None else Path(config))
+    candidate = examine(active, progress=lambda share: tell({"stage": "golden states", "share": share}))
+    return candidate.facts(), [candidate.policy, candidate.plan or b""]
+
+
+if __name__ == "__main__":
+    serve(_work, sys.argv[1:])

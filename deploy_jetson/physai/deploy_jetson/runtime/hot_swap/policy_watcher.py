@@ -1,0 +1,96 @@
+"""A process beside the runtime that looks for a newly activated policy, and checks it there.
+
+Signatures, JSON and golden states take Python's lock for milliseconds, which a control loop in the same process would
+feel. So they are checked here, and what may run goes through a socket to the runtime.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from physai.deploy_jetson.agent.active import open_active
+from physai.deploy_jetson.runtime.hot_swap.candidate import send
+from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
+from physai.deploy_jetson.slots.layout import CURRENT
+from physai.sdk.base.errors import PhysaiError
+
+LOOK_S = 0.1
+"""Time between two looks at the link to the active slot [s]."""
+
+NICENESS = 10
+
+
+def start_scout(root: Path, config: Path | None, running_sha256: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Starts the process; it ends when the socket is closed.
+
+    Args:
+        root: the robot's tree.
+        config: folder of the owner's files; None for the usual one of that tree.
+        running_sha256: of the bundle that runs already.
+
+    Returns:
+        The process, and the socket from which `candidate.receive` reads.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(root), str(config or ""), running_sha256]
+        descriptors = [theirs.fileno()]
+        # In a session of its own, Ctrl-C at the terminal reaches the runtime alone.
+        return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True), ours
+
+
+def watch(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> None:
+    """Sends every newly activated policy, or why it may not run, until the other end is gone."""
+    seen: str | None = None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        while not _is_closed(connection):
+            found = _look(root)
+            if found != seen:
+                seen = found
+                running_sha256 = _report(connection, root, config, running_sha256)
+            time.sleep(LOOK_S)
+
+
+def _look(root: Path) -> str | None:
+    try:
+        return os.readlink(root / CURRENT)
+    except OSError:
+        return None
+
+
+def _report(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> str:
+    try:
+        active = open_active(root, config=config)
+        if active.bundle.sha256 == running_sha256:
+            return running_sha256
+        send(connection, examine_apart(root, config, active.bundle.contract.timing.deadline_s))
+    except (PhysaiError, OSError) as error:
+        send(connection, None, str(error))
+        return running_sha256
+    return active.bundle.sha256
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end, which never says anything, is gone."""
+    try:
+        return connection.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m physai.deploy_jetson.runtime.hot_swap.policy_watcher SOCKET ROOT CONFIG SHA256`."""
+    os.nice(NICENESS)
+    descriptor, root, config, running = arguments
+    with socket.socket(fileno=int(descriptor)) as connection:
+        watch(connection, Path(root), Path(config) if config else None, running)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Is the robot at the other end the one that the contract was made for?"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from physai.sdk.base.errors import ContractMismatchError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import JointSpec, RobotSpec
+from physai.sdk.safety import GuardLimits
+from physai.sdk.transport.protocol import Array
+
+
+@runtime_checkable
+class DescribesRobot(Protocol):
+    """A transport whose robot says of itself what it is."""
+
+    def description(self) -> RobotSpec | None:
+        """The robot's own description; None where it gives none."""
+        ...
+
+
+def check_robot(contract: PolicyContract, robot: RobotSpec) -> None:
+    """Compares a contract with what a robot says of itself, joints by name.
+
+    Raises:
+        ContractMismatchError: a joint is missing or of another kind, or the contract asks more of it than it can do.
+    """
+    problems = list(_problems(contract, robot))
+    if problems:
+        raise ContractMismatchError(
+            f"the policy is for {contract.robot.name}, the robot calls itself {robot.name}, and they do not fit:\n  "
+            + "\n  ".join(problems)
+        )
+
+
+def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array) -> str:
+    """The first joint that was measured outside its range, in words; empty for none.
+
+    Args:
+        joints: of the robot.
+        limits: of its guard.
+        joint_pos: measured positions [rad or m], shape (1, joints).
+    """
+    for number, joint in enumerate(joints):
+        at = float(joint_pos[0, number])
+        lower, upper = float(limits.position_lower[number]), float(limits.position_upper[number])
+        if lower <= at <= upper:
+            continue
+        unit = "m" if joint.kind == "prismatic" else "rad"
+        text = f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}"
+        if unit == "rad" and lower <= math.radians(at) <= upper:
+            text += f"; if the driver sends degrees, that is {math.radians(at):.4g} rad, and it has to send radians"
+        return text
+    return ""
+
+
+def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:
+    if contract.robot.base != robot.base:
+        yield f"base: {contract.robot.base} in the contract, {robot.base} on the robot"
+    found = {joint.name: joint for joint in robot.joints}
+    for joint, envelope in zip(contract.robot.joints, contract.safety.joints, strict=True):
+        own = found.get(joint.name)
+        if own is None:
+            yield f"joint {joint.name}: the robot has none, but {', '.join(found)}"
+            continue
+        if own.kind != joint.kind:
+            yield f"joint {joint.name}: {joint.kind} in the contract, {own.kind} on the robot"
+        if not envelope.effort_limit <= own.effort_limit:
+            asked, able = envelope.effort_limit, own.effort_limit
+            yield f"joint {joint.name}: effort up to {asked:g} in the contract, {able:g} on the robot"
+        yield from _range_problems(joint, own)
+    sensors = {sensor.name: sensor for sensor in robot.sensors}
+    for sensor in contract.robot.sensors:
+        own_sensor = sensors.get(sensor.name)
+        if own_sensor is not None and own_sensor.size != sensor.size:
+            yield f"sensor {sensor.name}: {sensor.size} values in the contract, {own_sensor.size} on the robot"
+
+
+def _range_problems(joint: JointSpec, own: JointSpec) -> Iterator[str]:
+    limits = (joint.position_lower, joint.position_upper, own.position_lower, own.position_upper)
+    lower, upper, own_lower, own_upper = limits
+    if own_lower is None or own_upper is None:
+        return
+    if lower is None or upper is None:
+        yield f"joint {joint.name}: no position limits in the contract, [{own_lower:g}, {own_upper:g}] on the robot"
+    elif not (own_lower <= lower and upper <= own_upper):
+        yield f"joint {joint.name}: range [{lower:g}, {upper:g}] in the contract, [{own_lower:g}, {own_upper:g}] there"

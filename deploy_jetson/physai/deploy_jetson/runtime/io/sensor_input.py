@@ -1,0 +1,139 @@
+"""From the transport's newest sample to what policy and guard read: finite, and how old."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from physai.deploy_jetson.inference.engine import Floats
+from physai.deploy_jetson.runtime.io.policy_io import Rows
+from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
+from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.sdk.base.errors import ContractMismatchError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import JOINT_SENSORS
+from physai.sdk.transport.protocol import Array, Sample
+
+_GREATEST = float(np.finfo(np.float32).max)
+_GREATEST_SQUARE = _GREATEST**2
+
+_FIELD_NOT_FINITE, _COMMAND_CUT = int(Trouble.FIELD_NOT_FINITE), int(Trouble.COMMAND_CUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A command field and the range it was trained for."""
+
+    row: Floats
+    lower: Floats
+    upper: Floats
+
+
+class Senses:
+    """One robot's newest measurements; reads the sample in place, allocates nothing that stays."""
+
+    def __init__(self, contract: PolicyContract, sample: Sample, inputs: Rows) -> None:
+        """Ties a transport's sample to a policy's inputs.
+
+        Raises:
+            ContractMismatchError: the robot measures no joint positions, or the sample is of another contract.
+        """
+        self._contract = contract
+        self._sample = sample
+        joints = len(contract.robot.joints)
+        if "joint_pos" not in sample.fields:
+            raise ContractMismatchError("the robot measures no joint_pos, so nothing can guard it")
+        self.joint_pos: Array = sample.fields["joint_pos"].reshape(1, joints)
+        """Measured positions, shape (1, joints)."""
+        measured = "joint_vel" in sample.fields
+        self._velocity = VelocityEstimate(contract.robot.joints)
+        self.joint_vel: Array = sample.fields["joint_vel"].reshape(1, joints) if measured else self._velocity.joint_vel
+        """Measured velocities, or what the last two positions say, shape (1, joints)."""
+        self._measured = measured
+        self._raw = [sample.fields[name] for name in ("joint_pos", "joint_vel") if name in sample.fields]
+        self.fields: dict[str, Array] = {
+            sensor.name: sample.fields[sensor.name].reshape(1, -1)
+            for sensor in contract.robot.sensors
+            if sensor.name in sample.fields
+        }
+        """Measured fields by name, shape (1, size) each."""
+        self.bind(inputs)
+
+    def bind(self, inputs: Rows) -> None:
+        """Writes to another policy's inputs from now on.
+
+        Raises:
+            ContractMismatchError: a field is missing.
+        """
+        fields, named = self._sample.fields, inputs.named
+        missing = [name for name in named if name not in fields]
+        if missing:
+            raise ContractMismatchError(f"the robot's transport has no {', '.join(missing)}, the policy reads it")
+        self._pairs = [(row[0], fields[name]) for name, row in named.items()]
+        self._inputs = inputs
+        self._cuts = [
+            _Cut(named[field.name][0], np.array(field.lower, np.float32), np.array(field.upper, np.float32))
+            for field in self._contract.command.fields
+            if field.name in named
+        ]
+
+    def read(self) -> int:
+        """Copies the sample to the policy's inputs; bits of `Trouble`, 0 where it may be computed."""
+        for row, values in self._pairs:
+            row[:] = values
+        if not self._measured:
+            self._velocity.update(self.joint_pos, self._sample.stamp_ns)
+        for values in self._raw:
+            # What no float32 holds is no measurement; the guard, which computes in float64, must not take it for one.
+            if not values.dot(values) <= _GREATEST_SQUARE:
+                values[~(np.abs(values) <= _GREATEST)] = math.nan
+        if not self._inputs.finite():
+            return _FIELD_NOT_FINITE
+        trouble = 0
+        for cut in self._cuts:
+            if ((cut.row < cut.lower) | (cut.row > cut.upper)).any():
+                np.maximum(cut.row, cut.lower, out=cut.row)
+                np.minimum(cut.row, cut.upper, out=cut.row)
+                trouble = _COMMAND_CUT
+        return trouble
+
+    def complaint(self) -> str:
+        """The first number of the last sample that is not believed, in words; empty for none."""
+        for name, row in self._inputs.named.items():
+            for index, value in enumerate(row[0].tolist()):
+                if not math.isfinite(value):
+                    return f"{self._element(name, index)} is {value}"
+        for bounds in self._contract.safety.sensor_ranges or ():
+            if bounds.name not in self.fields:
+                continue
+            values: list[float] = self.fields[bounds.name][0].tolist()
+            for index, (value, low, high) in enumerate(zip(values, bounds.lower, bounds.upper, strict=True)):
+                least, most = (-math.inf if low is None else low), (math.inf if high is None else high)
+                if not least <= value <= most:
+                    return self._implausible(bounds.name, index, value, least, most)
+        return ""
+
+    def _element(self, name: str, index: int) -> str:
+        """An element of a field, by joint where it has one."""
+        if name in JOINT_SENSORS:
+            return f"{name} of {self._contract.robot.joints[index].name}"
+        return f"{name}[{index}]"
+
+    def _implausible(self, name: str, index: int, value: float, least: float, most: float) -> str:
+        text = f"{self._element(name, index)} = {value:.4g} is outside [{least:.4g}, {most:.4g}]"
+        turns = name in ("joint_pos", "joint_vel") and self._contract.robot.joints[index].kind != "prismatic"
+        if turns and least <= math.radians(value) <= most:
+            text += f"; if the driver sends degrees, that is {math.radians(value):.4g} rad, and it has to send radians"
+        return text
+
+    def age_ns(self, wall_ns: int, now_ns: int) -> int:
+        """Age of the sample: by the sensor's own stamp on CLOCK_REALTIME, at least the time since it arrived [ns].
+
+        Negative where the stamp lies in the future.
+        """
+        sample = self._sample
+        by_stamp = wall_ns - sample.stamp_ns
+        if by_stamp < 0:
+            return by_stamp
+        here = now_ns - sample.received_ns
+        return here if here > by_stamp else by_stamp

@@ -1,0 +1,48 @@
+"""Joint velocities of a robot that measures positions only."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from physai.sdk.contract.robot import JointSpec
+from physai.sdk.transport.protocol import Array
+
+_HALF_TURN_SQUARE = math.pi**2
+
+
+class VelocityEstimate:
+    """The difference of two positions over the difference of their stamps; angles the short way round."""
+
+    def __init__(self, joints: Sequence[JointSpec]) -> None:
+        """Knows no position yet."""
+        self._continuous = np.array([joint.kind == "continuous" for joint in joints])
+        self._turns = bool(self._continuous.any())
+        self.joint_vel: Array = np.zeros((1, len(joints)))
+        """Velocities at the newest sample, 0 at the first one, NaN where the sample is not finite or goes back in time,
+        shape (1, joints)."""
+        self._before, self._moved = np.full((2, 1, len(joints)), math.nan)
+        self._before_ns = 0
+
+    def update(self, joint_pos: Array, stamp_ns: int) -> None:
+        """Takes in a sample; one with the stamp of the sample before changes nothing.
+
+        Args:
+            joint_pos: measured positions, shape (1, joints).
+            stamp_ns: when they were measured [ns].
+        """
+        if stamp_ns == self._before_ns:
+            return
+        elapsed_s = (stamp_ns - self._before_ns) * 1e-9
+        moved = np.subtract(joint_pos, self._before, out=self._moved)
+        if self._before_ns <= 0:
+            self.joint_vel[:] = np.where(np.isfinite(joint_pos), 0.0, math.nan)
+        elif not elapsed_s > 0.0:
+            self.joint_vel[:] = math.nan
+        else:
+            if self._turns and not np.vdot(moved, moved) <= _HALF_TURN_SQUARE:
+                short = np.remainder(moved + math.pi, 2.0 * math.pi) - math.pi
+                np.copyto(moved, short, where=self._continuous)
+            np.divide(moved, elapsed_s, out=self.joint_vel)
+        self._before[:] = joint_pos
+        self._before_ns = stamp_ns

@@ -1,0 +1,153 @@
+"""The flight recorder's file: an MCAP recording that `physai logs check` and `physai sim calibrate` read.
+
+The channels are those of `physai.sdk.evidence.recording_channels`, on the clock of the sensors' own stamps.
+Measurements are
+written when they are new, commands of an operator when they change, joint commands when they were sent, and every tick
+gets a message of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from physai.deploy_jetson.telemetry.flight.ring import Flight, Layout
+from physai.deploy_jetson.ticks.reasons import describe
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence import recording_channels as channels
+from physai.sdk.evidence.recording_channels import ChannelWriter, Schema, joint_state, stamp, vector
+from physai.sdk.safety import GuardState
+from physai.sdk.transport.protocol import Array
+
+FORMAT_VERSION = "1"
+METADATA = "physai.flight"
+"""Metadata record with format, contract, fingerprint, reasons and origin."""
+
+TICK_TOPIC = "/physai/tick"
+_FLAG: dict[str, Any] = {"type": "boolean"}
+TICK: Schema = (
+    "physai.Tick",
+    channels.record(
+        timestamp=channels.TIME,
+        tick=channels.INTEGER,
+        state=channels.TEXT,
+        reasons=channels.TEXT,
+        missed=_FLAG,
+        intervened=_FLAG,
+        sensor_age_s=channels.NUMBER,
+        late_s=channels.NUMBER,
+        inference_s=channels.NUMBER,
+        guard_s=channels.NUMBER,
+        send_s=channels.NUMBER,
+        whole_s=channels.NUMBER,
+    ),
+)
+"""One tick, stamped when it was due; times as in `physai.deploy_jetson.ticks.ring.TickSink`, in seconds."""
+
+
+_JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
+"""Sensor to field of a joint state."""
+
+
+@dataclass
+class _Once:
+    """What was written last, so that it is not written again."""
+
+    sample_stamp_ns: int = 0
+    commands: dict[str, Array] = field(default_factory=dict[str, Array])
+
+
+def flight_file(
+    contract: PolicyContract, flight: Flight, *, wall_minus_monotonic_ns: int, origin: Mapping[str, str]
+) -> bytes:
+    """The bytes of the file.
+
+    Args:
+        contract: whose ticks these are.
+        flight: the ticks.
+        wall_minus_monotonic_ns: CLOCK_REALTIME - CLOCK_MONOTONIC [ns].
+        origin: why it was written, and what else it shall say of where it came from.
+    """
+    stream = BytesIO()
+    writer = ChannelWriter(stream)
+    head = {"format": FORMAT_VERSION, "contract": contract.model_dump_json(), "fingerprint": contract.fingerprint}
+    writer.add_metadata(METADATA, {**origin, **head})
+    fields = Layout.of(contract).fields
+    # What the robot never measured is left out; what it measured once and then lost is null.
+    seen = {name for name, part in fields.items() if not np.isnan(flight.rows[:, part]).all()}
+    scribe = _Scribe(writer, contract, wall_minus_monotonic_ns, seen)
+    for tick, row in zip(flight.ticks, flight.rows, strict=True):
+        scribe.add(tick, row)
+    writer.finish()
+    return stream.getvalue()
+
+
+class _Scribe:
+    """Turns ticks into messages."""
+
+    def __init__(self, writer: ChannelWriter, contract: PolicyContract, offset_ns: int, seen: set[str]) -> None:
+        self._writer, self._contract, self._offset_ns = writer, contract, offset_ns
+        self._sensors = [sensor for sensor in contract.robot.sensors if sensor.name in seen]
+        self._layout = Layout.of(contract)
+        self._deadline_ns = round(contract.timing.deadline_s * channels.NANOSECONDS)
+        self._once = _Once()
+        self._last_sent_ns = 0
+
+    def add(self, tick: np.void, row: Array) -> None:
+        due_ns = int(tick["deadline_ns"]) - self._deadline_ns + self._offset_ns
+        self._measured(int(tick["sample_stamp_ns"]), due_ns, row)
+        self._commanded(due_ns, row)
+        self._sent(due_ns + int(tick["whole_ns"]), row)
+        self._writer.add(TICK_TOPIC, TICK, due_ns, _tick_message(tick, due_ns, self._deadline_ns))
+
+    def _measured(self, stamp_ns: int, due_ns: int, row: Array) -> None:
+        """What the sensors said, if it is new."""
+        if stamp_ns == self._once.sample_stamp_ns:
+            return
+        self._once.sample_stamp_ns = stamp_ns
+        joints: dict[str, Array] = {}
+        for sensor in self._sensors:
+            values = row[self._layout.fields[sensor.name]]
+            if sensor.name in _JOINT_FIELDS:
+                joints[_JOINT_FIELDS[sensor.name]] = values
+            else:
+                message = vector(stamp_ns, sensor.unit, sensor.frame, values)
+                self._writer.add(channels.SENSOR_TOPIC + sensor.name, channels.VECTOR, due_ns, message)
+        message = joint_state(stamp_ns, self._contract.robot.joint_names, **joints)
+        self._writer.add(channels.JOINTS_TOPIC, channels.JOINT_STATE, due_ns, message)
+
+    def _commanded(self, due_ns: int, row: Array) -> None:
+        """What an operator asked for, if he has changed his mind."""
+        for command in self._contract.command.fields:
+            values = row[self._layout.fields[command.name]]
+            before = self._once.commands.get(command.name)
+            if before is None or not np.array_equal(values, before, equal_nan=True):
+                self._once.commands[command.name] = values
+                message = vector(due_ns, command.unit, command.frame, values)
+                self._writer.add(channels.COMMAND_TOPIC + command.name, channels.VECTOR, due_ns, message)
+
+    def _sent(self, sent_ns: int, row: Array) -> None:
+        """What went out, if anything did."""
+        for term in self._contract.action.terms:
+            values = row[self._layout.targets[term.target_name]]
+            if not np.isnan(values).all():
+                kind = "position" if term.target_name == "joint_pos_target" else "effort"
+                message = joint_state(sent_ns, term.joints, **{kind: values})
+                self._writer.add(channels.TARGET_TOPIC + term.target_name, channels.JOINT_STATE, sent_ns, message)
+
+
+def _tick_message(tick: np.void, due_ns: int, deadline_ns: int) -> dict[str, Any]:
+    late_ns = int(tick["woke_ns"]) - (int(tick["deadline_ns"]) - deadline_ns)
+    stages = ("sensor_age", "inference", "guard", "send", "whole")
+    return {
+        "timestamp": stamp(due_ns),
+        "tick": int(tick["tick"]),
+        "state": GuardState(int(tick["state"])).name,
+        "reasons": describe(int(tick["reasons"])),
+        "missed": bool(tick["missed"]),
+        "intervened": bool(tick["intervened"]),
+        "late_s": 1e-9 * late_ns,
+        **{f"{stage}_s": 1e-9 * int(tick[f"{stage}_ns"]) for stage in stages},
+    }

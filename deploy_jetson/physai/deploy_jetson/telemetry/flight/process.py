@@ -1,0 +1,148 @@
+"""The flight recorder's process: makes a file of the shared memory when it is told to, or left alone.
+
+A process of its own, because making a file takes a second of Python, which the loop would feel, and because it outlives
+a runtime that is killed or crashes.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from physai.deploy_jetson.telemetry.flight.file import flight_file
+from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder, file_name
+from physai.deploy_jetson.telemetry.flight.ring import FlightView
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.io import parse_contract
+
+MAX_MESSAGE_BYTES = 1 << 16
+NICENESS = 10
+
+GONE = "the runtime is gone without a word"
+
+
+@dataclass
+class _Open:
+    """A recording that is on disk, and will be written again with what came after."""
+
+    name: str
+    causes: list[str]
+    again_s: float
+    first_count: int
+    """Ticks recorded when it was asked for."""
+    last_s: float = field(default=0.0)
+
+
+class Recorder:
+    """Keeps the promise of the last so many seconds."""
+
+    def __init__(self, view: FlightView, folder: FlightFolder, settings: Mapping[str, Any]) -> None:
+        self._view, self._folder = view, folder
+        self._contract = parse_contract(settings["contract"], source="the runtime")
+        self._origin: dict[str, str] = dict(settings["origin"])
+        period_s = self._contract.timing.control_dt
+        self._before, self._after_s = round(settings["seconds"] / period_s), float(settings["after_s"])
+        self._after = round(self._after_s / period_s)
+        self._open: _Open | None = None
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long there is nothing to do [s]; None for until a message comes."""
+        return None if self._open is None else max(0.0, self._open.again_s - time.monotonic())
+
+    def set_origin(self, origin: Mapping[str, str]) -> None:
+        """What recordings say of where they come from, from now on."""
+        self._origin = dict(origin)
+
+    def request(self, cause: str) -> dict[str, Any]:
+        """Writes a recording now; it is written again `after_s` later. What happened, for the runtime."""
+        if self._open is not None:
+            self._open.causes.append(cause)
+            return {"also": self._open.name, "cause": cause}
+        name = file_name(datetime.now(UTC), int(self._origin["version"]), cause)
+        self._open = _Open(name, [cause], time.monotonic() + self._after_s, self._view.count)
+        return self._write(self._open)
+
+    def finish(self) -> dict[str, Any] | None:
+        """Writes the open recording for the last time; what happened."""
+        opened, self._open = self._open, None
+        return None if opened is None else self._write(opened)
+
+    def _write(self, opened: _Open) -> dict[str, Any]:
+        since = min(self._view.count - opened.first_count, self._after)
+        flight = self._view.last(self._before + since)
+        if not len(flight.ticks):
+            return {"problem": "nothing was recorded: there was no tick yet"}
+        try:
+            data = flight_file(
+                self._contract,
+                flight,
+                wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
+                origin={**self._origin, "causes": "; ".join(opened.causes)},
+            )
+            path = self._folder.store(opened.name, data)
+        except (FlightError, OSError, ImportError) as error:
+            return {"problem": f"no flight recording: {error}"}
+        return {"file": str(path), "bytes": len(data), "ticks": len(flight.ticks), "cause": opened.causes[0]}
+
+
+def serve(connection: socket.socket, recorder: Recorder) -> None:
+    """Does what the runtime asks for, until it says that it ends, or is gone."""
+    while True:
+        ready = select.select([connection], [], [], recorder.wait_s)[0]
+        if not ready:
+            _tell(connection, recorder.finish())
+            continue
+        try:
+            data = connection.recv(MAX_MESSAGE_BYTES)
+        except OSError:
+            data = b""
+        message: dict[str, Any] = json.loads(data) if data else {"cause": GONE, "end": True}
+        if "origin" in message:
+            recorder.set_origin(message["origin"])
+        if "cause" in message:
+            _tell(connection, recorder.request(message["cause"]))
+        if message.get("end"):
+            _tell(connection, recorder.finish())
+            return
+
+
+def _tell(connection: socket.socket, answer: dict[str, Any] | None) -> None:
+    """Tells the runtime, if it listens."""
+    if answer is None:
+        return
+    try:
+        connection.send(json.dumps(answer).encode()[:MAX_MESSAGE_BYTES], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except OSError:
+        if "problem" in answer:
+            print(f"physai: {answer['problem']}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """`python -m physai.deploy_jetson.telemetry.flight.process SOCKET MEMORY`, with settings on standard input."""
+    os.nice(NICENESS)
+    # A service manager ends every process of a unit at once; this one has a file to write first, and ends by itself.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    descriptor, memory = map(int, arguments)
+    settings: dict[str, Any] = json.load(sys.stdin)
+    with socket.socket(fileno=descriptor) as connection:
+        try:
+            contract = parse_contract(settings["contract"], source="the runtime")
+            view = FlightView(memory, contract, settings["capacity"])
+            folder = FlightFolder(Path(settings["folder"]), settings["max_files"], settings["max_bytes"])
+            serve(connection, Recorder(view, folder, settings))
+        except PhysaiError as error:
+            _tell(connection, {"problem": str(error)})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,179 @@
+"""The runtime's end of the flight recorder: shares its memory with the recorder's process, and says when to write."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from physai.deploy_jetson.telemetry.flight import process as flight_process
+from physai.deploy_jetson.telemetry.flight.folder import MAX_BYTES as FOLDER_BYTES
+from physai.deploy_jetson.telemetry.flight.folder import MAX_FILES, FlightError, FlightFolder
+from physai.deploy_jetson.telemetry.flight.ring import MAX_BYTES, FlightRing, Layout
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import Sample
+
+SECONDS = 30.0
+"""How much is kept, unless another time is given [s]."""
+
+MAX_SECONDS = 600.0
+AFTER_S = 5.0
+"""How much of what comes after a cause is put into its file, too [s]."""
+
+PATIENCE_S = 20.0
+"""How long the last file may take [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightOptions:
+    """What to keep, and where."""
+
+    folder: Path
+    seconds: float = SECONDS
+    """How much is kept before a cause [s]."""
+    after_s: float = AFTER_S
+    """How much after it [s]."""
+    max_files: int = MAX_FILES
+    max_bytes: int = FOLDER_BYTES
+    """Of all files together."""
+
+
+@dataclass
+class FlightStatus:
+    """For whoever asks."""
+
+    files: int = 0
+    """Recordings written in this run."""
+    last: str = ""
+    """The last one."""
+    problem: str = ""
+    """Why the last one could not be written; empty if it could."""
+    waiting: list[str] = field(default_factory=list[str])
+    """What was asked for and not answered yet."""
+
+
+class FlightRecorder:
+    """One run's; used by one thread."""
+
+    def __init__(
+        self, options: FlightOptions, contract: PolicyContract, sample: Sample, origin: Mapping[str, str]
+    ) -> None:
+        """Takes the memory and starts the process.
+
+        Args:
+            options: what to keep.
+            contract: of the policy.
+            sample: of the transport.
+            origin: what the files shall say of where they come from; `version` is that of the policy.
+
+        Raises:
+            FlightError: the memory cannot be had.
+        """
+        self.status = FlightStatus()
+        wanted = round((options.seconds + options.after_s) / contract.timing.control_dt)
+        possible = (MAX_BYTES - Layout.of(contract).memory_size(0)) // Layout.of(contract).width
+        capacity = max(1, min(wanted, possible))
+        self.seconds = capacity * contract.timing.control_dt
+        """How much is kept in all [s]."""
+        self.shortened = capacity < wanted
+        """Whether that is less than was asked for, because it would be too many bytes."""
+        self._origin = dict(origin)
+        try:
+            self.ring = FlightRing(contract, sample, capacity)
+            self._connection, self._process = self._start(options, contract, capacity)
+        except OSError as error:
+            raise FlightError(f"no flight recorder: {error.strerror or error}") from None
+
+    def _start(
+        self, options: FlightOptions, contract: PolicyContract, capacity: int
+    ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        settings = {
+            "contract": canonical_json(contract).decode(),
+            "origin": self._origin,
+            "capacity": capacity,
+            "folder": str(options.folder.absolute()),
+            "max_files": options.max_files,
+            "max_bytes": options.max_bytes,
+            "seconds": options.seconds,
+            "after_s": options.after_s,
+        }
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptors = [theirs.fileno(), self.ring.descriptor]
+        command = [sys.executable, "-m", flight_process.__name__, *map(str, descriptors)]
+        with theirs:
+            # In a session of its own, Ctrl-C at the terminal reaches the runtime alone.
+            process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.PIPE, start_new_session=True)
+        self.ring.close()
+        if process.stdin is not None:
+            process.stdin.write(json.dumps(settings).encode())
+            process.stdin.close()
+        return ours, process
+
+    def request(self, cause: str) -> None:
+        """Has a file written; `read` tells what became of it."""
+        self._send({"cause": cause})
+        self.status.waiting.append(cause)
+
+    def set_origin(self, origin: Mapping[str, str]) -> None:
+        """What the files shall say of where they come from, from now on."""
+        if dict(origin) != self._origin:
+            self._origin = dict(origin)
+            self._send({"origin": self._origin})
+
+    def read(self) -> list[str]:
+        """What the process has done since, a sentence each."""
+        found: list[str] = []
+        while True:
+            try:
+                data = self._connection.recv(flight_process.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except OSError:
+                return found
+            if not data:
+                return found
+            found += self._take(json.loads(data))
+
+    def _take(self, answer: Mapping[str, Any]) -> list[str]:
+        status = self.status
+        if answer.get("cause") in status.waiting:
+            status.waiting.remove(answer["cause"])
+        if "problem" in answer:
+            status.waiting.clear()
+            known, status.problem = status.problem, str(answer["problem"])
+            return [] if known == status.problem else [status.problem]
+        if "file" not in answer:
+            return []
+        again = answer["file"] == status.last
+        status.problem, status.last = "", str(answer["file"])
+        status.files += not again
+        return [] if again else [f"the last ticks are in {status.last} ({answer['cause']})"]
+
+    def close(self) -> list[str]:
+        """Has the open file finished, ends the process; what it has done since, a sentence each."""
+        self._send({"end": True})
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        found = self.read()
+        self._connection.close()
+        return found
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        try:
+            self._connection.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError as error:
+            self.status.problem = f"the flight recorder does not answer: {error.strerror or error}"
+
+
+def require_writable(options: FlightOptions) -> None:
+    """See `FlightFolder.prepare`.
+
+    Raises:
+        FlightError: nothing can be written there.
+    """
+    FlightFolder(options.folder, options.max_files, options.max_bytes).prepare()

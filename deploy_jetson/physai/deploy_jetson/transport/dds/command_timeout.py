@@ -1,0 +1,63 @@
+"""Commands of an operator who has fallen silent: after a time his last one counts no more."""
+
+import math
+import time
+from collections.abc import Mapping
+
+from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.stamps import NANOSECONDS
+from physai.sdk.transport.protocol import Array, TransportError
+
+
+class Lapse:
+    """What becomes of a topic's commands after its binding's `timeout_s`: zeros, or NaN, for which the guard holds."""
+
+    def __init__(self, feed: Feed, fields: Mapping[str, Array], sensors: set[str], notices: Notices) -> None:
+        """Zeroes what counts as zero, as nobody has said anything yet.
+
+        Args:
+            feed: of the topic.
+            fields: of the sample, by name.
+            sensors: names of the sensor fields, whose age the guard judges.
+            notices: where silence is told.
+
+        Raises:
+            TransportError: the topic carries a sensor.
+        """
+        binding = feed.inlet.layout.binding
+        self.names = tuple(name for name, _ in feed.parts)
+        measured = [name for name in self.names if name in sensors]
+        if measured or binding.timeout_s is None:
+            raise TransportError(
+                f"{binding.topic}: timeout_s is for commands; {', '.join(measured)} is a sensor, whose age is limited "
+                "by the contract"
+            )
+        self.is_zero = binding.at_timeout == "zero"
+        self._feed, self._notices = feed, notices
+        self._fields = [fields[name] for name in self.names]
+        self._limit_ns = round(binding.timeout_s * NANOSECONDS)
+        outcome = "it counts as zero" if self.is_zero else "the robot holds"
+        self._text = f"{feed.topic}: silent for {binding.timeout_s:g} s; {outcome}"
+        self._over = False
+        if self.is_zero:
+            self._fill()
+
+    def look(self) -> None:
+        """Lets the last command lapse, if it is time."""
+        heard_ns = self._feed.heard_ns
+        if not heard_ns or time.monotonic_ns() - heard_ns <= self._limit_ns:
+            self._over = False
+            return
+        if not self._over:
+            self._over = True
+            self._notices.add(self._text)
+        self._fill()
+
+    def forget(self) -> None:
+        """A silence that goes on is told again."""
+        self._over = False
+
+    def _fill(self) -> None:
+        for field in self._fields:
+            field[:] = 0.0 if self.is_zero else math.nan

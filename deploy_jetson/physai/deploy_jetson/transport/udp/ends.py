@@ -1,0 +1,442 @@
+"""Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotLink`).
+
+The datagram is described in `physai.deploy_jetson.transport.udp.packet`. The robot listens on a fixed port and obeys
+one
+runtime at a time, of those that greet it with a packet of its own contract; see
+`physai.deploy_jetson.transport.udp.grants`. The runtime hears that robot only. IPv4.
+
+A microcontroller that has no clock but its own stamps with that (clock 1); see
+`physai.deploy_jetson.transport.udp.packet_source`.
+"""
+
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Literal
+
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.options import only_known
+from physai.deploy_jetson.transport.udp.grants import Grants
+from physai.deploy_jetson.transport.udp.packet import (
+    Header,
+    Kind,
+    PacketReader,
+    PacketWriter,
+    packet_layout,
+)
+from physai.deploy_jetson.transport.udp.packet_source import PacketSource
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.transport.protocol import (
+    Array,
+    Companion,
+    JointCommand,
+    Sample,
+    TransportError,
+    empty_command,
+    empty_sample,
+    required_fields,
+)
+
+DEFAULT_PORT = 47808
+OPTIONS = {
+    "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
+    "bind": "HOST:PORT to listen on (default: a free port)",
+}
+SHARED, COMMANDER = "socket", "commander"
+"""Options of a companion only: the socket's descriptor, as a robot answers one address and both speak from it, and the
+commander number."""
+ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
+MAX_PER_POLL = 256
+"""Packets taken in one go; a flood must not hold the tick."""
+MEETING_S = 1.0
+"""Silence since the start that is told [s]."""
+GREETING_S = 0.1
+"""Time between greetings while a robot is waited for [s]."""
+
+Address = tuple[str, int]
+
+
+def address(text: str) -> Address:
+    """Host and port from `HOST:PORT`.
+
+    Raises:
+        TransportError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise TransportError(f"{text!r} is no address, expected HOST:PORT such as 192.168.1.20:{DEFAULT_PORT}")
+    try:
+        return socket.gethostbyname(host), int(port)
+    except OSError as error:
+        raise TransportError(f"host {host!r} is not known: {error.strerror or error}") from None
+
+
+def _bound(bind: Address) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        TransportError: the address is taken, or not this machine's.
+    """
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    try:
+        made.bind(bind)
+    except OSError as error:
+        made.close()
+        raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
+    return made
+
+
+class _Socket:
+    """One UDP socket, and whom it sends to."""
+
+    def __init__(self, own: socket.socket, robot: Address | None, reader: PacketReader, notices: Notices) -> None:
+        """Takes a socket that is bound.
+
+        Args:
+            own: the socket.
+            robot: the only one that is heard; None at the robot's end, which hears everybody.
+            reader: of the packets.
+            notices: where refusals are told.
+        """
+        self._socket = own
+        self.peer: Address | None = robot
+        self._only = robot
+        self._heard_ns = 0
+        self._reader, self._notices = reader, notices
+
+    def packets(self, take: Callable[[Header, Address], bool]) -> bool:
+        """Gives every sound packet that has arrived to `take`; whether that returned True for any."""
+        found = False
+        for _ in range(MAX_PER_POLL):
+            try:
+                size, origin = self._socket.recvfrom_into(self._reader.room)
+            except BlockingIOError:
+                break
+            sender: Address = origin
+            if self._only is not None and sender != self._only:
+                host, port = self._only
+                self._notices.add(f"UDP: packets from {sender[0]}, only {host}:{port} is heard")
+                continue
+            try:
+                header = self._reader.read(size)
+            except TransportError as error:
+                self._notices.add(f"UDP: refused: {error}")
+                continue
+            self._heard_ns = time.monotonic_ns()
+            found |= take(header, sender)
+        return found
+
+    @property
+    def heard(self) -> bool:
+        """Whether a sound packet has ever come."""
+        return self._heard_ns > 0
+
+    def wait(self, timeout_s: float) -> None:
+        """Blocks until a packet is there, or the time is over."""
+        select.select([self._socket], [], [], timeout_s)
+
+    def send(self, data: memoryview, to: Address | None = None) -> None:
+        """Sends a packet to the peer, or to somebody else; as long as there is no peer, to nobody.
+
+        Raises:
+            TransportError: it did not leave.
+        """
+        to = to or self.peer
+        if to is None:
+            return
+        try:
+            self._socket.sendto(data, to)
+        except OSError as error:
+            raise TransportError(f"UDP: cannot send to {to[0]}:{to[1]}: {error.strerror}") from None
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's file."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Frees the port."""
+        self._socket.close()
+
+
+class _End:
+    """What both ends share."""
+
+    name: Literal["udp"] = "udp"
+
+    def __init__(self) -> None:
+        """Not open."""
+        self._notices = Notices()
+        self._link: _Socket | None = None
+        self._opened_s = 0.0
+
+    def _opened(self) -> _Socket:
+        if self._link is None:
+            raise TransportError("the transport udp is not open")
+        return self._link
+
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        return self._notices.told()
+
+    def forget(self) -> None:
+        """See `Forgets`."""
+        self._notices.forget()
+
+    def _silent(self) -> bool:
+        """Whether it is open, and nobody has been heard for longer than finding each other takes."""
+        return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
+
+    def close(self) -> None:
+        """Frees the port; may be called twice."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+class UdpTransport(_End):
+    """The runtime's end: reads what the robot sends, writes joint targets."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options; connects nothing.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: an address is none.
+        """
+        super().__init__()
+        self.lease_number = 0
+        """See `Exclusive`."""
+        only_known("udp", options, {**OPTIONS, SHARED: "", COMMANDER: ""})
+        self._shared = int(options[SHARED]) if SHARED in options else None
+        self._commander = int(options.get(COMMANDER, 0)) or secrets.randbelow((1 << 32) - 1) + 1
+        self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
+        local = self._robot[0].startswith("127.")
+        self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `Transport.open`."""
+        if self._link is not None:
+            raise TransportError("the transport udp is open already")
+        layouts = tuple(packet_layout(contract, kind) for kind in (Kind.SENSORS, Kind.COMMANDS))
+        self._reader = PacketReader((*layouts, packet_layout(contract, Kind.LEASE)))
+        self._slices = {layout.kind: layout.slices for layout in layouts}
+        self._targets = PacketWriter(packet_layout(contract, Kind.TARGETS))
+        self._greeting = PacketWriter(packet_layout(contract, Kind.GREETING))
+        self._targets.commander = self._greeting.commander = self._commander
+        self._holder, self._greet_s = 0, 0.0
+        self._claimed = False
+        ahead_s = contract.timing.max_observation_age_s
+        self._sources = {
+            layout.kind: PacketSource(f"UDP {layout.kind.name.lower()}", ahead_s, self._notices) for layout in layouts
+        }
+        self._sample = empty_sample(contract)
+        self._required = required_fields(contract)
+        # What an operator commands is the runtime's business.
+        self._complete = not layouts[1].slices or self._shared is not None
+        own = _bound(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
+        self._link = _Socket(own, self._robot, self._reader, self._notices)
+        self._opened_s = time.monotonic()
+
+    def sample(self) -> Sample:
+        """See `Transport.sample`."""
+        return self._sample
+
+    def poll(self) -> bool:
+        """See `Transport.poll`."""
+        if not self._opened().packets(self._take) or not self._complete:
+            return False
+        self._sample.received_ns = time.monotonic_ns()
+        self._sample.sequence += 1
+        return True
+
+    def _take(self, header: Header, sender: Address) -> bool:
+        """Copies a packet into the sample; whether it was a measurement."""
+        del sender
+        if header.kind is Kind.LEASE:
+            self._obeyed(header)
+            return False
+        stamp_ns = self._sources[header.kind].stamp(header)
+        if not stamp_ns:
+            return False
+        self._obeyed(header)
+        values = self._reader.values[header.kind]
+        for name, part in self._slices[header.kind].items():
+            self._sample.fields[name][:] = values[part]
+            self._sample.stamps_ns[name] = stamp_ns
+        if header.kind is Kind.COMMANDS:
+            self._complete = True
+            return False
+        self._sample.stamp_ns = stamp_ns
+        return True
+
+    def _obeyed(self, header: Header) -> None:
+        """The robot says whom it obeys."""
+        self._holder = header.commander
+        if self._holder == self._commander:
+            self._targets.lease = self.lease_number = header.lease
+
+    def wait(self, timeout_s: float) -> bool:
+        """See `Transport.wait`; asks for the robot meanwhile, and so keeps it."""
+        link, end = self._opened(), time.monotonic() + timeout_s
+        while True:
+            # Before the time is looked at: somebody who waits briefly on a busy machine is to be heard, too.
+            now = time.monotonic()
+            if now >= self._greet_s:
+                self._greeting.write({}, time.time_ns())
+                link.send(self._greeting.data)
+                self._greet_s = now + GREETING_S
+            if self.poll():
+                return True
+            if not now < end:
+                return False
+            link.wait(min(end, self._greet_s) - now)
+
+    def claim(self) -> str:
+        """See `Exclusive`: the robot decides it, see `physai.deploy_jetson.transport.udp.grants`."""
+        self._claimed = self._holder == self._commander
+        return "" if self._claimed else self._unheld()
+
+    def _unheld(self) -> str:
+        return "the robot, which obeys another runtime" if self._holder else "the robot's lease"
+
+    def renew(self) -> None:
+        """See `Exclusive`: every command does."""
+
+    def lost(self) -> str:
+        """See `Exclusive`."""
+        if not self._claimed or self._holder == self._commander:
+            return ""
+        if self._holder:
+            return "the robot obeys another runtime now"
+        return "the robot has started anew"
+
+    def release(self) -> None:
+        """See `Exclusive`: falls silent."""
+        self._claimed = False
+
+    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `Transport.send`."""
+        link = self._opened()
+        if self._targets.write(targets, stamp_ns):
+            link.send(self._targets.data)
+
+    def companion(self) -> Companion:
+        """See `HasCompanion`; each packet is heard by one of the two, so a companion listens only while it speaks."""
+        host, port = self._robot
+        descriptor = self._opened().descriptor
+        options = {"robot": f"{host}:{port}", SHARED: str(descriptor), COMMANDER: str(self._commander)}
+        return Companion(self.name, options, (descriptor,))
+
+    def problems(self) -> tuple[str, ...]:
+        """See `Transport.problems`."""
+        host, port = self._robot
+        silence = f"UDP: greeted {host}:{port}, nothing has been heard from it; is that the robot, and is it on?"
+        return (*super().problems(), *((silence,) if self._silent() else ()))
+
+    def missing(self) -> tuple[tuple[str, float], ...]:
+        """See `Transport.missing`."""
+        waited_s = time.monotonic() - self._opened_s
+        unseen = [name for name in self._required if not self._sample.stamps_ns[name]]
+        held = [] if self._holder in (0, self._commander) else [self._unheld()]
+        return tuple((name, waited_s) for name in (*held, *unseen))
+
+
+class UdpRobotLink(_End):
+    """The robot's end: sends sensors and commands to the runtime that greeted it, takes joint targets."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Checks the options; connects nothing.
+
+        Raises:
+            UnknownNameError: there is no such option.
+            TransportError: the address is none.
+        """
+        super().__init__()
+        only_known("udp (robot's end)", options, ROBOT_OPTIONS)
+        self._bind = address(options.get("bind", f"127.0.0.1:{DEFAULT_PORT}"))
+
+    def open(self, contract: PolicyContract) -> None:
+        """See `RobotLink.open`."""
+        if self._link is not None:
+            raise TransportError("the transport udp is open already")
+        targets, greeting = (packet_layout(contract, kind) for kind in (Kind.TARGETS, Kind.GREETING))
+        self._reader = PacketReader((targets, greeting))
+        self._slices = targets.slices
+        self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
+        self._answer = PacketWriter(packet_layout(contract, Kind.LEASE))
+        self.grants = Grants(contract.timing.control_dt)
+        self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
+        self._command = empty_command(contract)
+        self._link = _Socket(_bound(self._bind), None, self._reader, self._notices)
+        self._opened_s = time.monotonic()
+
+    def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
+        """See `RobotLink.publish`."""
+        link = self._opened()
+        for writer in self._writers:
+            writer.commander, writer.lease = self.grants.holder, self.grants.number
+            if writer.carries and writer.write(fields, stamp_ns):
+                link.send(writer.data)
+
+    def problems(self) -> tuple[str, ...]:
+        """See `RobotLink.problems`."""
+        host, port = self._bind
+        silence = f"UDP: no runtime has been heard on {host}:{port}"
+        return (*super().problems(), *((silence,) if self._silent() else ()))
+
+    def command(self) -> JointCommand:
+        """See `RobotLink.command`."""
+        return self._command
+
+    def poll(self) -> bool:
+        """See `RobotLink.poll`."""
+        return self._opened().packets(self._take)
+
+    def _take(self, header: Header, sender: Address) -> bool:
+        link, grants, now_s = self._opened(), self.grants, time.monotonic()
+        if header.kind is Kind.GREETING:
+            if grants.greeted(header.commander, now_s):
+                link.peer = sender
+            self._tell(sender)
+            return False
+        if not grants.commanded(header.commander, header.lease, now_s):
+            self._notices.add(f"UDP: targets from {sender[0]} refused: {self._whom()}")
+            self._tell(sender)
+            return False
+        stamp_ns = self._source.stamp(header)
+        if not stamp_ns:
+            return False
+        values = self._reader.values[Kind.TARGETS]
+        for name, part in self._slices.items():
+            self._command.targets[name][:] = values[part]
+        self._command.stamp_ns, self._command.received_ns = stamp_ns, time.monotonic_ns()
+        self._command.sequence += 1
+        return True
+
+    def _whom(self) -> str:
+        """Who is obeyed, in words."""
+        if not self.grants.holder or (peer := self._opened().peer) is None:
+            return "nobody has asked for the robot"
+        return f"the runtime at {peer[0]}:{peer[1]} has the robot, with lease {self.grants.number}"
+
+    def _tell(self, whom: Address) -> None:
+        """Tells somebody who is obeyed."""
+        self._answer.commander, self._answer.lease = self.grants.holder, self.grants.number
+        self._answer.write({}, time.time_ns())
+        with suppress(TransportError):  # whoever asked may be gone
+            self._opened().send(self._answer.data, whom)
+
+    def wait(self, timeout_s: float) -> bool:
+        """As `poll`, but blocks until it is true or the time is over."""
+        link, end = self._opened(), time.monotonic() + timeout_s
+        while not self.poll():
+            left = end - time.monotonic()
+            if not left > 0.0:
+                return False
+            link.wait(left)
+        return True

@@ -1,0 +1,72 @@
+"""Packets of one kind from one peer: which are new, and when their values were measured by this computer's clock.
+
+A microcontroller that has no clock but its own stamps with that. Its stamps are moved to this computer's clock by the
+smallest difference between arrival and stamp seen in the last seconds: what a packet took longer than the quickest one
+counts as age; what the quickest one took itself is not known and does not (a fraction of a millisecond on a direct
+cable).
+"""
+
+import time
+
+from physai.deploy_jetson.transport.notices import Notices
+from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
+from physai.deploy_jetson.transport.udp.packet import Clock, Header, is_newer
+
+
+class ClockOffset:
+    """From a sender's own clock to this computer's: the smallest difference in two windows of seconds."""
+
+    WINDOW_NS = 5 * NANOSECONDS
+
+    def __init__(self) -> None:
+        """Nothing heard yet."""
+        self._now: int | None = None
+        self._before: int | None = None
+        self._since_ns = 0
+
+    def moved(self, stamp_ns: int, arrival_ns: int) -> int:
+        """A stamp on this computer's clock [ns]; `arrival_ns` is CLOCK_REALTIME."""
+        difference = arrival_ns - stamp_ns
+        # The window is kept: a clock that drifts by 100 ppm is off by a millisecond after ten seconds.
+        if self._now is None or arrival_ns - self._since_ns > self.WINDOW_NS:
+            self._before, self._now, self._since_ns = self._now, difference, arrival_ns
+        self._now = min(self._now, difference)
+        return stamp_ns + (self._now if self._before is None else min(self._now, self._before))
+
+
+class PacketSource:
+    """Packets of one kind from one peer: their order and their stamps."""
+
+    def __init__(self, label: str, ahead_s: float, notices: Notices) -> None:
+        """Nothing heard yet.
+
+        Args:
+            label: what a notice calls it.
+            ahead_s: see `StampCheck`.
+            notices: where refusals are told.
+        """
+        self._label, self._ahead_s, self._notices = label, ahead_s, notices
+        self._sequence: int | None = None
+        self._raw_ns = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offset = ClockOffset()
+        self._stamps = StampCheck(self._label, self._ahead_s, self._notices)
+
+    def stamp(self, header: Header) -> int:
+        """The packet's stamp on CLOCK_REALTIME [ns]; 0 if the packet is refused."""
+        now_ns = time.time_ns()
+        if self._sequence is not None and not is_newer(header.sequence, self._sequence):
+            # A packet that was overtaken is older, by less than a second. A sender that started anew counts from 0
+            # again, and so does its clock, if that is its own.
+            if self._raw_ns - NANOSECONDS <= header.stamp_ns <= self._raw_ns:
+                return 0
+            self._notices.add(f"{self._label}: the sender started anew")
+            self._begin()
+        self._sequence, self._raw_ns = header.sequence, header.stamp_ns
+        if header.stamp_ns == 0:
+            self._stamps.accepts(0, now_ns)
+            return 0
+        stamp_ns = header.stamp_ns if header.clock is Clock.REALTIME else self._offset.moved(header.stamp_ns, now_ns)
+        return stamp_ns if self._stamps.accepts(stamp_ns, now_ns) else 0

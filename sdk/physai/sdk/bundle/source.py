@@ -1,0 +1,58 @@
+"""What is packed into a bundle: the files of an exported policy, from its folder."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from physai.sdk.base.files import open_plain
+from physai.sdk.bundle.archive import MAX_GOLDEN_BYTES, POLICY_FILES, BundleError
+from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
+
+EXPORT_FOLDER = "export"
+"""Folder inside a run that `physai export` writes to."""
+
+VARIANTS = {name.removeprefix("policy.").removesuffix(".onnx"): name for name in POLICY_FILES[1:]}
+"""Files of a policy in less than float32, by a short name: `int8`."""
+
+
+def find_export(path: Path) -> Path:
+    """Folder of an exported policy: of a run, of an export, or around a policy's file.
+
+    Raises:
+        BundleError: there is no exported policy.
+    """
+    for folder in (path / EXPORT_FOLDER, path):
+        if (folder / POLICY_FILE).is_file():
+            return folder
+    if path.is_file() and (path.parent / POLICY_FILE).is_file():
+        return path.parent
+    raise BundleError(f"{path} holds no exported policy; make one with: physai export {path}")
+
+
+def read_members(folder: Path, variants: Sequence[str] | None = None) -> dict[str, bytes]:
+    """The files of an export folder that a bundle is packed from.
+
+    Args:
+        folder: holds `policy.onnx`, `golden.npz` and any variants.
+        variants: short names of the variants to take; None takes all that are there.
+
+    Raises:
+        BundleError: a file is missing, too large or cannot be read.
+    """
+    if variants is None:
+        names = [name for name in VARIANTS.values() if (folder / name).is_file()]
+    else:
+        names = [VARIANTS[variant] for variant in variants]
+    policies = {name: _read(folder / name, MAX_POLICY_BYTES) for name in (POLICY_FILE, *names)}
+    return {**policies, GOLDEN_FILE: _read(folder / GOLDEN_FILE, MAX_GOLDEN_BYTES)}
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size <= limit:
+                raise BundleError(f"{path}: {size} bytes, at most {limit} are allowed")
+            return file.read(limit + 1)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None

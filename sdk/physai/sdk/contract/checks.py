@@ -1,0 +1,242 @@
+"""Cross-checks of a contract: what each part says must fit what the other parts say.
+
+Each check yields one line per problem, `path: message`, so that a reader sees all of them at once.
+"""
+
+from collections.abc import Iterator
+
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.contract.robot import JOINT_SENSORS, JointSpec
+from physai.sdk.contract.safety_envelope import JointEnvelope, SensorRange
+from physai.sdk.contract.terms import ActionTerm, ContractTerms, ObservationTerm
+
+MAX_OBSERVATION_SIZE = 100_000
+"""More numbers per control period than any policy this format is meant for reads (a 256 x 256 image is 65 536)."""
+
+MAX_REUSE_S = 2.0
+"""Longest time a robot may repeat its last command for want of a new one [s]."""
+
+MAX_AGE_PERIODS = 100
+"""Greatest age of a sensor sample, in control periods."""
+
+POSE_SIZE = 7
+"""Elements of a pose: position, then orientation wxyz."""
+
+
+def contract_problems(contract: ContractTerms) -> Iterator[str]:
+    """Every way in which the parts of the contract disagree, one line each."""
+    yield from _name_problems(contract)
+    sound = True
+    for term in contract.observation.terms:
+        for problem in _observation_problems(term, contract):
+            sound = False
+            yield f"observation.terms[{term.name}].{problem}"
+    if sound and not contract.observation_size <= MAX_OBSERVATION_SIZE:
+        yield f"observation: {contract.observation_size} elements, at most {MAX_OBSERVATION_SIZE} are allowed"
+    for action in contract.action.terms:
+        yield from (f"action.terms[{action.target_name}].{p}" for p in _action_problems(action, contract))
+    yield from _format_problems(contract)
+    yield from _safety_problems(contract)
+    yield from _timing_problems(contract)
+
+
+def _name_problems(contract: ContractTerms) -> Iterator[str]:
+    sensors = {s.name for s in contract.robot.sensors}
+    for field in contract.command.fields:
+        if field.name in sensors:
+            yield f"command.fields[{field.name}].name: a sensor has this name too; inputs of the graph need their own"
+
+
+def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
+    if term.kind in ("sensor", "command", "pose_error"):
+        if term.source is None:
+            yield f"source: a term of kind {term.kind} needs one"
+        else:
+            yield from _source_problems(term, term.source, contract)
+    elif term.source is not None:
+        yield f"source: a term of kind {term.kind} has none, got {term.source!r}"
+    reads_target = term.kind == "last_target" and any(t.kind.startswith("joint_pos") for t in contract.action.terms)
+    if term.kind in ("joint_pos_rel", "sin_cos", "pose_error") or reads_target:
+        yield from _missing_sensor(term.kind, "joint_pos", contract)
+    if term.kind == "projected_gravity":
+        yield from _missing_sensor(term.kind, "imu_quat", contract)
+    yield from _chain_problems(term, contract)
+    yield from _joint_problems(term, contract)
+
+
+def _source_problems(term: ObservationTerm, source: str, contract: ContractTerms) -> Iterator[str]:
+    kind = "sensor" if term.kind == "sensor" else "command"
+    fields = contract.robot.sensors if kind == "sensor" else contract.command.fields
+    sizes = {field.name: field.size for field in fields}
+    if source not in sizes:
+        yield f"source: {unknown_name(kind, source, sizes)}"
+    elif term.kind == "pose_error" and sizes[source] != POSE_SIZE:
+        yield f"source: command {source!r} has size {sizes[source]}, a pose has {POSE_SIZE} (position, quaternion wxyz)"
+
+
+def _missing_sensor(kind: str, sensor: str, contract: ContractTerms) -> Iterator[str]:
+    names = [s.name for s in contract.robot.sensors]
+    if sensor not in names:
+        yield f"kind: {kind} needs the sensor {sensor!r}, robot {contract.robot.name} has {', '.join(names)}"
+
+
+def _chain_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
+    if term.kind == "pose_error":
+        names = [chain.name for chain in contract.robot.chains]
+        if term.chain is None:
+            yield f"chain: a pose_error needs one, robot {contract.robot.name} has {', '.join(names) or 'none'}"
+        elif term.chain not in names:
+            yield f"chain: {unknown_name('chain', term.chain, names)}"
+    elif term.chain is not None:
+        yield f"chain: a term of kind {term.kind} has none, got {term.chain!r}"
+
+
+def _joint_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
+    kinds = {joint.name: joint.kind for joint in contract.robot.joints}
+    of_joints = term.kind in ("joint_pos_rel", "sin_cos") or (term.kind == "sensor" and term.source in JOINT_SENSORS)
+    if term.joints is not None and not of_joints:
+        yield f"joints: {term.source or term.kind} is not a vector of joints, got {list(term.joints)}"
+        return
+    for name in term.joints or kinds:
+        if name not in kinds:
+            yield f"joints: {unknown_name('joint', name, kinds)}"
+        elif term.kind == "sin_cos" and kinds[name] == "prismatic":
+            yield f"joints: {name} is prismatic [m], sin_cos needs an angle; name the joints that turn"
+
+
+def _action_problems(term: ActionTerm, contract: ContractTerms) -> Iterator[str]:
+    joints = {joint.name: joint for joint in contract.robot.joints}
+    absolute = not term.kind.endswith("_incremental")
+    if term.kind == "joint_pos_incremental" or (term.kind == "joint_pos" and _steps_are_limited(term, contract)):
+        yield from _missing_sensor(term.kind, "joint_pos", contract)
+    for name, lower, upper, offset in zip(term.joints, term.lower, term.upper, term.offset, strict=True):
+        joint = joints.get(name)
+        if joint is None:
+            yield f"joints: {unknown_name('joint', name, joints)}"
+            continue
+        if joint.effort_limit == 0.0:
+            yield f"joints: {name} has no actuator (effort_limit 0)"
+        least, greatest = _command_range(term, joint)
+        if least is not None and not least <= lower:
+            yield f"lower[{name}]: {lower} is below the robot's {least}"
+        if greatest is not None and not upper <= greatest:
+            yield f"upper[{name}]: {upper} is above the robot's {greatest}"
+        if absolute and not lower <= offset <= upper:
+            yield f"offset[{name}]: {offset} lies outside [{lower}, {upper}]"
+
+
+def _steps_are_limited(term: ActionTerm, contract: ContractTerms) -> bool:
+    """Whether commands are counted from where the joints are measured at the start; see `position_limits`."""
+    return contract.format_version >= 2 and any(
+        envelope.joint in term.joints and (envelope.velocity_limit or envelope.acceleration_limit)
+        for envelope in contract.safety.joints
+    )
+
+
+def _command_range(term: ActionTerm, joint: JointSpec) -> tuple[float | None, float | None]:
+    if term.kind.startswith("joint_pos"):
+        return joint.position_lower, joint.position_upper
+    return -joint.effort_limit, joint.effort_limit
+
+
+def _format_problems(contract: ContractTerms) -> Iterator[str]:
+    newer = list(contract.safety.fields_since_2()) if contract.format_version == 1 else []
+    if newer:
+        more = f" and {len(newer) - 3} more" if len(newer) > 3 else ""
+        yield (
+            f"format_version: 1 has no {', '.join(f'safety.{path}' for path in newer[:3])}{more}, which came with "
+            "format 2; say format_version 2, or leave them out"
+        )
+
+
+def _safety_problems(contract: ContractTerms) -> Iterator[str]:
+    names = [envelope.joint for envelope in contract.safety.joints]
+    expected = list(contract.robot.joint_names)
+    if names != expected:
+        yield f"safety.joints: {names} differ from the robot's joints {expected}"
+        return
+    for envelope, joint in zip(contract.safety.joints, contract.robot.joints, strict=True):
+        yield from (f"safety.joints[{joint.name}].{p}" for p in _envelope_problems(envelope, joint))
+        yield from (f"safety.joints[{joint.name}].{p}" for p in _watch_problems(envelope, contract))
+    if contract.safety.frozen_samples is not None:
+        yield from (f"safety.{p}" for p in _unmeasured("frozen_samples", "joint_pos", contract))
+    for bounds in contract.safety.sensor_ranges or ():
+        yield from (f"safety.sensor_ranges[{bounds.name}].{p}" for p in _range_problems(bounds, contract))
+
+
+def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[str]:
+    for label in ("position_lower", "position_upper", "velocity_limit", "effort_limit"):
+        sign = -1.0 if label == "position_lower" else 1.0
+        allowed: float | None = getattr(envelope, label)
+        limit: float | None = getattr(joint, label)
+        if limit is not None and (allowed is None or not sign * allowed <= sign * limit):
+            yield f"{label}: {allowed} is wider than the robot's {limit}"
+    lower, upper = envelope.position_lower, envelope.position_upper
+    if lower is not None and upper is not None and not lower <= joint.default_pos <= upper:
+        yield f"position_lower: the robot's default_pos {joint.default_pos} lies outside [{lower}, {upper}]"
+
+
+def _watch_problems(envelope: JointEnvelope, contract: ContractTerms) -> Iterator[str]:
+    """A limit that nothing could enforce is a promise that nobody keeps."""
+    positions = {j for t in contract.action.terms if t.target_name == "joint_pos_target" for j in t.joints}
+    for label in ("acceleration_limit", "following_error_limit"):
+        if getattr(envelope, label) is not None and envelope.joint not in positions:
+            yield (
+                f"{label}: {getattr(envelope, label)} limits a commanded position, but no action term commands the "
+                f"position of {envelope.joint}; leave it out"
+            )
+    if envelope.following_error_limit is not None:
+        yield from _unmeasured("following_error_limit", "joint_pos", contract)
+    if envelope.velocity_mismatch_limit is not None:
+        yield from _unmeasured("velocity_mismatch_limit", "joint_pos", contract)
+        if envelope.velocity_limit is None:
+            remedy = " or a velocity_limit of the joint"
+            yield from _unmeasured("velocity_mismatch_limit", "joint_vel", contract, remedy)
+
+
+def _unmeasured(label: str, sensor: str, contract: ContractTerms, otherwise: str = "") -> Iterator[str]:
+    names = [s.name for s in contract.robot.sensors]
+    if sensor not in names:
+        yield f"{label}: needs the sensor {sensor!r}{otherwise}, robot {contract.robot.name} has {', '.join(names)}"
+
+
+def _range_problems(bounds: SensorRange, contract: ContractTerms) -> Iterator[str]:
+    sizes = {sensor.name: sensor.size for sensor in contract.robot.sensors}
+    if bounds.name not in sizes:
+        yield f"name: {unknown_name('sensor', bounds.name, sizes)}"
+    elif len(bounds.lower) != sizes[bounds.name]:
+        yield f"lower: {len(bounds.lower)} values for the {sizes[bounds.name]} of sensor {bounds.name}"
+    elif bounds.name in ("joint_pos", "joint_vel"):
+        for envelope, low, high in zip(contract.safety.joints, bounds.lower, bounds.upper, strict=True):
+            yield from _narrow_range(bounds.name, envelope, low, high)
+
+
+def _narrow_range(sensor: str, envelope: JointEnvelope, low: float | None, high: float | None) -> Iterator[str]:
+    """What the guard allows a joint must be believed, or a robot inside its limits would count as blind."""
+    least, greatest = envelope.position_lower, envelope.position_upper
+    if sensor == "joint_vel":
+        greatest = envelope.velocity_limit
+        least = None if greatest is None else -greatest
+    if low is not None and least is not None and not low <= least:
+        yield f"lower[{envelope.joint}]: {low} is above {least}, which the envelope allows the joint"
+    if high is not None and greatest is not None and not high >= greatest:
+        yield f"upper[{envelope.joint}]: {high} is below {greatest}, which the envelope allows the joint"
+
+
+def _timing_problems(contract: ContractTerms) -> Iterator[str]:
+    timing, reused = contract.timing, contract.safety.max_reused_commands
+    if not reused * timing.control_dt <= MAX_REUSE_S:
+        yield (
+            f"safety.max_reused_commands: {reused} periods of {timing.control_dt} s repeat a stale command for "
+            f"{reused * timing.control_dt:.6g} s, at most {MAX_REUSE_S} s are allowed"
+        )
+    if not timing.max_observation_age_s <= MAX_AGE_PERIODS * timing.control_dt:
+        yield (
+            f"timing.max_observation_age_s: {timing.max_observation_age_s} s is more than {MAX_AGE_PERIODS} control "
+            f"periods of {timing.control_dt} s"
+        )
+    if not timing.max_observation_age_s >= timing.deadline_s:
+        yield (
+            f"timing.max_observation_age_s: {timing.max_observation_age_s} s is below deadline_s "
+            f"{timing.deadline_s} s: a command that meets its deadline would rest on a sample that is too old"
+        )

@@ -1,0 +1,70 @@
+"""Which named vectors enter and leave a policy graph, derived from its contract.
+
+The twin, the exporter and the robot's runtime all ask here, so they cannot disagree.
+"""
+
+from dataclasses import dataclass
+
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.position_limits import position_limits
+
+JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error"})
+"""Observation kinds that read the sensor field joint_pos whatever their source says."""
+
+PREVIOUS_ACTION = "previous_action"
+"""Name of the memory that holds the network's last output, bounded to [-1, 1]."""
+
+
+STARTED = "started"
+"""Name of the memory that is 0 before the first call and 1 after it."""
+
+HISTORY_PREFIX = "history_"
+"""Beginning of the names of memories that hold past samples of an observation term."""
+
+
+def last_memory(target: str) -> str:
+    """Name of the memory that holds the last command of an output."""
+    return f"last_{target}"
+
+
+def step_memory(target: str) -> str:
+    """Name of the memory that holds the last change of that command from one control period to the next."""
+    return f"step_{target}"
+
+
+@dataclass(frozen=True)
+class GraphInterface:
+    """Names and sizes of a graph's inputs and outputs, in order."""
+
+    sensors: dict[str, int]
+    """Sensor fields the graph reads, in the robot's order."""
+    commands: dict[str, int]
+    """Command fields the graph reads."""
+    targets: dict[str, int]
+    """Joint command vectors the graph writes, elements in the action term's joint order."""
+
+
+def remembers_target(contract: PolicyContract) -> bool:
+    """Whether an observation term reads the last joint commands."""
+    return any(term.kind == "last_target" for term in contract.observation.terms)
+
+
+def graph_interface(contract: PolicyContract) -> GraphInterface:
+    """The interface of every graph that keeps this contract."""
+    needed: set[str] = set()
+    for term in contract.observation.terms:
+        if term.kind in JOINT_POS_KINDS:
+            needed.add("joint_pos")
+        elif term.kind == "projected_gravity":
+            needed.add("imu_quat")
+        elif term.kind == "sensor" and term.source is not None:
+            needed.add(term.source)
+    commands_positions = any(term.kind.startswith("joint_pos") for term in contract.action.terms)
+    starts_at_measured = any(term.kind == "joint_pos_incremental" for term in contract.action.terms)
+    if starts_at_measured or (commands_positions and remembers_target(contract)) or position_limits(contract):
+        needed.add("joint_pos")
+    return GraphInterface(
+        sensors={s.name: s.size for s in contract.robot.sensors if s.name in needed},
+        commands={c.name: c.size for c in contract.command.fields},
+        targets={t.target_name: len(t.joints) for t in contract.action.terms},
+    )

@@ -1,0 +1,91 @@
+"""Reads and writes contracts. Bytes from outside are bounded first, parsed second, cross-checked third.
+
+A contract file is canonical JSON without a trailing newline, so `sha256sum contract.json` prints the fingerprint.
+"""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.base.errors import ContractError
+from physai.sdk.base.file_names import CONTRACT_FILE, MAX_CONTRACT_BYTES
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.terms import FORMAT_VERSION, OLDEST_FORMAT_VERSION
+
+MAX_DEPTH = 16
+"""Deepest nesting; a contract needs 7."""
+
+MAX_VALUES = 1 << 16
+"""Most values; a contract of 64 joints has some 5000."""
+
+ONNX_METADATA_KEY = "physai.contract"
+"""Metadata entry of an ONNX file that holds its contract, canonical JSON."""
+
+_KIND = DocumentKind(
+    name="contract",
+    format_version=FORMAT_VERSION,
+    oldest_version=OLDEST_FORMAT_VERSION,
+    max_bytes=MAX_CONTRACT_BYTES,
+    max_depth=MAX_DEPTH,
+    error=ContractError,
+    max_values=MAX_VALUES,
+)
+
+
+def parse_contract(data: bytes | str, *, source: str) -> PolicyContract:
+    """The contract in a JSON document.
+
+    Args:
+        data: the document, UTF-8.
+        source: where it came from, for messages.
+
+    Raises:
+        ContractError: the document is too big, malformed, of a newer format, or not a consistent contract.
+    """
+    return _KIND.parse(PolicyContract, data, source=source)
+
+
+def load_contract(path: Path | str) -> PolicyContract:
+    """The contract in a JSON file, in a folder that holds `contract.json`, or in an ONNX file's metadata.
+
+    Raises:
+        ContractError: there is none, or `parse_contract` refuses it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / CONTRACT_FILE
+    if path.suffix == ".onnx":
+        metadata = read_onnx_metadata(path)
+        if ONNX_METADATA_KEY not in metadata:
+            keys = ", ".join(map(repr, metadata)) or "none"
+            raise ContractError(f"{path}: no contract in the ONNX metadata (key {ONNX_METADATA_KEY!r}); keys: {keys}")
+        return parse_contract(metadata[ONNX_METADATA_KEY], source=str(path))
+    try:
+        data = read_plain(path, limit=MAX_CONTRACT_BYTES)
+    except OSError as error:
+        raise ContractError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_contract(data, source=str(path))
+
+
+def save_contract(contract: PolicyContract, path: Path | str) -> None:
+    """Writes the contract's canonical JSON; the file is the old or the new one at every instant.
+
+    Raises:
+        ContractError: the file cannot be written.
+    """
+    try:
+        write_atomic(Path(path), canonical_json(contract))
+    except OSError as error:
+        raise ContractError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def contract_error(error: ValidationError, *, source: str) -> ContractError:
+    """The ContractError that lists what pydantic found, one `path: message (got value)` a line.
+
+    For contracts built in Python from a user's input, too: pydantic's own error is no PhysaiError.
+    """
+    return _KIND.invalid(error, source=source)

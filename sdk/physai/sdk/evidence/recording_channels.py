@@ -1,0 +1,133 @@
+"""Channels that recordings of a twin and of a robot have in common, and the writer of their MCAP files.
+
+MCAP (mcap.dev/spec) with JSON messages. Joint states and commands have the fields of ROS's sensor_msgs/JointState, so
+that plotting tools, and `physai logs`, know them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+JOINTS_TOPIC = "/joint_states"
+COMMAND_TOPIC = "/commands/"
+SENSOR_TOPIC = "/sensors/"
+TARGET_TOPIC = "/targets/"
+
+NANOSECONDS = 1_000_000_000
+
+Schema = tuple[str, dict[str, Any]]
+"""Name and JSON schema of a message."""
+
+NUMBER: dict[str, Any] = {"type": "number"}
+TEXT: dict[str, Any] = {"type": "string"}
+INTEGER: dict[str, Any] = {"type": "integer"}
+NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": ["number", "null"]}}
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    """The schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+TIME = record(sec=INTEGER, nsec=INTEGER)
+_HEADER = record(stamp=record(sec=INTEGER, nanosec=INTEGER), frame_id=TEXT)
+
+JOINT_STATE: Schema = (
+    "sensor_msgs/JointState",
+    record(
+        header=_HEADER,
+        name={"type": "array", "items": TEXT},
+        position=NUMBERS,
+        velocity=NUMBERS,
+        effort=NUMBERS,
+    ),
+)
+VECTOR: Schema = ("physai.Vector", record(timestamp=TIME, unit=TEXT, frame_id=TEXT, value=NUMBERS))
+
+
+def stamp(nanoseconds: int, fraction: str = "nsec") -> dict[str, int]:
+    """A time as seconds and nanoseconds; ROS calls the latter `nanosec`."""
+    return {"sec": nanoseconds // NANOSECONDS, fraction: nanoseconds % NANOSECONDS}
+
+
+def numbers(values: npt.NDArray[np.floating[Any]]) -> list[float | None]:
+    """A vector for JSON, which knows no NaN or infinity: null stands for them."""
+    found: list[float] = values.tolist()
+    return [value if -np.inf < value < np.inf else None for value in found]
+
+
+def joint_state(now_ns: int, joints: tuple[str, ...], **values: npt.NDArray[np.floating[Any]]) -> dict[str, Any]:
+    """A message of `JOINT_STATE`.
+
+    Args:
+        now_ns: its stamp [ns].
+        joints: names.
+        values: any of position, velocity, effort; shape (joints,) each.
+    """
+    return {
+        "header": {"stamp": stamp(now_ns, "nanosec"), "frame_id": ""},
+        "name": joints,
+        **{kind: numbers(values[kind]) if kind in values else [] for kind in ("position", "velocity", "effort")},
+    }
+
+
+def vector(now_ns: int, unit: str, frame: str, values: npt.NDArray[np.floating[Any]]) -> dict[str, Any]:
+    """A message of `VECTOR`, stamped `now_ns` [ns]."""
+    return {"timestamp": stamp(now_ns), "unit": unit, "frame_id": frame, "value": numbers(values)}
+
+
+ORIGIN_METADATA_KEY = "recorded_on"
+"""Key of the metadata that says where a recording was made: `physai.sdk.evidence.origin.Origin.mark`."""
+
+
+class ChannelWriter:
+    """Writes an MCAP file of JSON messages; channels and schemas are declared when they are first used."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """Writes the file's head.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from mcap.writer import Writer
+
+        self._writer = Writer(file, enable_data_crcs=True)
+        self._schemas: dict[str, int] = {}
+        self._channels: dict[str, int] = {}
+        self._sequence = 0
+        self._writer.start(profile="", library="physai")
+
+    def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
+        """Writes a metadata record.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._writer.add_metadata(name, dict(metadata))
+
+    def add(self, topic: str, schema: Schema, now_ns: int, message: Mapping[str, Any]) -> None:
+        """Appends a message, logged at `now_ns` [ns].
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if topic not in self._channels:
+            name, definition = schema
+            if name not in self._schemas:
+                data = json.dumps({"title": name, **definition}).encode()
+                self._schemas[name] = self._writer.register_schema(name, "jsonschema", data)
+            self._channels[topic] = self._writer.register_channel(topic, "json", self._schemas[name])
+        self._sequence += 1
+        data = json.dumps(message, allow_nan=False).encode()
+        self._writer.add_message(self._channels[topic], now_ns, data, publish_time=now_ns, sequence=self._sequence)
+
+    def finish(self) -> None:
+        """Writes the index; the file is whole then.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._writer.finish()

@@ -1,0 +1,303 @@
+"""Verdicts of `physai sim validate`: what was asked of a policy, how, what came out, and whether it may be flashed.
+
+One frozen record, serialised as canonical JSON (RFC 8785), so that a signature over its bytes means something. The
+robot reads it too: `parse_verdict` bounds what comes from outside before it parses it.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from physai.sdk.base.canonical import canonical_json, sha256_hex
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_unique
+from physai.sdk.evidence.origin import Accepted, Origin
+
+FORMAT_VERSION = 2
+"""Changes when an older reader could misunderstand a newer verdict."""
+
+MAX_VERDICT_BYTES = 1 << 22
+"""Greatest size of a verdict; one of ten gates takes some 20 kB."""
+
+VERDICT_FILE = "verdict.json"
+"""Name of the verdict in a report folder."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""64 lower-case hexadecimal digits."""
+
+_PRINTABLE = r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f]*$"
+Text = Annotated[str, Field(max_length=4096, pattern=_PRINTABLE)]
+"""Prose for a person: line feeds, but no other control characters, because it is printed on terminals."""
+Line = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+"""One line for a person, not empty."""
+
+Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
+
+
+class VerdictError(PhysaiError):
+    """A verdict is malformed, out of bounds or contradicts itself."""
+
+
+class Outcome(StrEnum):
+    """What a gate, or all of them together, say of a policy."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    """The evidence decides neither way; never to be read as a pass."""
+
+    @property
+    def exit_code(self) -> int:
+        """What `physai sim validate` exits with: 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
+        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 2}[self]
+
+
+class Cause(StrEnum):
+    """Where to look for the fault."""
+
+    CONTRACT = "contract"
+    """Two sides disagree about what is sensed, commanded or timed."""
+    NUMERICS = "numerics"
+    """The exported or quantised graph computes something else than what was trained."""
+    TWIN = "twin"
+    """The twin does not explain the robot's logs."""
+    POLICY = "policy"
+    """The policy itself does not do the task, or not safely."""
+    TIMING = "timing"
+    """It comes too late, or does not bear the delay and jitter of the target."""
+
+
+def combine(outcomes: Iterable[Outcome]) -> Outcome:
+    """The outcome of several gates: any FAIL fails, else any INCONCLUSIVE is inconclusive, else they pass.
+
+    No gates at all are INCONCLUSIVE: nothing was asked.
+    """
+    found = set(outcomes)
+    if Outcome.FAIL in found:
+        return Outcome.FAIL
+    return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
+
+
+def _is_seed(text: str) -> str:
+    if not int(text) < 1 << 64:
+        raise ValueError(f"seed {text} does not fit 64 bits")
+    return text
+
+
+Seed = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,19})$"), AfterValidator(_is_seed)]
+"""A 64-bit seed in decimal digits: numbers in JSON are exact up to 2^53 only."""
+
+
+class SeedRange(Frozen):
+    """Episodes `first` to `first + count - 1` of a stream of seeds."""
+
+    stream: Seed
+    """Seed of the stream."""
+    first: Count = 0
+    count: Count
+
+
+class Measurement(Frozen):
+    """One number a gate measured."""
+
+    name: Name
+    """`success_rate`, `rmse.joint1`"""
+    value: Finite
+    unit: Label = ""
+    lower: Finite | None = None
+    """Lower bound of the confidence interval; None where there is none."""
+    upper: Finite | None = None
+    """Upper bound of the confidence interval; None where there is none."""
+    confidence: Share | None = None
+    """Probability with which the interval covers the true value."""
+    threshold: Finite | None = None
+    """What the value or its bound is held against; None where it only informs."""
+
+    @model_validator(mode="after")
+    def _interval_is_one(self) -> Self:
+        if self.lower is not None and self.upper is not None and not self.lower <= self.upper:
+            raise ValueError(f"measurement {self.name}: lower {self.lower} is above upper {self.upper}")
+        bounded = self.lower is not None or self.upper is not None
+        if bounded != (self.confidence is not None):
+            raise ValueError(f"measurement {self.name}: an interval and its confidence come together")
+        return self
+
+
+class Counterexample(Frozen):
+    """The smallest known case that fails; `physai play --counterexample N` shows it again."""
+
+    index: Count
+    """N."""
+    description: Line
+    """What happens in it."""
+    episode_seed: Seed | None = None
+    """Seed that draws the episode; None where the case is no episode (a contract, a tensor)."""
+    step: Count | None = None
+    """Control period in which it goes wrong."""
+    parameters: Annotated[dict[Name, Finite], Field(max_length=256)] = Field(default_factory=dict[str, float])
+    """Parameters of the twin and perturbations in this episode, SI units."""
+    recording: Line | None = None
+    """File of the recording, relative to the folder of the verdict."""
+
+    @model_validator(mode="after")
+    def _recording_lies_in_the_folder(self) -> Self:
+        parts = (self.recording or "-").replace("\\", "/").split("/")
+        if "" in parts or ".." in parts or ":" in parts[0]:
+            raise ValueError(f"recording {self.recording!r} is not a path inside the verdict's folder")
+        return self
+
+
+class GateResult(Frozen):
+    """What one gate found. Every outcome but PASS says why and what to do next; FAIL also names its cause."""
+
+    gate: Name
+    outcome: Outcome
+    question: Line
+    """What the gate asks."""
+    method: Text
+    """How it was answered: statistics, twin, perturbations."""
+    threshold: Text
+    """The rule in words: `lower 95 % bound of the success rate at least 0.90`."""
+    measured: Annotated[tuple[Measurement, ...], Field(max_length=256)] = ()
+    """The deciding number first."""
+    episodes: Count = 0
+    """Episodes played."""
+    seeds: Annotated[tuple[SeedRange, ...], Field(max_length=64)] = ()
+    """Seeds of these episodes."""
+    cause: Cause | None = None
+    message: Text = ""
+    """Why, in a sentence or two."""
+    next_step: Text = ""
+    """What to do: `record this excitation`, `573 more episodes`."""
+    counterexample: Counterexample | None = None
+
+    @model_validator(mode="after")
+    def _says_why(self) -> Self:
+        require_unique(f"gate {self.gate}: measurement", (m.name for m in self.measured))
+        if self.outcome is Outcome.PASS:
+            if self.cause is not None or self.counterexample is not None:
+                raise ValueError(f"gate {self.gate}: passes, yet names a cause or a counterexample")
+            return self
+        if self.outcome is Outcome.FAIL and self.cause is None:
+            raise ValueError(f"gate {self.gate}: a FAIL names its cause")
+        for label, text in (("message", self.message), ("next_step", self.next_step)):
+            if not text.strip():
+                raise ValueError(f"gate {self.gate}: {self.outcome} needs a {label}")
+        return self
+
+
+def _is_time(text: str) -> str:
+    datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    return text
+
+
+Utc = Annotated[
+    str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"), AfterValidator(_is_time)
+]
+"""A moment, UTC, to the second: `2026-11-21T12:00:00Z`."""
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment as a verdict writes it; `moment` has a time zone."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Evidence(Frozen):
+    """What the gates rest on beside the policy, and where it comes from."""
+
+    twin: Origin = Origin()
+    """Of the recordings that the twin was fitted to."""
+    latency: Origin = Origin()
+    """Of the ticks that the latency gate judged."""
+    latency_sha256: Sha256 | None = None
+    """Of the canonical JSON of these ticks; None where there were none."""
+    accepted: Accepted = ("robot",)
+    """Origins that whoever validated let pass."""
+
+
+class Verdict(Frozen):
+    """All gates and what they were held over: change one byte of any of the four and the verdict is of another."""
+
+    format_version: Literal[2] = FORMAT_VERSION
+    policy_sha256: Sha256
+    """Of the bytes of the ONNX file that was judged."""
+    contract_fingerprint: Sha256
+    twin_hash: Sha256
+    """Hash that `twin.json` states, or of the nominal twin."""
+    gates_sha256: Sha256
+    """Of the canonical JSON of the gate settings."""
+    evidence: Evidence = Evidence()
+    """Where twin and latency come from."""
+    created: Utc
+    gates: Annotated[tuple[GateResult, ...], Field(max_length=64)]
+    outcome: Outcome
+    """`combine` of the gates'."""
+    versions: Annotated[dict[Name, Line], Field(max_length=64)]
+    """Versions of the packages that took part: mujoco, onnxruntime, numpy."""
+    physai_version: Line
+
+    @model_validator(mode="after")
+    def _outcome_follows(self) -> Self:
+        require_unique("gate", (gate.gate for gate in self.gates))
+        expected = combine(gate.outcome for gate in self.gates)
+        if self.outcome is not expected:
+            raise ValueError(f"outcome {self.outcome}, but its gates make it {expected}")
+        return self
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the canonical JSON, 64 lower-case hexadecimal digits."""
+        return sha256_hex(canonical_json(self))
+
+
+_KIND = DocumentKind(
+    name="verdict", format_version=FORMAT_VERSION, max_bytes=MAX_VERDICT_BYTES, max_depth=16, error=VerdictError
+)
+
+
+def parse_verdict(data: bytes | str, *, source: str) -> Verdict:
+    """The verdict in a JSON document.
+
+    Args:
+        data: the document, UTF-8.
+        source: where it came from, for messages.
+
+    Raises:
+        VerdictError: the document is too big, malformed, of another format, or contradicts itself.
+    """
+    return _KIND.parse(Verdict, data, source=source)
+
+
+def load_verdict(path: Path | str) -> Verdict:
+    """The verdict in a JSON file, or in a folder that holds `verdict.json`.
+
+    Raises:
+        VerdictError: it cannot be read, or `parse_verdict` refuses it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / VERDICT_FILE
+    try:
+        data = read_plain(path, limit=MAX_VERDICT_BYTES)
+    except OSError as error:
+        raise VerdictError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_verdict(data, source=str(path))
+
+
+def save_verdict(verdict: Verdict, path: Path | str) -> None:
+    """Writes the verdict's canonical JSON; the file is the old or the new one at every instant.
+
+    Raises:
+        VerdictError: the file cannot be written.
+    """
+    try:
+        write_atomic(Path(path), canonical_json(verdict))
+    except OSError as error:
+        raise VerdictError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,29 @@
+"""The JSON Schema of verdict files, for dashboards and for readers in other languages.
+
+It states types, bounds and names; that an outcome follows from its gates no schema can say.
+"""
+
+import json
+from typing import Any
+
+from physai.sdk.evidence.verdict import FORMAT_VERSION, Verdict
+
+
+def verdict_schema() -> dict[str, Any]:
+    """The schema, JSON Schema draft 2020-12, of what `save_verdict` writes."""
+    # "serialization": fields with a default are required, because a written verdict has them all.
+    schema = Verdict.model_json_schema(mode="serialization")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:physai:verdict:{FORMAT_VERSION}",
+        **schema,
+    }
+
+
+def schema_text() -> str:
+    """The schema as it lies in `docs/verdict.schema.json`."""
+    return json.dumps(verdict_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    print(schema_text(), end="")

@@ -1,0 +1,207 @@
+"""The fields of an ONNX file that a policy may have; every other one is refused, so that nothing hides in the file.
+
+Numbers and types are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. What carries code, other files or
+graphs inside graphs (functions, training, external data, sparse tensors, `If` and `Loop`) has no field here.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from physai.sdk.base.protobuf import BYTES, FIXED32, VARINT, MalformedError, Value, fields, signed, varint
+
+Kind = Literal["int", "float", "text", "bytes"]
+
+MAX_FIELDS = 200_000
+"""Most fields of a whole file."""
+
+MAX_TEXT_BYTES = 512
+"""Longest name in a graph."""
+
+Found = dict[str, Any]
+"""What a message holds, by field: int, float, str, memoryview, Found, or a list of one of these."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a message."""
+
+    name: str
+    kind: "Kind | Message"
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message and the fields it may have, by number."""
+
+    name: str
+    fields: dict[int, Field]
+
+
+TENSOR = Message(
+    "TensorProto",
+    {
+        1: Field("dims", "int", many=True),
+        2: Field("data_type", "int"),
+        4: Field("float_data", "bytes"),
+        5: Field("int32_data", "bytes"),
+        7: Field("int64_data", "bytes"),
+        8: Field("name", "text"),
+        9: Field("raw_data", "bytes"),
+        14: Field("data_location", "int"),
+    },
+)
+ATTRIBUTE = Message(
+    "AttributeProto",
+    {
+        1: Field("name", "text"),
+        2: Field("f", "float"),
+        3: Field("i", "int"),
+        4: Field("s", "text"),
+        5: Field("t", TENSOR),
+        7: Field("floats", "float", many=True),
+        8: Field("ints", "int", many=True),
+        20: Field("type", "int"),
+    },
+)
+NODE = Message(
+    "NodeProto",
+    {
+        1: Field("input", "text", many=True),
+        2: Field("output", "text", many=True),
+        3: Field("name", "text"),
+        4: Field("op_type", "text"),
+        5: Field("attribute", ATTRIBUTE, many=True),
+        7: Field("domain", "text"),
+    },
+)
+_DIMENSION = Message("Dimension", {1: Field("dim_value", "int"), 2: Field("dim_param", "text")})
+_SHAPE = Message("TensorShapeProto", {1: Field("dim", _DIMENSION, many=True)})
+_TENSOR_TYPE = Message("TypeProto.Tensor", {1: Field("elem_type", "int"), 2: Field("shape", _SHAPE)})
+_TYPE = Message("TypeProto", {1: Field("tensor_type", _TENSOR_TYPE)})
+VALUE_INFO = Message("ValueInfoProto", {1: Field("name", "text"), 2: Field("type", _TYPE)})
+GRAPH = Message(
+    "GraphProto",
+    {
+        1: Field("node", NODE, many=True),
+        2: Field("name", "text"),
+        5: Field("initializer", TENSOR, many=True),
+        11: Field("input", VALUE_INFO, many=True),
+        12: Field("output", VALUE_INFO, many=True),
+    },
+)
+_OPSET = Message("OperatorSetIdProto", {1: Field("domain", "text"), 2: Field("version", "int")})
+MODEL = Message(
+    "ModelProto",
+    {
+        1: Field("ir_version", "int"),
+        2: Field("producer_name", "text"),
+        3: Field("producer_version", "text"),
+        4: Field("domain", "text"),
+        5: Field("model_version", "int"),
+        7: Field("graph", GRAPH),
+        8: Field("opset_import", _OPSET, many=True),
+        14: Field("metadata_props", "bytes", many=True),
+    },
+)
+
+REFUSED = {
+    ("ModelProto", 6): "doc_string",
+    ("ModelProto", 20): "training_info",
+    ("ModelProto", 25): "functions",
+    ("GraphProto", 10): "doc_string",
+    ("GraphProto", 13): "value_info",
+    ("GraphProto", 14): "quantization_annotation",
+    ("GraphProto", 15): "sparse_initializer",
+    ("NodeProto", 6): "doc_string",
+    ("AttributeProto", 6): "a graph",
+    ("AttributeProto", 11): "graphs",
+    ("AttributeProto", 22): "a sparse tensor",
+    ("TensorProto", 3): "a segment",
+    ("TensorProto", 13): "external_data",
+}
+"""Names of fields that a policy may not have, for messages; those that are not named are refused as well."""
+
+
+def read_model(data: memoryview) -> Found:
+    """The fields of a ModelProto; weights are parts of `data`, not copies.
+
+    Raises:
+        MalformedError: a field is unknown, refused, of another type, occurs twice, or is one too many.
+    """
+    return _Reader().read(data, MODEL)
+
+
+class _Reader:
+    """Counts the fields of all messages of a file together."""
+
+    def __init__(self) -> None:
+        self._left = MAX_FIELDS
+
+    def read(self, data: memoryview, message: Message) -> Found:
+        found: Found = {}
+        for number, kind, value in fields(data, limit=MAX_FIELDS):
+            self._left -= 1
+            if self._left < 0:
+                raise MalformedError(f"more than {MAX_FIELDS} fields")
+            field = message.fields.get(number)
+            if field is None:
+                name = REFUSED.get((message.name, number), "which policies do not have")
+                raise MalformedError(f"field {number} of {message.name}, {name}, is not allowed in a policy")
+            if field.many:
+                found.setdefault(field.name, []).extend(self._values(field, kind, value, message))
+            elif field.name in found:
+                raise MalformedError(f"{message.name}.{field.name} occurs twice")
+            else:
+                (found[field.name],) = self._values(field, kind, value, message)
+        return found
+
+    def _values(self, field: Field, kind: int, value: Value, message: Message) -> list[Any]:
+        """The value of a field; several where numbers are packed."""
+        wanted = field.kind
+        if isinstance(value, int):
+            if wanted == "int":
+                return [signed(value)]
+        elif kind == FIXED32 and wanted == "float":
+            return [_float(value)]
+        elif kind == BYTES and isinstance(wanted, Message):
+            return [self.read(value, wanted)]
+        elif kind == BYTES and wanted == "bytes":
+            return [value]
+        elif kind == BYTES and wanted == "text":
+            return [_text(value)]
+        elif kind == BYTES and field.many:
+            return self._packed(value, VARINT if wanted == "int" else FIXED32)
+        raise MalformedError(f"{message.name}.{field.name} has wire type {kind}")
+
+    def _packed(self, data: memoryview, kind: int) -> list[Any]:
+        numbers: list[Any] = []
+        position = 0
+        while position < len(data):
+            self._left -= 1
+            if self._left < 0:
+                raise MalformedError(f"more than {MAX_FIELDS} fields")
+            if kind == VARINT:
+                value, position = varint(data, position)
+                numbers.append(signed(value))
+            else:
+                numbers.append(_float(data[position : position + 4]))
+                position += 4
+        return numbers
+
+
+def _float(data: memoryview) -> float:
+    if len(data) != 4:
+        raise MalformedError(f"a float of {len(data)} bytes")
+    value: float = struct.unpack("<f", data)[0]
+    if not math.isfinite(value):
+        raise MalformedError(f"an attribute is {value}, expected a finite number")
+    return value
+
+
+def _text(data: memoryview) -> str:
+    if len(data) > MAX_TEXT_BYTES:
+        raise MalformedError(f"a name of {len(data)} bytes, at most {MAX_TEXT_BYTES} are allowed")
+    return str(data, "utf-8")

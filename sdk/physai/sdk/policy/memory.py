@@ -1,0 +1,94 @@
+"""What a policy graph remembers of its commands, corrected where the robot got something else.
+
+A graph feeds its last commands back to itself. After a control period in which the guard replaced or limited them, that
+memory holds a command that was never sent. The twin and the robot's runtime both overwrite it here, with the same
+arithmetic: memory that is overwritten with the graph's own commands stays as it is, bit for bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.contract.interface import PREVIOUS_ACTION, last_memory, step_memory
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.terms import ActionTerm
+from physai.sdk.policy.header import PolicyError
+
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+Memory = Mapping[str, Floats]
+"""Memories of a graph by name, shape (n, size) each."""
+Commands = Mapping[str, npt.NDArray[np.floating]]
+"""Commands, or their changes, by output name, shape (n, joints of the term)."""
+
+
+class CommandMemory:
+    """The memories of one contract's graphs that hold commands."""
+
+    def __init__(self, contract: PolicyContract) -> None:
+        """Prepares the arithmetic for the contract's action terms."""
+        self._terms = [_Term.of(term) for term in contract.action.terms]
+        ends = np.cumsum([len(term.scale) for term in self._terms]).tolist()
+        self._columns = [slice(end - len(term.scale), end) for term, end in zip(self._terms, ends, strict=True)]
+
+    def overwrite(self, memory: Memory, sent: Commands, steps: Commands, mask: Bools | None = None) -> None:
+        """Writes what was sent into the memory, in place; memories that hold no commands stay as they are.
+
+        The previous action becomes the one that would have led to what was sent, bounded to [-1, 1].
+
+        Args:
+            memory: of the graph, after the control period in question.
+            sent: commands that went to the joints [rad, m, N·m or N].
+            steps: their changes from what was sent in the control period before; 0 in the first one, and after one in
+                which nothing was sent.
+            mask: worlds to overwrite, shape (n,): those in which the robot got something else than the graph's own
+                commands; None for all.
+
+        Raises:
+            PolicyError: an output is missing, or an array has another shape.
+        """
+        rows = slice(None) if mask is None else mask
+        for term, columns in zip(self._terms, self._columns, strict=True):
+            values = _of(term, sent, "sent")[rows]
+            changes = _of(term, steps, "steps")[rows]
+            _put(memory.get(last_memory(term.name)), values, rows)
+            _put(memory.get(step_memory(term.name)), changes, rows)
+            if PREVIOUS_ACTION in memory:
+                _put(memory[PREVIOUS_ACTION][:, columns], term.action(values, changes), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """An action term as arrays."""
+
+    name: str
+    incremental: bool
+    scale: npt.NDArray[np.float64]
+    offset: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, term: ActionTerm) -> "_Term":
+        incremental = term.kind.endswith("_incremental")
+        return cls(term.target_name, incremental, np.array(term.scale), np.array(term.offset))
+
+    def action(self, sent: npt.NDArray[np.floating], steps: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """The network's output that leads to a command, shape (n, joints)."""
+        wanted = steps if self.incremental else sent - self.offset
+        return np.minimum(np.maximum(wanted / self.scale, -1.0), 1.0)
+
+
+def _of(term: _Term, commands: Commands, label: str) -> npt.NDArray[np.floating]:
+    if term.name not in commands:
+        raise PolicyError(f"{label} lacks the output {term.name!r}, it has {', '.join(commands) or 'none'}")
+    values = commands[term.name]
+    if values.ndim != 2 or values.shape[1] != len(term.scale):
+        raise PolicyError(f"{label}: {term.name!r} has shape {values.shape}, expected (n, {len(term.scale)})")
+    return values
+
+
+def _put(array: Floats | None, values: npt.NDArray[np.floating], rows: Bools | slice) -> None:
+    """Writes rows of a memory; nothing where the graph has no such memory."""
+    if array is not None:
+        array[rows] = values

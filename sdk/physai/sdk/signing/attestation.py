@@ -1,0 +1,237 @@
+"""What is signed: in-toto statements in DSSE envelopes, with Ed25519.
+
+A statement says something of files it names by hash (https://github.com/in-toto/attestation, spec v1). A publisher
+states nothing more than that a manifest is his; a validator states a verdict. An envelope carries the statement and the
+signatures over it (https://github.com/secure-systems-lab/dsse, v1.0.2). Both have one accepted form here, canonical
+JSON, so an envelope is recognised by its bytes alone and nothing of it is interpreted before a signature over it holds.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import rfc8785
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pydantic import ConfigDict, Field, ValidationError
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.documents import MAX_CONTAINERS
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.bundle.archive import MANIFEST_FILE, MAX_SIGNATURES
+from physai.sdk.contract.io import CONTRACT_FILE
+from physai.sdk.contract.robot import Frozen, Name
+from physai.sdk.evidence.origin import RobotName
+from physai.sdk.evidence.verdict import Sha256, Utc, Verdict
+
+Role = Literal["owner", "publisher", "validator"]
+"""A publisher vouches for what is in a bundle, a validator for what it does; an owner says whom robots believe."""
+ROLES: tuple[Role, ...] = ("owner", "publisher", "validator")
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+BUNDLE_PREDICATE = "urn:physai:bundle:1"
+VERDICT_PREDICATE = "urn:physai:verdict:1"
+
+PolicyFile = Literal["policy.onnx", "policy.int8.onnx", "policy.fp16.onnx", "policy.fp8.onnx"]
+
+_SIGNATURE = rb'\{"keyid":"[0-9a-f]{64}","sig":"[A-Za-z0-9+/]{86}=="\}'
+_ENVELOPE = re.compile(
+    rb'\{"payload":"([A-Za-z0-9+/]+={0,2})","payloadType":"application/vnd\.in-toto\+json","signatures":\['
+    rb"(" + _SIGNATURE + rb"(?:," + _SIGNATURE + rb"){0,%d})\]\}" % (MAX_SIGNATURES - 1)
+)
+_SIGNATURE_PARTS = re.compile(rb'"keyid":"([0-9a-f]{64})","sig":"([A-Za-z0-9+/]{86}==)"')
+
+
+_PRIME = (1 << 255) - 19
+_ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER_Y = frozenset((0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y))
+"""y of the points of order 4, 1, 2 and 8."""
+
+
+class AttestationError(PhysaiError):
+    """An envelope or a statement is not in its one form."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One signature over an envelope's payload."""
+
+    key_id: str
+    value: bytes
+    """64 bytes."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A payload of type PAYLOAD_TYPE and the signatures over it, ordered by key."""
+
+    payload: bytes
+    signatures: tuple[Signature, ...]
+
+    def encode(self) -> bytes:
+        """The envelope in its one form; none of its characters needs an escape in JSON."""
+        signatures = b",".join(
+            b'{"keyid":"%b","sig":"%b"}' % (one.key_id.encode("ascii"), base64.b64encode(one.value))
+            for one in sorted(self.signatures, key=lambda signature: signature.key_id)
+        )
+        kind = PAYLOAD_TYPE.encode("ascii")
+        payload = base64.b64encode(self.payload)
+        return b'{"payload":"%b","payloadType":"%b","signatures":[%b]}' % (payload, kind, signatures)
+
+    def with_signature(self, signature: Signature) -> Self:
+        """The envelope with one more signature; that of the same key is replaced."""
+        others = (one for one in self.signatures if one.key_id != signature.key_id)
+        return type(self)(self.payload, tuple(sorted((*others, signature), key=lambda one: one.key_id)))
+
+
+def pre_authentication(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """The bytes that are signed: DSSE's PAE(payload_type, payload)."""
+    kind = payload_type.encode("ascii")
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def is_weak_key(public: bytes) -> bool:
+    """Whether 32 bytes are a public key that no private key has: a point of small order, or a coordinate not below
+    2^255 - 19. With such a key one signature can hold for every payload.
+
+    The eight points of small order and their encodings are listed in Table 1 of Chalkias, Garillot, Nikolaenko:
+    "Taming the many EdDSAs", SSR 2020 (https://eprint.iacr.org/2020/1244). The highest bit, the sign of x, does not
+    matter: both points of a y are of small order, or neither.
+    """
+    y = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    return not y < _PRIME or y in _SMALL_ORDER_Y
+
+
+def is_signed_by(public: bytes, signature: bytes, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bool:
+    """Whether an Ed25519 key (32 bytes) signed a payload of a type; a weak key signs nothing."""
+    if is_weak_key(public):
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, pre_authentication(payload, payload_type))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def parse_envelope(data: bytes | memoryview, *, source: str) -> Envelope:
+    """The envelope in its one form; looks at bytes only, so that no parser meets them before a signature held.
+
+    Raises:
+        AttestationError: it has another form, or one key signs twice.
+    """
+    match = _ENVELOPE.fullmatch(data)
+    if match is None:
+        raise AttestationError(f"{source}: not a DSSE envelope of an in-toto statement in canonical JSON")
+    signatures = tuple(
+        Signature(key_id.decode("ascii"), base64.b64decode(value))
+        for key_id, value in _SIGNATURE_PARTS.findall(match[2])
+    )
+    try:
+        envelope = Envelope(base64.b64decode(match[1], validate=True), signatures)
+    except binascii.Error as error:
+        raise AttestationError(f"{source}: its payload is not base64: {error}") from None
+    key_ids = [signature.key_id for signature in signatures]
+    if len(set(key_ids)) != len(key_ids):
+        raise AttestationError(f"{source}: one key signs it twice")
+    # Base64 has bits that mean nothing, and signatures an order: encoded again, only the one form is equal.
+    if envelope.encode() != data:
+        raise AttestationError(f"{source}: base64 with stray bits, or signatures not ordered by key")
+    return envelope
+
+
+def bundle_statement(bundle_id: str) -> bytes:
+    """What a publisher signs: this manifest, and with it every member it lists, is mine."""
+    return rfc8785.dumps(
+        {
+            "_type": STATEMENT_TYPE,
+            "predicate": {},
+            "predicateType": BUNDLE_PREDICATE,
+            "subject": [{"digest": {"sha256": bundle_id}, "name": MANIFEST_FILE}],
+        }
+    )
+
+
+class Digest(Frozen):
+    """Hash of a subject."""
+
+    sha256: Sha256
+
+
+class Subject(Frozen):
+    """A file the statement is about."""
+
+    digest: Digest
+    name: Name
+
+
+class VerdictPredicate(Frozen):
+    """What a validator says: the verdict with its hashes of policy, contract, twin and gate settings, for whom, how
+    long.
+    """
+
+    expires: Utc
+    """The robot accepts the verdict before this moment."""
+    policy: PolicyFile
+    """Member of the bundle that was judged, and so the one that may run."""
+    robot: RobotName
+    """Robot the verdict is for."""
+    verdict: Verdict
+
+
+class VerdictStatement(Frozen):
+    """What a validator signs."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT_TYPE, alias="_type")
+    predicate: VerdictPredicate
+    predicate_type: Literal["urn:physai:verdict:1"] = Field(default=VERDICT_PREDICATE, alias="predicateType")
+    subject: Annotated[tuple[Subject, ...], Field(min_length=1, max_length=8)]
+
+    def encode(self) -> bytes:
+        """The statement as canonical JSON."""
+        return rfc8785.dumps(self.model_dump(mode="json", by_alias=True))
+
+
+def verdict_statement(predicate: VerdictPredicate, digests: Mapping[str, str]) -> VerdictStatement:
+    """The statement about the manifest, the contract and the judged policy of a bundle.
+
+    Args:
+        predicate: what is stated.
+        digests: SHA-256 of the bundle's members by name.
+    """
+    names = (MANIFEST_FILE, CONTRACT_FILE, predicate.policy)
+    return VerdictStatement(
+        predicate=predicate, subject=tuple(Subject(name=name, digest=Digest(sha256=digests[name])) for name in names)
+    )
+
+
+def parse_verdict_statement(payload: bytes, *, source: str) -> VerdictStatement:
+    """The statement in an envelope's payload, which has one form only.
+
+    Raises:
+        AttestationError: it is none, of another version, or not in canonical JSON.
+    """
+    containers = payload.count(b"{") + payload.count(b"[")
+    if not containers <= MAX_CONTAINERS:
+        raise AttestationError(f"{source}: {containers} objects and arrays, at most {MAX_CONTAINERS} are allowed")
+    try:
+        statement = VerdictStatement.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "document"
+        raise AttestationError(
+            f"{source}: not a verdict statement this physai reads: {where}: {first['msg']}"
+        ) from None
+    if statement.encode() != payload:
+        raise AttestationError(f"{source}: not in canonical JSON")
+    return statement
+
+
+def key_id_of(public: bytes) -> str:
+    """Id of an Ed25519 public key as TUF and in-toto tools compute it: the SHA-256 of its canonical description."""
+    return sha256_hex(rfc8785.dumps({"keytype": "ed25519", "keyval": {"public": public.hex()}, "scheme": "ed25519"}))

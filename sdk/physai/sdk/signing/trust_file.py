@@ -1,0 +1,167 @@
+"""The trust file: whom robots believe, signed by its owners, so that nobody else changes it.
+
+As with TUF's root (https://theupdateframework.github.io/specification/latest, section 5.3): a robot takes the first
+file on its owner's word; every later one must be of a higher version and signed by enough of the owners that the robot
+knows, and by enough of those the new file names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.bundle.archive import MAX_SIGNATURES
+from physai.sdk.contract.robot import Frozen, require_unique
+from physai.sdk.evidence.verdict import Sha256
+from physai.sdk.signing.attestation import Signature, is_signed_by
+from physai.sdk.signing.keys import PublicKey, SigningKey
+from physai.sdk.signing.trust_store import TrustError, TrustStore
+
+FORMAT_VERSION = 2
+"""Changes when an older reader could misunderstand a newer trust file."""
+
+TRUST_FILE = "trust.json"
+MAX_TRUST_BYTES = 1 << 20
+TRUST_TYPE = "application/vnd.physai.trust+json"
+"""What the owners sign is of this type, in DSSE's pre-authentication encoding: no other document can pass for it."""
+
+
+class TrustSignature(Frozen):
+    """One owner's signature."""
+
+    key_id: Sha256
+    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+    """64 bytes in hexadecimal digits."""
+
+
+class TrustDocument(Frozen):
+    """The trust file's JSON document."""
+
+    format_version: Literal[2] = FORMAT_VERSION
+    trust: TrustStore
+    signatures: Annotated[tuple[TrustSignature, ...], Field(max_length=MAX_SIGNATURES)] = ()
+
+    @model_validator(mode="after")
+    def _each_signs_once(self) -> Self:
+        require_unique("signature of key", (one.key_id for one in self.signatures))
+        return self
+
+
+@dataclass(frozen=True)
+class SignedTrust:
+    """A trust store and the owners' signatures over it."""
+
+    trust: TrustStore
+    signatures: tuple[Signature, ...] = ()
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """The trust file; whether enough owners have signed, `check` says.
+
+        Raises:
+            TrustError: it cannot be read, is too large, or no trust file.
+        """
+        path = Path(path)
+        try:
+            data = read_plain(path, limit=MAX_TRUST_BYTES)
+        except OSError as error:
+            raise TrustError(f"{path}: cannot be read: {error.strerror}") from None
+        return cls.parse(data, source=str(path))
+
+    @classmethod
+    def parse(cls, data: bytes | str, *, source: str) -> Self:
+        """The trust file in a JSON document; TrustError if it is none."""
+        document = _KIND.parse(TrustDocument, data, source=source)
+        return cls(
+            document.trust, tuple(Signature(one.key_id, bytes.fromhex(one.signature)) for one in document.signatures)
+        )
+
+    def encode(self) -> bytes:
+        """The trust file, for a person to read, too."""
+        signatures = (TrustSignature(key_id=one.key_id, signature=one.value.hex()) for one in self.signatures)
+        document = TrustDocument(trust=self.trust, signatures=tuple(signatures))
+        return document.model_dump_json(indent=2).encode() + b"\n"
+
+    def save(self, path: Path | str) -> None:
+        """Writes the trust file; it is the old or the new one at every instant.
+
+        Raises:
+            TrustError: it cannot be written.
+        """
+        path = Path(path)
+        try:
+            write_atomic(path, self.encode())
+            path.chmod(0o644)
+        except OSError as error:
+            raise TrustError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def signed(self, keys: Iterable[SigningKey]) -> Self:
+        """The same, signed by these keys, too."""
+        kept = {one.key_id: one for one in self.signatures}
+        kept.update({key.key_id: key.sign(self._payload, TRUST_TYPE) for key in keys})
+        return type(self)(self.trust, tuple(kept[key_id] for key_id in sorted(kept)))
+
+    def count(self, owners: Iterable[PublicKey]) -> int:
+        """How many of these owners have signed."""
+        public = {owner.key_id: bytes.fromhex(owner.public) for owner in owners}
+        return sum(
+            is_signed_by(public[one.key_id], one.value, self._payload, TRUST_TYPE)
+            for one in self.signatures
+            if one.key_id in public
+        )
+
+    def check(self) -> TrustStore:
+        """What it says, if enough of its own owners have signed it.
+
+        Raises:
+            TrustError: with both numbers.
+        """
+        self._require(self.trust, "its own owners")
+        return self.trust
+
+    def check_after(self, known: TrustStore) -> TrustStore:
+        """What it says, if it may take the place of what a robot believes already.
+
+        Raises:
+            TrustError: it is older, not signed by enough of the owners that are known, would believe a revoked key
+                again, or forgets that one was revoked.
+        """
+        if self.check() == known:
+            return known
+        if not self.trust.version > known.version:
+            raise TrustError(
+                f"the trust file is version {self.trust.version}, the robot has version {known.version}: it takes a "
+                "higher one only"
+            )
+        self._require(known, "the owners that this robot knows")
+        kept = {one.key_id for one in self.trust.revoked}
+        forgotten = [one for one in known.revoked if one.key_id not in kept]
+        if forgotten:
+            raise TrustError(
+                f"key {forgotten[0].key_id[:16]} was revoked on this robot on {forgotten[0].since}: "
+                f"{forgotten[0].reason}; the trust file no longer says so: `physai keys revoke` it there"
+            )
+        return self.trust
+
+    def _require(self, store: TrustStore, whose: str) -> None:
+        needed, found = store.threshold("owner"), self.count(store.usable("owner"))
+        if not found >= needed:
+            raise TrustError(
+                f"the trust file, version {self.trust.version}, is signed by {found} of {needed} of {whose}; they sign "
+                "with: physai keys sign --owner-key KEY. Where owners changed more than once since, put the versions "
+                "between on the robot first, in order"
+            )
+
+    @property
+    def _payload(self) -> bytes:
+        return canonical_json(self.trust)
+
+
+_KIND = DocumentKind(
+    name="trust file", format_version=FORMAT_VERSION, max_bytes=MAX_TRUST_BYTES, max_depth=6, error=TrustError
+)

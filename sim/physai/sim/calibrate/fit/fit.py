@@ -1,0 +1,186 @@
+"""The fit: which parameters, in which order, on how many windows, until when."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.calibrate.fit.identifiability import Indices, covariance, identified
+from physai.sim.calibrate.fit.problem import Evaluation, Problem
+from physai.sim.calibrate.replay.windows import Windows
+from physai.sim.robots import Robot
+from physai.sim.twin.parameters import Drive, Parameter
+
+Array = npt.NDArray[np.float64]
+
+SHORT_WINDOW_S = 0.1
+"""Windows of the first stage. Errors of short windows are nearly linear in the parameters, so that the fit finds its
+way from a poor nominal model; longer ones then weigh what adds up."""
+ROUNDS = 3
+"""Times the choice of parameters is revised at most."""
+FIT_SHARE = 0.8
+"""Share of the time budget that the search may use; the rest is for covariance and scores."""
+EVALUATIONS = 200
+"""Simulations of all windows that the last stage is expected to take, beside two per parameter."""
+MIN_WINDOWS = 60
+"""Fewest windows that the time budget may leave, where there are so many."""
+FIRST_WINDOWS = 100
+"""Windows of all stages but the last: enough to come near, so that the last one on all windows is short."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Where a fit stands."""
+
+    stage: str
+    evaluations: int
+    rmse: Array
+    """Of the best point so far, per joint [rad or m]."""
+    elapsed_s: float
+    parameters: int
+    """How many are being fitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a fit found."""
+
+    values: Array
+    """Of all P parameters."""
+    chosen: Indices
+    """Parameters that the recordings constrain."""
+    covariance: Array
+    """Of all parameters in prior units, shape (P, P)."""
+    notes: tuple[str, ...]
+    windows: int
+    """Number of windows that were fitted."""
+    history: tuple[tuple[float, ...], ...]
+    """Root mean square error per joint after each improvement."""
+
+
+class _OutOfTimeError(Exception):
+    """The time budget is used up."""
+
+
+@dataclass
+class _Monitor:
+    """Remembers the best point, watches the clock and tells how it goes."""
+
+    deadline_s: float
+    report: Callable[[Step], None]
+    started_s: float = field(default_factory=time.monotonic)
+    stage: str = ""
+    chosen: Indices = field(default_factory=lambda: np.arange(0))
+    """Parameters being fitted; in the end those that were fitted last."""
+    best: Evaluation | None = None
+    evaluations: int = 0
+    history: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
+
+    def start(self, stage: str, chosen: Indices) -> None:
+        self.stage, self.chosen, self.best = stage, chosen, None
+
+    def __call__(self, evaluation: Evaluation) -> None:
+        self.evaluations += 1
+        if self.best is None or evaluation.cost < self.best.cost:
+            self.best = evaluation
+            self.history.append(tuple(float(x) for x in evaluation.rmse))
+        self.report(
+            Step(
+                stage=self.stage,
+                evaluations=self.evaluations,
+                rmse=self.best.rmse,
+                elapsed_s=time.monotonic() - self.started_s,
+                parameters=len(self.chosen),
+            )
+        )
+        if not time.monotonic() < self.deadline_s:
+            raise _OutOfTimeError
+
+
+def fit(
+    robot: Robot,
+    parameters: Sequence[Parameter],
+    windows: Windows,
+    drive: Drive,
+    *,
+    time_budget_s: float,
+    num_threads: int,
+    report: Callable[[Step], None],
+) -> Fit:
+    """Fits the parameters to the windows; ends early, with the best so far, at Ctrl-C or when the time is up.
+
+    First a stage on short windows, then on whole ones, then on all of them. In each the parameters that the recordings
+    constrain are chosen at the current point, fitted, and chosen again, as a better model shows more.
+    """
+    started = time.monotonic()
+    monitor = _Monitor(deadline_s=started + FIT_SHARE * time_budget_s, report=report)
+    values = np.array([parameter.prior for parameter in parameters])
+    notes: list[str] = []
+    kept = _affordable(robot, parameters, windows, drive, time_budget_s, num_threads)
+    if len(kept) < len(windows):
+        notes.append(f"{len(kept)} of {len(windows)} windows were fitted, to keep to {time_budget_s:g} s")
+    whole = Problem(robot, parameters, kept, drive, num_threads=num_threads)
+    first, stages = kept.thinned(FIRST_WINDOWS), [("whole windows", whole)]
+    if len(first) < len(kept):
+        stages.insert(0, ("some windows", Problem(robot, parameters, first, drive, num_threads=num_threads)))
+    if windows.window_s > 1.5 * SHORT_WINDOW_S:
+        short = Problem(robot, parameters, first.shortened(SHORT_WINDOW_S), drive, num_threads=num_threads)
+        stages.insert(0, ("short windows", short))
+    try:
+        for name, problem in stages:
+            values = _stage(name, problem, values, monitor)
+    except (_OutOfTimeError, KeyboardInterrupt) as end:
+        reason = "the time was up" if isinstance(end, _OutOfTimeError) else "it was interrupted"
+        notes.append(f"the fit ended early, as {reason}, after {monitor.evaluations} evaluations, with the best so far")
+        if monitor.best is not None:
+            values = monitor.best.values
+    whole.measure_spread(values)
+    return Fit(
+        values=values,
+        chosen=monitor.chosen,
+        covariance=covariance(whole.linearise(values), monitor.chosen),
+        notes=tuple(notes),
+        windows=len(kept),
+        history=tuple(monitor.history),
+    )
+
+
+def _stage(name: str, problem: Problem, values: Array, monitor: _Monitor) -> Array:
+    """Chooses and fits until the choice stays the same, and at least twice: errors are weighed as a fit leaves them."""
+    for number in range(ROUNDS):
+        problem.measure_spread(values)
+        chosen = identified(problem.linearise(values).information)
+        if number > 1 and np.array_equal(chosen, monitor.chosen):
+            break
+        values = _back_to_prior(problem, values, chosen)
+        monitor.start(name, chosen)
+        values = problem.solve(values, chosen, monitor)
+    return values
+
+
+def _back_to_prior(problem: Problem, values: Array, chosen: Indices) -> Array:
+    fresh = problem.prior.copy()
+    fresh[chosen] = values[chosen]
+    return fresh
+
+
+def _affordable(
+    robot: Robot,
+    parameters: Sequence[Parameter],
+    windows: Windows,
+    drive: Drive,
+    time_budget_s: float,
+    num_threads: int,
+) -> Windows:
+    """As many windows, evenly taken, as the time allows; measured on a few of them."""
+    probe = windows.thinned(MIN_WINDOWS)
+    problem = Problem(robot, parameters, probe, drive, num_threads=num_threads)
+    prior = problem.prior[None]
+    problem.errors(prior)
+    begun = time.monotonic()
+    problem.errors(np.repeat(prior, 4, axis=0))
+    per_window = (time.monotonic() - begun) / (4 * len(probe))
+    wanted = FIT_SHARE * time_budget_s / ((EVALUATIONS + 4 * len(parameters)) * per_window)
+    return windows.thinned(max(MIN_WINDOWS, int(wanted)))

@@ -1,0 +1,156 @@
+"""What moves the twin in a replay: the effort that was measured, or the command as it was sent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.logs import LogError, RobotLog, command_lag
+from physai.sim.robots import Robot
+from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.twin.parameters import Drive
+
+Array = npt.NDArray[np.float64]
+
+
+SLOW_PERIOD_S = 0.01
+"""A recording slower than this does not show what the effort did between two samples."""
+FINE_STEP_S = 0.00025
+"""Time step at which such an effort is computed from the command."""
+
+GAIN_NOTE = "kp"
+"""Note of a recording that holds its servo gain, in the servo's own unit."""
+GAIN_REFERENCE = "servo_gain_reference"
+"""Name of the MJCF `<numeric>` that says for which value of that note the model's kp stands."""
+
+
+def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
+    """Motors are driven by their measured effort, or by the commanded one where none was measured; servos by targets.
+
+    Raises:
+        LogError: the recordings do not hold what the robot's actuators take.
+    """
+    model: Any = robot.model
+    found = [joint_actuator(model, joint) for joint in joint_ids(model)]
+    servos = [is_servo(model, actuator) for actuator in found if actuator is not None]
+    if any(servos) and not all(servos):
+        raise LogError(f"robot {robot.name} has motors and position servos; a replay needs one kind")
+    wanted = "joint_pos" if any(servos) else "joint_effort"
+    measured = [log.joint_effort is not None for log in logs]
+    if not any(servos) and all(measured):
+        return "effort"
+    for log in logs:
+        if log.command_kind != wanted:
+            kind = "position servos" if any(servos) else "motors"
+            effort = "" if any(servos) else " and no measured effort"
+            raise LogError(
+                f"log {log.name} holds {log.command_kind} commands{effort}, but robot {robot.name} has {kind}, which "
+                f"take {wanted}; use a model with the actuators that the recording was made with"
+            )
+    return "command"
+
+
+def is_servo(model: Any, actuator: int) -> bool:
+    """Whether an actuator takes a position and not an effort; true for fitted models too, whatever their gains."""
+    return int(model.actuator_biastype[actuator]) == mujoco.mjtBias.mjBIAS_AFFINE
+
+
+def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> Array | None:
+    """Each recording's servo gain over the model's, shape (len(logs),); None where they do not differ.
+
+    Raises:
+        LogError: recordings of different gains, and the model does not say for which of them its own stands.
+    """
+    gains = [log.notes.get(GAIN_NOTE) for log in logs]
+    known = sorted({gain for gain in gains if gain is not None})
+    reference = _reference(robot.model)
+    if drive != "command" or not known or not any(joint.stiffness > 0.0 for joint in robot.spec.joints):
+        return None
+    if reference is None:
+        if len(known) == 1 and None not in gains:
+            return None
+        listed = ", ".join(f"{gain:g}" for gain in known)
+        raise LogError(
+            f"the recordings were made with servo gains {listed}; say for which of them the kp of robot {robot.name} "
+            f'stands: <custom><numeric name="{GAIN_REFERENCE}" data="{known[0]:g}"/></custom>'
+        )
+    return np.array([(reference if gain is None else gain) / reference for gain in gains])
+
+
+def _reference(model: Any) -> float | None:
+    for number in range(model.nnumeric):
+        if model.numeric(number).name == GAIN_REFERENCE:
+            value = float(model.numeric_data[int(model.numeric_adr[number])])
+            if not value > 0.0:
+                raise LogError(f"numeric {GAIN_REFERENCE} is {value:g}; a gain is above 0")
+            return value
+    return None
+
+
+class DriveSignal:
+    """The drive of one recording as a function of time, a column per joint."""
+
+    def __init__(self, log: RobotLog, drive: Drive) -> None:
+        """Prepares the signal.
+
+        Raises:
+            LogError: the recording measures no effort.
+        """
+        self.held = drive == "command"
+        if self.held:
+            self._time, self._values = _integral(log)
+        elif log.joint_effort is None:
+            raise LogError(f"log {log.name}: measures no effort")
+        else:
+            self._time, self._values = _effort(log, log.joint_effort)
+
+    def means(self, edges: Array) -> Array:
+        """Means over the intervals between neighbouring edges [s], shape (W, steps + 1) to (W, steps, J).
+
+        A command holds until the next one; its mean changes smoothly with a delay that shifts the edges. An effort is a
+        sampled signal, interpolated, and its value in the middle of a short interval is its mean.
+        """
+        if not self.held:
+            middle = 0.5 * (edges[:, 1:] + edges[:, :-1])
+            values: list[Array] = [np.interp(middle, self._time, column) for column in self._values.T]
+            return np.stack(values, axis=-1)
+        totals: list[Array] = [np.interp(edges, self._time, column) for column in self._values.T]
+        total = np.stack(totals, axis=-1)
+        return np.diff(total, axis=1) / np.diff(edges, axis=1)[..., None]
+
+
+def _integral(log: RobotLog) -> tuple[Array, Array]:
+    """Integral of the held command over time; the first and the last command hold beyond the recording's ends."""
+    steps = log.command[:-1] * np.diff(log.time)[:, None]
+    total = np.vstack([np.zeros(log.command.shape[1]), np.cumsum(steps, axis=0)])
+    time = np.concatenate([[-1.0], log.time, [log.time[-1] + 1.0]])
+    return time, np.vstack([total[0] - log.command[0], total, total[-1] + log.command[-1]])
+
+
+def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
+    """The measured effort. Of a slow recording, what it did between the samples: the response to the held command.
+
+    The response has the dead time, time constant and gain by which the measured effort follows the command in that
+    same recording (`physai.sim.logs.command_lag`).
+    """
+    if float(np.median(np.diff(log.time))) < SLOW_PERIOD_S:
+        return log.time, measured
+    lags = command_lag(log)
+    time = np.arange(0.0, log.time[-1] + FINE_STEP_S, FINE_STEP_S)
+    columns: list[Array] = []
+    for joint, lag in enumerate(lags):
+        if lag is None or not lag.identified:
+            columns.append(np.interp(time, log.time, measured[:, joint]))
+            continue
+        sent = np.maximum(np.searchsorted(log.time, time - lag.dead_time_s, side="right") - 1, 0)
+        held = log.command[sent, joint]
+        if lag.time_constant_s > 0.0:
+            # Importing scipy.signal takes longer than a batch of episodes, and few recordings need it.
+            from scipy.signal import lfilter
+
+            keep = float(np.exp(-FINE_STEP_S / lag.time_constant_s))
+            held = lfilter([0.0, 1.0 - keep], [1.0, -keep], held - held[0]) + held[0]
+        columns.append(lag.gain * held)
+    return time, np.stack(columns, axis=-1)

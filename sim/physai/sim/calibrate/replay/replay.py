@@ -1,0 +1,182 @@
+"""How well a twin replays recordings, open loop, from measured states."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.calibrate.replay.bootstrap import Resamples, interval
+from physai.sim.calibrate.replay.drive import choose_drive, servo_gain_factors
+from physai.sim.calibrate.replay.simulate import Simulator, quiet_model
+from physai.sim.calibrate.replay.windows import Windows, cut
+from physai.sim.logs import LogError, RobotLog
+from physai.sim.robots import Robot
+from physai.sim.twin.parameters import Channel, channel
+from physai.sim.twin.record import Interval
+from physai.sim.twin.twin import Twin
+
+Array = npt.NDArray[np.float64]
+
+WINDOW_S = 0.25
+WINDOW_MIN_S, WINDOW_MAX_S = 0.01, 5.0
+STARTS = 4
+"""Windows that start per window length: they overlap, as every start has its own error of the measured state."""
+STRETCH = 2.0
+"""Length of the stretches that are resampled, in windows: longer than windows of two stretches overlap."""
+WINDOWS_AT_ONCE = 1000
+"""Windows simulated in one go: bounds the memory that many long recordings take."""
+DIVERGED = 100.0
+"""Error that a diverged world counts with [rad or m]."""
+
+
+@dataclass(frozen=True)
+class ReplayScore:
+    """Errors of W windows of recordings of a robot with J joints."""
+
+    windows: Windows
+    joint_names: tuple[str, ...]
+    squared: Array
+    """Mean square position error of each window [rad² or m²], shape (W, J)."""
+    seed: int
+    positions: Array
+    """What the twin did, at the samples of `windows`, shape (W, M, J)."""
+
+    @property
+    def rmse(self) -> tuple[Interval, ...]:
+        """Root mean square error per joint [rad or m], with its 95 % bootstrap interval."""
+        draws = self._resamples().rmse(self.squared)
+        values = np.sqrt(self.squared.mean(axis=0))
+        return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
+
+    def gain_over(self, other: "ReplayScore") -> tuple[Interval, ...]:
+        """The other's error minus this one's, per joint, from the same resampled windows: above 0 this one is better.
+
+        Raises:
+            LogError: the scores are of other windows.
+        """
+        if not np.array_equal(self.windows.target, other.windows.target):
+            raise LogError("scores of different recordings or joints cannot be compared pair by pair")
+        resamples = self._resamples()
+        draws = resamples.rmse(other.squared) - resamples.rmse(self.squared)
+        values = np.sqrt(other.squared.mean(axis=0)) - np.sqrt(self.squared.mean(axis=0))
+        return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
+
+    def apart_from(self, other: "ReplayScore") -> tuple[bool, ...]:
+        """Whether the 95 % intervals of the two errors have no value in common, per joint."""
+        return tuple(mine.hi < its.lo or its.hi < mine.lo for mine, its in zip(self.rmse, other.rmse, strict=True))
+
+    def _resamples(self) -> Resamples:
+        stretch_s = STRETCH * self.windows.window_s
+        return Resamples(self.windows.log_index, (self.windows.start_s / stretch_s).astype(np.int64), self.seed)
+
+    def per_log(self) -> dict[str, Array]:
+        """Root mean square error per joint of each recording, by its name."""
+        index = self.windows.log_index
+        return {
+            log.name: np.sqrt(self.squared[index == number].mean(axis=0))
+            for number, log in enumerate(self.windows.logs)
+        }
+
+
+def score_record(score: ReplayScore) -> dict[str, Any]:
+    """A score as plain values: `rmse.<joint>` with `lo` and `hi`, and each recording's own errors."""
+    names = score.joint_names
+    return {
+        "window_s": score.windows.window_s,
+        "windows": len(score.windows),
+        "rmse": {
+            name: {"value": error.value, "lo": error.lo, "hi": error.hi}
+            for name, error in zip(names, score.rmse, strict=True)
+        },
+        "motion": dict(zip(names, (float(x) for x in score.windows.motion()), strict=True)),
+        "logs": {
+            log: dict(zip(names, (float(x) for x in errors), strict=True)) for log, errors in score.per_log().items()
+        },
+    }
+
+
+def replay(
+    model_or_twin: Any,
+    robot: Robot,
+    logs: Sequence[RobotLog],
+    *,
+    window_s: float = WINDOW_S,
+    seed: int = 0,
+    num_threads: int = 0,
+) -> ReplayScore:
+    """Scores a model or a twin on recordings.
+
+    Every window restarts at its own measured state and runs open loop under what drove the robot then. A new window
+    starts every quarter of a window.
+
+    Args:
+        model_or_twin: a compiled model of the robot, or a twin of it.
+        robot: the robot the recordings are of.
+        logs: recordings in the robot's joint order.
+        window_s: length of a window [s].
+        seed: of the bootstrap.
+        num_threads: threads; 0 for one per processor this process may use.
+
+    Raises:
+        LogError: the recordings are of another robot, too short, or drive what the robot has not.
+        TwinError: the twin's robot is missing or was changed.
+    """
+    require_logs_of(robot, logs)
+    if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
+        raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
+    windows = cut(
+        logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
+    )
+    if isinstance(model_or_twin, Twin):
+        names = [parameter.name for parameter in model_or_twin.parameters]
+        through = channel(robot.spec.joint_names, names, model_or_twin.values[None])
+        model: Any = model_or_twin.model()
+    else:
+        model, through = model_or_twin, channel(robot.spec.joint_names, (), np.zeros((1, 0)))
+    return score_windows(model, through, robot, windows, seed=seed, num_threads=num_threads)
+
+
+def score_windows(
+    model: Any, through: Channel, robot: Robot, windows: Windows, *, seed: int, num_threads: int
+) -> ReplayScore:
+    """Scores one model on windows that are already cut."""
+    drive = choose_drive(robot, windows.logs)
+    factors = servo_gain_factors(robot, windows.logs, drive)
+    quiet = quiet_model(model)
+    parts: list[Array] = []
+    for chosen in np.array_split(np.arange(len(windows)), -(-len(windows) // WINDOWS_AT_ONCE)):
+        part = windows.subset(chosen)
+        gains = None if factors is None else factors[part.log_index]
+        threads = num_threads or len(os.sched_getaffinity(0))
+        parts.append(Simulator(quiet, part, drive, num_threads=threads, gains=gains).positions({}, through)[0])
+    positions = np.concatenate(parts)
+    error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
+    squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
+    return ReplayScore(windows, robot.spec.joint_names, squared, seed, positions)
+
+
+def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
+    """Raises LogError unless the recordings are of this robot, and the robot one that can be replayed."""
+    if not logs:
+        raise LogError("no recordings given; name at least one file")
+    for log in logs:
+        if log.joint_names != robot.spec.joint_names:
+            raise LogError(
+                f"log {log.name} has the joints {', '.join(log.joint_names)}, robot {robot.name} has "
+                f"{', '.join(robot.spec.joint_names)}: it is a recording of another robot"
+            )
+    if robot.spec.base == "floating":
+        raise LogError(
+            f"robot {robot.name} moves freely, and recordings of joints do not tell where its base was; hang it up, "
+            "record, and calibrate a model whose base is fixed"
+        )
+    model: Any = robot.model
+    slow = float(model.opt.timestep)
+    if not slow <= 0.02:
+        raise LogError(f"robot {robot.name}: a time step of {slow:g} s is too long to replay; give 0.02 s or less")
+    if int(model.na):
+        raise LogError(f"robot {robot.name}: its actuators have inner states, which no recording tells")

@@ -1,0 +1,154 @@
+"""Replaying windows in many variants of a robot at once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from mujoco.batch import Batch
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.calibrate.replay.drive import DriveSignal, is_servo
+from physai.sim.calibrate.replay.windows import Windows
+from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.twin.parameters import Channel, Drive
+
+Array = npt.NDArray[np.float64]
+
+MAX_BYTES = 128 * 2**20
+"""Memory of the controls and positions of one batch."""
+
+
+class Simulator:
+    """Replays all windows, open loop, in K variants of the model per call."""
+
+    def __init__(
+        self, model: Any, windows: Windows, drive: Drive, *, num_threads: int, gains: Array | None = None
+    ) -> None:
+        """Prepares the worlds.
+
+        Args:
+            model: compiled model; fields that variants change are changed in a copy.
+            windows: what to replay.
+            drive: what moves the twin.
+            num_threads: threads of the pool.
+            gains: factor on the servo's gain kp per window, shape (W,); None for 1.
+        """
+        self.model = model
+        self.windows = windows
+        self._signals = [DriveSignal(log, drive) for log in windows.logs]
+        self.steps = max(1, round(windows.window_s / float(model.opt.timestep)))
+        self._threads = num_threads
+        self._gains = gains
+        joints = joint_ids(model)
+        self._qpos = np.array([int(model.jnt_qposadr[j]) for j in joints])
+        self._dof = np.array([int(model.jnt_dofadr[j]) for j in joints])
+        self._actuators = [joint_actuator(model, j) for j in joints]
+        self._servo = [a is not None and is_servo(model, a) for a in self._actuators]
+        per_variant = len(windows) * self.steps * (model.nu + model.nq) * 8
+        self.variants_at_once = max(1, MAX_BYTES // max(1, per_variant))
+        self._batches: dict[int, Batch] = {}
+
+    def positions(self, fields: Mapping[str, Array], channel: Channel) -> Array:
+        """Positions the sensors would have shown at the compared samples.
+
+        Args:
+            fields: model fields per variant, shape (K, …) each.
+            channel: delays and biases of the K variants.
+
+        Returns:
+            Shape (K, W, M, J); NaN where a world diverged.
+        """
+        count = len(channel.delay_s)
+        found: list[Array] = []
+        for first in range(0, count, self.variants_at_once):
+            part = slice(first, min(count, first + self.variants_at_once))
+            found.append(self._positions({name: values[part] for name, values in fields.items()}, _part(channel, part)))
+        return np.concatenate(found)
+
+    def _positions(self, fields: Mapping[str, Array], channel: Channel) -> Array:
+        variants, windows = len(channel.delay_s), self.windows
+        batch = self._batch(variants)
+        self._write(batch, fields, variants)
+        start = windows.joint_pos[None] - channel.pos_bias[:, None]
+        batch.reset(stage=0)
+        qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
+        qpos[:, self._qpos] = start.reshape(-1, len(self._qpos))
+        qvel[:, self._dof] = np.tile(windows.joint_vel, (variants, 1))
+        controls = self._controls(channel)
+        record = batch.rollout(self.steps, controls, record=("qpos",))["qpos"][:, :, self._qpos]
+        # A world that diverges repeats its last record; it must not look like a good fit.
+        record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
+        record = record.reshape(variants, len(windows), self.steps, -1)
+        path = np.concatenate([start[:, :, None], record], axis=2)
+        return self._at_samples(path) + channel.pos_bias[:, None, None]
+
+    def _at_samples(self, path: Array) -> Array:
+        """Linear interpolation of (K, W, steps + 1, J) at the compared samples."""
+        place = np.clip(self.windows.sample_s / float(self.model.opt.timestep), 0.0, self.steps - 1e-9)
+        low = place.astype(np.int64)
+        share = (place - low)[None, :, :, None]
+        rows = np.arange(len(self.windows))[:, None]
+        return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
+
+    def _controls(self, channel: Channel) -> Array:
+        """Actuator inputs, shape (K·W, steps, nu)."""
+        delays, which = np.unique(channel.delay_s, return_inverse=True)
+        signals = [self._drive(float(delay)) for delay in delays]
+        controls = np.zeros((len(which), len(self.windows), self.steps, self.model.nu))
+        for variant, number in enumerate(which):
+            for joint, actuator in enumerate(self._actuators):
+                if actuator is not None:
+                    shift = -channel.pos_bias if self._servo[joint] else channel.effort_bias
+                    controls[variant, :, :, actuator] = signals[number][:, :, joint] + shift[variant, joint]
+        return controls.reshape(-1, self.steps, self.model.nu)
+
+    def _drive(self, delay_s: float) -> Array:
+        """What drives each window at each step when commands take effect that late, shape (W, steps, J)."""
+        offsets = float(self.model.opt.timestep) * np.arange(self.steps + 1) - delay_s
+        windows = self.windows
+        return np.concatenate(
+            [
+                signal.means(windows.start_s[windows.log_index == number][:, None] + offsets)
+                for number, signal in enumerate(self._signals)
+            ]
+        )
+
+    def _batch(self, variants: int) -> Batch:
+        if variants not in self._batches:
+            self._batches[variants] = Batch(self.model, variants * len(self.windows), self._threads)
+        return self._batches[variants]
+
+    def _write(self, batch: Batch, fields: Mapping[str, Array], variants: int) -> None:
+        names = set(fields)
+        if self._gains is not None:
+            names |= {"actuator_gainprm", "actuator_biasprm"}
+        try:
+            for name in sorted(names):
+                nominal = np.array(getattr(self.model, name), dtype=np.float64)
+                values = fields.get(name, np.repeat(nominal[None], variants, axis=0))
+                batch.expand(name)[:] = np.repeat(values, len(self.windows), axis=0)
+            if self._gains is not None:
+                factor = np.tile(self._gains, variants)
+                for joint, actuator in enumerate(self._actuators):
+                    if actuator is not None and self._servo[joint]:
+                        batch.expand("actuator_gainprm")[:, actuator, 0] *= factor
+                        batch.expand("actuator_biasprm")[:, actuator, 1] *= factor
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+        if names:
+            batch.set_const()
+
+
+def _part(channel: Channel, part: slice) -> Channel:
+    return Channel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
+
+
+def quiet_model(model: Any) -> Any:
+    """The model, changed so that a diverging world stays as it is, as `engines.mujoco_engine` does."""
+    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    log = mujoco.MjLogConfig.get()
+    log.logto_console = log.logto_file = False
+    log.set()
+    return model

@@ -1,0 +1,167 @@
+"""Short pieces of recordings, each with the state it starts in, what drives it and where it went.
+
+A replay starts every piece at its own measured state and lets the twin run open loop. A quarter of a second is long
+enough to show a wrong model and short enough that the error is the model's: beyond about half a second the motion of a
+free double pendulum is chaotic, and open-loop errors say nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.calibrate.replay.states import StateEstimate
+from physai.sim.logs import LogError, RobotLog
+from physai.sim.logs.checks.channels import spike_samples
+
+Array = npt.NDArray[np.float64]
+
+SAMPLES = 24
+"""Samples of a window at which the twin is compared with the recording."""
+MARGIN_S = 0.02
+"""Left out at both ends of a recording, where the state estimate sees one side only."""
+EFFORT_MARGIN = 1.1
+"""A measured effort may exceed the joint's limit by this factor, as neither is exact."""
+MIN_SAMPLES = 3
+GAP_LIMIT = 0.25
+"""Longest time between two samples of a window, as a fraction of the window."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """W windows of several recordings of one robot with J joints, M samples compared in each."""
+
+    window_s: float
+    logs: tuple[RobotLog, ...]
+    log_index: npt.NDArray[np.int64]
+    """Which recording each window is of, shape (W,); ascending."""
+    start_s: Array
+    """When it starts in the recording's time [s], shape (W,)."""
+    joint_pos: Array
+    """Measured state at its start [rad or m], shape (W, J)."""
+    joint_vel: Array
+    start_std: Array
+    """How far that state may be off: positions, then speeds, shape (W, 2·J)."""
+    sample_s: Array
+    """Times of the compared samples after the start [s], shape (W, M)."""
+    target: Array
+    """Measured positions at these times, shape (W, M, J)."""
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    def subset(self, chosen: npt.NDArray[np.int64]) -> "Windows":
+        """The chosen windows, in ascending order of their numbers."""
+        return Windows(
+            self.window_s,
+            self.logs,
+            self.log_index[chosen],
+            self.start_s[chosen],
+            self.joint_pos[chosen],
+            self.joint_vel[chosen],
+            self.start_std[chosen],
+            self.sample_s[chosen],
+            self.target[chosen],
+        )
+
+    def thinned(self, count: int) -> "Windows":
+        """At most `count` of the windows, evenly taken; results do not depend on chance."""
+        if len(self) <= count:
+            return self
+        return self.subset(np.unique(np.linspace(0, len(self) - 1, count).round().astype(np.int64)))
+
+    def shortened(self, window_s: float) -> "Windows":
+        """The beginnings of the windows; compared are the samples that lie in them."""
+        inside = max(1, int((self.sample_s <= window_s).sum(axis=1).min()))
+        samples = np.round(np.linspace(0, inside - 1, self.sample_s.shape[1])).astype(np.int64)
+        return Windows(
+            float(max(window_s, self.sample_s[:, inside - 1].max())),
+            self.logs,
+            self.log_index,
+            self.start_s,
+            self.joint_pos,
+            self.joint_vel,
+            self.start_std,
+            self.sample_s[:, samples],
+            self.target[:, samples],
+        )
+
+    def motion(self) -> Array:
+        """How far the joints moved from where each window starts, root mean square, shape (J,)."""
+        return np.sqrt(((self.target - self.joint_pos[:, None]) ** 2).mean(axis=(0, 1)))
+
+
+def cut(
+    logs: Sequence[RobotLog],
+    window_s: float,
+    *,
+    stride_s: float | None = None,
+    effort_limits: Sequence[float] = (),
+) -> Windows:
+    """Cuts recordings into windows that follow each other, or start every `stride_s`.
+
+    Windows with a gap of more than `GAP_LIMIT` of their length between two samples, with a spike in a measured position
+    or with a measured effort that the joint cannot give, are left out.
+
+    Args:
+        logs: recordings of one robot.
+        window_s: length [s].
+        stride_s: from one start to the next [s]; the length by default.
+        effort_limits: greatest effort of each joint [N·m or N], 0 where it is not known; none checked by default.
+
+    Raises:
+        LogError: a recording has no usable window.
+    """
+    parts: list[tuple[Array, ...]] = []
+    index: list[int] = []
+    for number, log in enumerate(logs):
+        starts = _starts(log, window_s, stride_s or window_s, _impossible(log, effort_limits))
+        if not len(starts):
+            raise LogError(
+                f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s without a spike or a gap of "
+                f"more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or take a shorter --window"
+            )
+        estimate = StateEstimate(log)
+        position, speed = estimate.at(starts)
+        std = np.tile(np.concatenate(estimate.errors()), (len(starts), 1))
+        samples = np.stack([_samples(log, start, window_s) for start in starts.tolist()])
+        sample_s = log.time[samples] - log.time[starts][:, None]
+        parts.append((log.time[starts], position, speed, std, sample_s, log.joint_pos[samples]))
+        index.extend([number] * len(starts))
+    start_s, position, speed, std, sample_s, target = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return Windows(window_s, tuple(logs), np.array(index), start_s, position, speed, std, sample_s, target)
+
+
+def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np.int64]:
+    """Samples with a measured effort beyond what the joint can give: an error of the measurement."""
+    if log.joint_effort is None or not effort_limits:
+        return np.zeros(0, dtype=np.int64)
+    limits = np.array([limit or np.inf for limit in effort_limits])
+    return np.flatnonzero((np.abs(log.joint_effort) > EFFORT_MARGIN * limits).any(axis=1))
+
+
+def _starts(
+    log: RobotLog, window_s: float, stride_s: float, impossible: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Samples at which the windows of a recording start."""
+    time = log.time
+    last = time[-1] - window_s - MARGIN_S
+    wanted = np.arange(MARGIN_S, last + 1e-9, stride_s)
+    starts = np.unique(np.searchsorted(time, wanted - 1e-9))
+    starts = starts[time[starts] <= last + 1e-9]
+    gaps = np.diff(time)
+    spikes = np.unique(np.concatenate([*(spike_samples(column) for column in log.joint_pos.T), impossible]))
+    keep: list[int] = []
+    for start in starts:
+        end = int(np.searchsorted(time, time[start] + window_s, side="right"))
+        whole = end - start >= MIN_SAMPLES and float(gaps[start : end - 1].max()) <= GAP_LIMIT * window_s
+        if whole and not ((spikes >= start) & (spikes < end)).any():
+            keep.append(int(start))
+    return np.array(keep, dtype=np.int64)
+
+
+def _samples(log: RobotLog, start: int, window_s: float) -> npt.NDArray[np.int64]:
+    """Samples compared in a window, the last one included; a slow recording's are taken more than once."""
+    end = int((log.time <= log.time[start] + window_s + 1e-9).sum()) - 1
+    return np.round(np.linspace(start + (end - start) / SAMPLES, end, SAMPLES)).astype(np.int64)

@@ -1,0 +1,242 @@
+"""A stand-in for a robot that is not at hand: the nominal model with hidden deviations, delay and sensor noise.
+
+It lets the chain from recordings to a verdict be rehearsed on a laptop. What is learned from it is true of the
+stand-in only.
+"""
+
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+import yaml
+
+from physai.sdk.base.errors import ModelError, PhysaiError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.robot import JointSpec
+from physai.sdk.evidence.origin import Origin
+from physai.sim.calibrate.replay.drive import is_servo
+from physai.sim.logs.readers.table import ORIGIN_COLUMN
+from physai.sim.robots import Robot
+from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.twin.models import calibration_model
+from physai.sim.twin.parameters import DELAY, Parameter, catalogue, model_fields
+
+Array = npt.NDArray[np.float64]
+
+DEVIATION = 0.7
+"""Hidden parameters deviate by this many prior standard deviations (normally distributed)."""
+DELAY_RANGE_S = (0.004, 0.010)
+"""Delay of a stand-in's commands [s]: fieldbus, driver and motor current together are rarely quicker."""
+POSITION_NOISE, SPEED_NOISE, EFFORT_NOISE = 1e-4, 5e-3, 0.005
+"""Standard deviations: position [rad or m], speed [rad/s or m/s], effort relative to the joint's limit."""
+WAVES = 5
+"""Sines per joint of an excitation."""
+SPEED_SHARE, EFFORT_SHARE = 0.25, 0.3
+"""Of a joint's limits that an excitation uses at most."""
+SPEED_MAX, GENTLER = 0.8, 8
+"""Share of a speed limit that motion may reach; else the efforts are halved, so many times at most."""
+FREQUENCIES_HZ = (0.1, 1.0)
+TRAVEL_MAX = 0.6
+"""Greatest distance of a position target from the default pose [rad or m]."""
+MAX_DURATION_S, MAX_RATE_HZ = 600.0, 1000.0
+
+COLUMNS_FILE = "columns.yaml"
+_NOTE = "# Recordings of a stand-in made by `physai sim record`, not of a real robot.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """A robot of the same kind as the nominal one, with parameters that nobody was told."""
+
+    robot: Robot
+    model: Any
+    """Compiled model with the hidden values."""
+    hidden: dict[str, float]
+    """Hidden values by parameter name, in the parameters' units."""
+    delay_s: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What a stand-in's driver logs; n samples, J joints."""
+
+    time: Array
+    """[s], shape (n,)."""
+    command: Array
+    """Targets [rad or m] of servos, efforts [N·m or N] of motors, shape (n, J)."""
+    joint_pos: Array
+    joint_vel: Array
+    joint_effort: Array
+
+
+def stand_in(robot: Robot, seed: int) -> StandIn:
+    """Draws a stand-in; equal seeds give the same one.
+
+    Raises:
+        ModelError: the robot has a floating base and would fall over during an excitation.
+    """
+    if robot.spec.base == "floating":
+        raise ModelError(f"robot {robot.name} has a floating base: it would fall over; only fixed bases are recorded")
+    rng = np.random.default_rng(seed)
+    drawn = {p.name: _draw(p, rng) for p in catalogue(robot, "command") if not p.name.endswith(".pos_bias")}
+    delay = float(rng.uniform(*DELAY_RANGE_S))
+    drawn.pop(DELAY, None)
+    model = calibration_model(robot)
+    for name, rows in model_fields(model, list(drawn), np.array([list(drawn.values())])).items():
+        getattr(model, name)[...] = rows[0]
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return StandIn(robot=robot, model=model, hidden=drawn, delay_s=delay, seed=seed)
+
+
+def _draw(parameter: Parameter, rng: np.random.Generator) -> float:
+    value = parameter.prior + DEVIATION * parameter.prior_std * rng.standard_normal()
+    return float(np.clip(value, parameter.lower, parameter.upper))
+
+
+def excite(
+    robot: StandIn, *, duration_s: float, rate_hz: float, seed: int, tell: Callable[[float], None] = lambda done: None
+) -> Recording:
+    """Moves every driven joint by a sum of sines and logs what the sensors show.
+
+    Args:
+        robot: the stand-in.
+        duration_s: length of the recording [s].
+        rate_hz: samples and commands per second.
+        seed: draws the sines and the sensor noise.
+        tell: gets the share that is done.
+
+    Raises:
+        PhysaiError: duration or rate are out of range, the physics diverged, or even small efforts are too much.
+    """
+    _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
+    _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
+    model, spec = robot.model, robot.robot.spec
+    rng = np.random.default_rng([robot.seed, seed])
+    step = float(model.opt.timestep)
+    every = max(1, round(1.0 / (rate_hz * step)))
+    count = int(duration_s / (every * step))
+    time: Array = np.arange(count, dtype=np.float64) * every * step
+    joints = joint_ids(model)
+    command = np.zeros((count, len(joints)))
+    motors = np.zeros(len(joints), bool)
+    for number, actuator in enumerate(joint_actuator(model, joint) for joint in joints):
+        if actuator is not None:
+            motors[number] = not is_servo(model, actuator)
+            command[:, number] = _waves(spec.joints[number], not motors[number], time, rng)
+    limits = SPEED_MAX * np.array([joint.velocity_limit or np.inf for joint in spec.joints])
+    for _ in range(GENTLER):
+        truth = _simulate(robot, command, every, tell)
+        if bool((np.abs(truth[1]) < limits).all()):
+            break
+        # What a motor's effort does to a joint is known only once it has moved.
+        command = np.where(motors, 0.5 * command, command)
+    else:
+        raise PhysaiError(f"the stand-in of {robot.robot.name} exceeds its speed limits even when excited gently")
+    noise = rng.standard_normal((3, count, len(joints)))
+    efforts = np.array([joint.effort_limit or 1.0 for joint in spec.joints])
+    return Recording(
+        time=time,
+        command=command,
+        joint_pos=truth[0] + POSITION_NOISE * noise[0],
+        joint_vel=truth[1] + SPEED_NOISE * noise[1],
+        joint_effort=truth[2] + EFFORT_NOISE * efforts * noise[2],
+    )
+
+
+def _require(option: str, value: float, lower: float, upper: float) -> None:
+    if not lower <= value <= upper:
+        raise PhysaiError(f"{option} must lie in {lower:g} … {upper:g}, got {value:g}")
+
+
+def _waves(joint: JointSpec, servo: bool, time: Array, rng: np.random.Generator) -> Array:
+    """A sum of sines that starts from zero and stays inside the joint's limits."""
+    frequency = 2.0 * np.pi * np.exp(rng.uniform(math.log(FREQUENCIES_HZ[0]), math.log(FREQUENCIES_HZ[1]), WAVES))
+    phase, weight = rng.uniform(0.0, 2.0 * np.pi, WAVES), rng.uniform(0.5, 1.0, WAVES)
+    # The whole starts gently, so that a servo is not asked to jump.
+    wave: Array = np.minimum(time, 1.0) * (np.sin(np.outer(time, frequency) + phase) @ weight)
+    if not servo:
+        limit = EFFORT_SHARE * (joint.effort_limit or 1.0)
+        return limit * wave / max(float(np.abs(wave).max()), 1e-9)
+    speed = float(np.abs(np.gradient(wave, time)).max())
+    travel = TRAVEL_MAX / max(float(np.abs(wave).max()), 1e-9)
+    scale = min(travel, SPEED_SHARE * (joint.velocity_limit or 1.0) / max(speed, 1e-9))
+    for bound in (joint.position_lower, joint.position_upper):
+        if bound is not None:
+            scale = min(scale, 0.8 * abs(bound - joint.default_pos) / max(float(np.abs(wave).max()), 1e-9))
+    return joint.default_pos + scale * wave
+
+
+def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float], None]) -> Array:
+    """True positions, velocities and drive efforts at the samples, shape (3, n, J)."""
+    model: Any = robot.model
+    data: Any = mujoco.MjData(model)
+    joints = joint_ids(model)
+    qpos = [int(model.jnt_qposadr[j]) for j in joints]
+    dofs = [int(model.jnt_dofadr[j]) for j in joints]
+    actuators = [joint_actuator(model, j) for j in joints]
+    data.qpos[qpos] = [joint.default_pos for joint in robot.robot.spec.joints]
+    lag = round(robot.delay_s / float(model.opt.timestep))
+    driven = [(number, actuator) for number, actuator in enumerate(actuators) if actuator is not None]
+    found = np.zeros((3, *command.shape))
+    for sample in range(len(command)):
+        mujoco.mj_forward(model, data)
+        found[:, sample] = data.qpos[qpos], data.qvel[dofs], data.qfrc_actuator[dofs]
+        for part in range(every):
+            sent = command[max(0, (sample * every + part - lag) // every)]
+            for number, actuator in driven:
+                data.ctrl[actuator] = sent[number]
+            mujoco.mj_step(model, data)
+        if sample % 256 == 0:
+            tell(sample / len(command))
+    if not bool(np.isfinite(found).all()):
+        raise PhysaiError(f"the stand-in of {robot.robot.name} diverged; try another seed or a shorter recording")
+    return found
+
+
+def write_recording(recording: Recording, robot: Robot, path: Path) -> None:
+    """Writes one recording as CSV.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    names = robot.spec.joint_names
+    kinds = ("command", "joint_pos", "joint_vel", "joint_effort")
+    header = ["time", *(f"{name}.{kind}" for kind in kinds for name in names), ORIGIN_COLUMN]
+    mark = Origin(kind="stand-in", robot=robot.name).mark
+    columns = np.hstack([recording.time[:, None], *(getattr(recording, kind) for kind in kinds)])
+    text = io.StringIO()
+    row = ",".join(["%.9g"] * columns.shape[1] + [mark])
+    np.savetxt(text, columns, fmt=row, header=",".join(header), comments="")
+    write_atomic(path, text.getvalue().encode())
+
+
+def write_columns(robot: Robot, folder: Path) -> None:
+    """Writes the column map of a folder of recordings.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    model: Any = robot.model
+    actuators = {
+        name: joint_actuator(model, j) for name, j in zip(robot.spec.joint_names, joint_ids(model), strict=True)
+    }
+    servos = any(actuator is not None and is_servo(model, actuator) for actuator in actuators.values())
+    kinds = ("joint_pos", "joint_vel", "joint_effort")
+    document = {
+        "robot": robot.name,
+        "time": "time",
+        "command_kind": "joint_pos" if servos else "joint_effort",
+        "joints": {
+            name: {kind: f"{name}.{kind}" for kind in kinds}
+            | ({} if actuator is None else {"command": f"{name}.command"})
+            for name, actuator in actuators.items()
+        },
+    }
+    write_atomic(folder / COLUMNS_FILE, (_NOTE + yaml.safe_dump(document, sort_keys=False)).encode())

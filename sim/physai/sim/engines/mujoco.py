@@ -1,0 +1,150 @@
+"""MuJoCo's C engine on a thread pool (`mujoco.batch`): the default where no GPU is."""
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+import array_api_compat.numpy
+import mujoco
+import numpy as np
+from mujoco.batch import MODEL_FIELDS, Batch
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.engines.protocol import Array, Snapshot, Stage, put
+
+_PARAMETER_PREFIX = "parameter."
+
+_FULL = [int(mujoco.mjtWarning.mjWARN_CONTACTFULL), int(mujoco.mjtWarning.mjWARN_CNSTRFULL)]
+
+
+class MujocoEngine:
+    """`Engine` on `mujoco.batch.Batch`; results do not depend on the number of threads."""
+
+    xp: ModuleType = array_api_compat.numpy
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_worlds: int,
+        *,
+        num_threads: int = 0,
+        stage: int = Stage.NONE,
+        parameters: Sequence[str] = (),
+        derived: Sequence[str] = (),
+    ) -> None:
+        """Builds the worlds.
+
+        Args:
+            model: compiled model; the engine works on a copy of it.
+            num_worlds: number of simulations.
+            num_threads: threads of the pool, 0 for one per processor this process may use.
+            stage: how far the derived fields follow the state after `step` (see `Stage`).
+            parameters: model fields that shall differ between worlds.
+            derived: derived fields that will be read.
+
+        Raises:
+            ModelError: no worlds, or MuJoCo has no such parameter or derived field.
+        """
+        if num_worlds < 1:
+            raise ModelError(f"an engine needs at least one world, got {num_worlds}")
+        self.model = _prepared(model)
+        threads = num_threads or len(os.sched_getaffinity(0))
+        self._batch = Batch(self.model, num_worlds, min(threads, num_worlds))
+        self.num_worlds = num_worlds
+        self._stage = stage
+        try:
+            self._parameters: dict[str, Array] = {name: self._batch.expand(name) for name in parameters}
+            self._derived: dict[str, Array] = {name: self._batch.bind(name) for name in derived}
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+        self._qpos: Array = self._batch.bind("qpos")
+        self._qvel: Array = self._batch.bind("qvel")
+        self._ctrl: Array = self._batch.bind("ctrl")
+        self._batch.reset()
+        self._start: Array = self._batch.state[0].copy()
+
+    def state(self, name: str) -> Array:
+        return self._batch.bind(name)
+
+    def derived(self, name: str) -> Array:
+        return self._derived[name]
+
+    def parameter(self, name: str) -> Array:
+        return self._parameters[name]
+
+    def parameters_changed(self, mask: Array) -> None:
+        if mask.any():
+            self._batch.set_const(mask)
+
+    def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
+        if not mask.any():
+            return
+        ctrl = self._ctrl[mask]
+        # State rows and warnings are all there is to a world, and writing them spares waking the thread pool.
+        self._batch.state[mask] = self._start
+        self._batch.warning[mask] = 0
+        self._qpos[mask] = qpos
+        self._qvel[mask] = qvel
+        self._ctrl[mask] = ctrl
+        if self._stage or self._derived:
+            self._batch.forward(mask, stage=max(self._stage, Stage.POSITION))
+
+    def step(self, num_steps: int) -> None:
+        self._batch.step(nstep=num_steps, stage=self._stage)
+
+    def drive(self, controls: Array) -> None:
+        self._batch.rollout(controls.shape[1], controls, record=())
+        if self._stage:
+            self._batch.forward(stage=self._stage)
+
+    def broken(self) -> Array:
+        warnings = self._batch.warning[:, :, 1]
+        if warnings.any():
+            self._require_memory(warnings)
+        # A small sum of squares says that no world is beyond mjMAXVAL; only else look at each.
+        elif np.vdot(self._qvel, self._qvel) + np.vdot(self._qpos, self._qpos) <= mujoco.mjMAXVAL:
+            return np.zeros(self.num_worlds, bool)
+        state = np.concatenate([self._qpos, self._qvel], axis=1)
+        # Whatever MuJoCo warns of, `drive` stops the world there and then.
+        return warnings.any(axis=1) | ~(np.abs(state) <= mujoco.mjMAXVAL).all(axis=1)
+
+    def _require_memory(self, warnings: Array) -> None:
+        full = warnings[:, _FULL].any(axis=1)
+        if full.any():
+            raise ModelError(
+                f"world {int(full.argmax())} has more contacts or constraints than its memory holds "
+                f"({self.model.narena} bytes), and MuJoCo dropped some; enlarge it in the model: "
+                f'<size memory="{2 * self.model.narena // 1024 + 1}K"/>'
+            )
+
+    def snapshot(self, *, parameters: bool = True) -> Snapshot:
+        arrays = {"state": self._batch.state.copy()}
+        # All fields that differ, since mj_setConst derives more of them from those asked for than one would list.
+        for name in sorted(MODEL_FIELDS) if parameters else ():
+            values = self._batch.expanded(name)
+            if values is not None:
+                arrays[_PARAMETER_PREFIX + name] = values.copy()
+        return arrays
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        for key in snapshot:
+            if key.startswith(_PARAMETER_PREFIX):
+                put(self._batch.expand(key.removeprefix(_PARAMETER_PREFIX)), snapshot, key)
+        put(self._batch.state, snapshot, "state")
+        if self._stage or self._derived:
+            self._batch.forward(stage=max(self._stage, Stage.POSITION))
+        # Forward kinematics may touch the warm start; the saved rows are the truth.
+        put(self._batch.state, snapshot, "state")
+        self._batch.warning[...] = 0
+
+
+def _prepared(model: mujoco.MjModel) -> mujoco.MjModel:
+    """A copy of the model in which a diverging world stays as it is."""
+    model = copy.copy(model)
+    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    # What MuJoCo would print, and write to MUJOCO_LOG.TXT in the working folder, `broken` reports world by world.
+    log = mujoco.MjLogConfig.get()
+    log.logto_console = log.logto_file = False
+    log.set()
+    return model

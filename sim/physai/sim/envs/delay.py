@@ -1,0 +1,234 @@
+"""What lies between a policy and its robot: sensor noise, bias and age, and the lag of commands."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import TaskError, unknown_name
+from physai.sdk.contract.interface import graph_interface
+from physai.sim.engines.protocol import Array, Engine, Snapshot, put
+from physai.sim.envs.rng import Seeds, Stream, normal, uniform
+from physai.sim.tasks.task import Delay, SensorModel, Stage, Task
+
+Mask = npt.NDArray[np.bool_]
+
+
+def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.NDArray[np.int64]:
+    """Whole periods of lag per world, uniform over the delay's range, shape (len(seeds),)."""
+    lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
+    draw = uniform(seeds, Stream.DELAY, 2)[:, column]
+    return (lower + np.floor(draw * (upper - lower + 1))).astype(np.int64)
+
+
+class SensorPipeline:
+    """Turns the true state into the sensor fields a policy gets."""
+
+    def __init__(self, task: Task, engine: Engine, *, step_dt: float, active: bool) -> None:
+        """Prepares the fields the contract's graph reads; `active` switches noise, bias and delay on.
+
+        Raises:
+            TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
+        """
+        known = [sensor.name for sensor in task.contract.robot.sensors]
+        for name in task.sensors:
+            if name not in known:
+                raise TaskError(f"task {task.name}: {unknown_name('sensor', name, known)}")
+        self._fields = graph_interface(task.contract).sensors
+        self._slices: dict[str, slice] = {}
+        width = 0
+        for name, size in self._fields.items():
+            self._slices[name] = slice(width, width + size)
+            width += size
+        self._sources = [_source(name, task, engine) for name in self._fields]
+        self._active = active
+        self._std = np.zeros(width, np.float32)
+        self._bias_range = np.zeros(width, np.float32)
+        for name, part in self._slices.items():
+            model = task.sensors.get(name, SensorModel())
+            self._std[part] = model.noise_std
+            self._bias_range[part] = model.bias
+        self._noisy = active and bool(self._std.any())
+        self._quat = self._slices.get("imu_quat") if active else None
+        self._bias = np.zeros((engine.num_worlds, width), np.float32)
+        self._delay = task.sensor_delay
+        self._step_dt = step_dt
+        depth = 1 + (round(task.sensor_delay.upper_s / self._step_dt) if active else 0)
+        self._past = np.zeros((depth, engine.num_worlds, width), np.float32)
+        self._lag = np.zeros(engine.num_worlds, np.int64)
+        self._fresh = np.ones(engine.num_worlds, bool)
+        self._worlds = np.arange(engine.num_worlds)
+
+    def reset(self, mask: Mask, seeds: Seeds) -> None:
+        """Draws bias and lag for new episodes; seeds are those of the masked worlds."""
+        self._fresh |= mask
+        if not self._active:
+            return
+        if self._bias_range.any():
+            draw = uniform(seeds, Stream.NOISE, self._bias.shape[1])
+            self._bias[mask] = (2.0 * draw - 1.0) * self._bias_range
+        if len(self._past) > 1:
+            self._lag[mask] = draw_lags(self._delay, self._step_dt, seeds, column=0)
+
+    def measure(self, seeds: Seeds, steps: npt.NDArray[np.int64]) -> dict[str, Array]:
+        """One sample of every field, float32, shape (num_worlds, size) each."""
+        sample = self._sample(slice(None), seeds, steps)
+        if len(self._past) > 1:
+            self._past[1:] = self._past[:-1]
+            self._past[0] = sample
+            self._past[:, self._fresh] = sample[self._fresh]
+            self._fresh[:] = False
+            sample = self._past[self._lag, self._worlds]
+        return {name: sample[:, part] for name, part in self._slices.items()}
+
+    def look(self, mask: Mask, seeds: Seeds, steps: npt.NDArray[np.int64]) -> dict[str, Array]:
+        """What `measure` would return for the masked worlds, shape (mask.sum(), size) each; nothing moves on."""
+        sample = self._sample(mask, seeds, steps)
+        if len(self._past) > 1:
+            lag = self._lag[mask]
+            older = self._past[np.maximum(lag - 1, 0), self._worlds[mask]]
+            sample = np.where((lag > 0)[:, None], older, sample)
+        return {name: sample[:, part] for name, part in self._slices.items()}
+
+    def _sample(self, worlds: Mask | slice, seeds: Seeds, steps: npt.NDArray[np.int64]) -> Array:
+        """Truth, bias and noise of the given worlds now, shape (n, width)."""
+        truth = [source()[worlds] for source in self._sources]
+        sample = np.concatenate(truth, axis=1, dtype=np.float32, casting="same_kind")
+        if self._active:
+            sample += self._bias[worlds]
+        if self._noisy:
+            sample += self._std * normal(seeds[worlds], Stream.NOISE, sample.shape[1], steps=steps[worlds] + 1)
+        if self._quat is not None:
+            # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
+            sample[:, self._quat] /= np.linalg.norm(sample[:, self._quat], axis=1, keepdims=True)
+        return sample
+
+    def snapshot(self) -> Snapshot:
+        """State that must survive a restart; first axis the world."""
+        return {name: array.copy() for name, array in self._state().items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Returns to a snapshot."""
+        for name, array in self._state().items():
+            put(array, snapshot, name)
+
+    def _state(self) -> Snapshot:
+        """Live arrays, first axis the world."""
+        return {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+
+
+def _source(name: str, task: Task, engine: Engine) -> Any:
+    """A function that returns the true values of a sensor field, shape (num_worlds, size).
+
+    Raises:
+        TaskError: the model has no such sensor, or the task does not keep it current.
+    """
+    model = engine.model
+    floating = 1 if task.contract.robot.base == "floating" else 0
+    first_qpos, first_dof = model.jnt_qposadr[floating], model.jnt_dofadr[floating]
+    if name == "joint_pos":
+        view = engine.state("qpos")[:, first_qpos:]
+    elif name == "joint_vel":
+        view = engine.state("qvel")[:, first_dof:]
+    elif name == "joint_effort":
+        view = _current("qfrc_actuator", Stage.ACCELERATION, name, task, engine)[:, first_dof:]
+    else:
+        index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+        if index < 0:
+            raise TaskError(f"task {task.name} reads sensor {name!r}, which the model does not have")
+        start = model.sensor_adr[index]
+        needed = Stage(int(model.sensor_needstage[index]))
+        view = _current("sensordata", needed, name, task, engine)[:, start : start + model.sensor_dim[index]]
+    return lambda: view
+
+
+def _current(field: str, needed: Stage, sensor: str, task: Task, engine: Engine) -> Array:
+    if field not in task.derived or task.stage < needed:
+        raise TaskError(
+            f"task {task.name} reads sensor {sensor!r}: its derived needs {field!r} and its stage at least "
+            f"{needed.name}, got derived {task.derived} and stage {task.stage.name}"
+        )
+    return engine.derived(field)
+
+
+class ActionDelay:
+    """Advances the engine by whole control periods with each world's commands arriving at its own lag."""
+
+    def __init__(self, task: Task, engine: Engine, *, active: bool, periods: int = 1) -> None:
+        """Maps commanded joints to actuators by name.
+
+        Args:
+            task: gives action terms, timing and range of the lag.
+            engine: what is advanced.
+            active: whether commands lag at all.
+            periods: control periods per call of `advance`.
+        """
+        self._engine = engine
+        self._ctrl = engine.state("ctrl")
+        columns = actuator_columns(task, engine.model)
+        in_order = columns == list(range(columns[0], columns[0] + len(columns)))
+        self._columns = slice(columns[0], columns[0] + len(columns)) if in_order else columns
+        timing = task.contract.timing
+        self._decimation, self._physics_dt = timing.decimation, timing.physics_dt
+        self._delay = task.action_delay if active else Delay()
+        depth = round(self._delay.upper_s / timing.physics_dt) // self._decimation + 2
+        self._past: Array = np.zeros((depth, engine.num_worlds, len(columns)))
+        self._lag = np.zeros(engine.num_worlds, np.int64)
+        self._periods = periods
+        self._controls: Array = np.zeros((engine.num_worlds, periods * self._decimation, engine.model.nu))
+        self._source = np.zeros((engine.num_worlds, periods * self._decimation), np.int64)
+        self._aim(np.ones(engine.num_worlds, bool))
+
+    def _aim(self, mask: Mask) -> None:
+        """Finds the command each world follows in each physics step: the one that was the newest a lag ago."""
+        worlds = np.flatnonzero(mask)[:, None]
+        age = self._periods - 1 - (np.arange(self._source.shape[1]) - self._lag[worlds]) // self._decimation
+        self._source[mask] = age * len(mask) + worlds
+
+    def reset(self, mask: Mask, seeds: Seeds, target: Array) -> None:
+        """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
+        self._past[:, mask] = target
+        held = np.zeros((len(target), self._ctrl.shape[1]))
+        held[:, self._columns] = target
+        self._ctrl[mask] = held
+        if self._delay.upper_s > 0.0:
+            self._lag[mask] = draw_lags(self._delay, self._physics_dt, seeds, column=1)
+            self._aim(mask)
+
+    def advance(self, targets: Sequence[Array]) -> None:
+        """Plays one command per control period, each of shape (num_worlds, commanded joints), oldest first."""
+        newest_first = np.concatenate([*(target[None] for target in reversed(targets)), self._past])
+        flat = newest_first.reshape(-1, newest_first.shape[2])
+        self._controls[:, :, self._columns] = flat.take(self._source, axis=0)
+        self._past[...] = newest_first[: len(self._past)]
+        self._engine.drive(self._controls)
+
+    def snapshot(self) -> Snapshot:
+        """State that must survive a restart; first axis the world."""
+        return {"past": self._past.swapaxes(0, 1).copy(), "lag": self._lag.copy()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Returns to a snapshot."""
+        put(self._past.swapaxes(0, 1), snapshot, "past")
+        put(self._lag, snapshot, "lag")
+        self._aim(np.ones(len(self._lag), bool))
+
+
+def actuator_columns(task: Task, model: Any) -> list[int]:
+    """Columns of `ctrl` the action terms write, in the terms' joint order.
+
+    Raises:
+        TaskError: a commanded joint has no actuator of its name.
+    """
+    columns: list[int] = []
+    for term in task.contract.action.terms:
+        for joint in term.joints:
+            index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, joint)
+            if index < 0:
+                raise TaskError(
+                    f"task {task.name} commands joint {joint!r}, but the model has no actuator of that name"
+                )
+            columns.append(index)
+    return columns

@@ -1,0 +1,411 @@
+"""The twin as a learner and a policy see it: joint commands in, raw sensor fields and rewards out.
+
+Observation and action terms are not here: they belong to the policy graph, which runs on the robot too.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import TaskError
+from physai.sim.engines.mujoco import MujocoEngine
+from physai.sim.engines.protocol import Array, Engine, Snapshot, put
+from physai.sim.envs.delay import ActionDelay, SensorPipeline
+from physai.sim.envs.divergence import BrokenEpisode, FlightRecorder
+from physai.sim.envs.domain_randomization import ParameterDraws
+from physai.sim.envs.rng import Seeds, Stream, episode_seeds, uniform
+from physai.sim.envs.step_result import Bools, StepResult
+from physai.sim.tasks.task import Task, WorldView
+
+
+class Environment:
+    """Many worlds of one task, reset one by one as their episodes end."""
+
+    def __init__(
+        self,
+        task: Task,
+        num_worlds: int,
+        *,
+        seed: int = 0,
+        training: bool = False,
+        randomise: bool = True,
+        control_repeat: int = 1,
+        num_threads: int = 0,
+        engine: Engine | None = None,
+        keep_final: bool = False,
+        dump_folder: Path | None = None,
+    ) -> None:
+        """Builds the worlds; call `reset` before `step`.
+
+        Args:
+            task: what the worlds play.
+            num_worlds: how many.
+            seed: fixes every random number of every episode.
+            training: start from the task's training states, first episodes staggered in time.
+            randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
+            control_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
+            num_threads: threads of the engine, 0 for one per processor.
+            engine: the engine to use; a `MujocoEngine` if None.
+            keep_final: also measure what the policy would have seen after the last step of an episode.
+            dump_folder: where to write what `physai.sim.envs.divergence_replay` needs of worlds that break; costs a
+            copy of the state
+                per step.
+
+        Raises:
+            TaskError: the task asks for what its model does not have.
+        """
+        self.task = task
+        self.num_worlds = num_worlds
+        self.seed = seed
+        self.training = training
+        self.randomise = randomise
+        parameters = ParameterDraws.fields(task) if randomise else ()
+        self.engine = engine or MujocoEngine(
+            task.model,
+            num_worlds,
+            num_threads=num_threads,
+            stage=task.stage,
+            parameters=parameters,
+            derived=task.derived,
+        )
+        self._control_repeat = control_repeat
+        self._keep_final = keep_final
+        self.step_dt = task.contract.timing.control_dt * control_repeat
+        self._episode_steps = self._steps(task.episode_length_s)
+        interval_s = task.episode_length_s if task.command_interval_s is None else task.command_interval_s
+        self._command_steps = min(self._steps(interval_s), self._episode_steps)
+        self._push_steps = self._steps(task.push.interval_s) if task.push and randomise else 0
+        if task.push and len(task.push.velocity) != self.engine.model.nv:
+            given, needed = len(task.push.velocity), self.engine.model.nv
+            raise TaskError(f"task {task.name}: push.velocity has {given} values, the model {needed} velocities")
+        self._hold_steps = max(1, self._steps(task.success.hold_s))
+        self._parameters = ParameterDraws(task, self.engine) if randomise else None
+        self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
+        self._delay = ActionDelay(task, self.engine, active=randomise, periods=control_repeat)
+        self._worlds = np.arange(num_worlds)
+        self._allocate()
+        self._recorder = FlightRecorder(dump_folder, self._about()) if dump_folder else None
+
+    def _about(self) -> dict[str, str | int | bool]:
+        return {
+            "task": self.task.name,
+            "fingerprint": self.task.contract.fingerprint,
+            "seed": self.seed,
+            "training": self.training,
+            "randomise": self.randomise,
+            "control_repeat": self._control_repeat,
+        }
+
+    def _steps(self, duration_s: float) -> int:
+        return round(duration_s / self.step_dt)
+
+    def _allocate(self) -> None:
+        n, contract = self.num_worlds, self.task.contract
+        self._seeds: Seeds = np.zeros(n, np.uint64)
+        self._episode = np.zeros(n, np.int64)
+        self._step_in_episode = np.zeros(n, np.int64)
+        self._command_age = np.zeros(n, np.int64)
+        self._held = np.zeros(n, np.int64)
+        self.curriculum = 1.0
+        """Share of the way from initial to final reward weights; whoever trains sets it."""
+        joints = [joint for term in contract.action.terms for joint in term.joints]
+        self._target: Array = np.zeros((n, len(joints)))
+        self._previous_target: Array = np.zeros_like(self._target)
+        first = self.engine.model.jnt_qposadr[1 if contract.robot.base == "floating" else 0]
+        self._rest_columns = [int(first) + column for column in contract.robot.joint_index(tuple(joints))]
+        self._holds_position = np.array(
+            [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
+        )
+        self._commands: dict[str, Array] = {f.name: np.zeros((n, f.size), np.float32) for f in contract.command.fields}
+        self.broken_episodes: list[BrokenEpisode] = []
+        self._view = self._make_view()
+
+    def _make_view(self) -> WorldView:
+        engine, model = self.engine, self.engine.model
+        floating = 1 if self.task.contract.robot.base == "floating" else 0
+        qpos, qvel = engine.state("qpos"), engine.state("qvel")
+        return WorldView(
+            xp=engine.xp,
+            control_dt=self.step_dt,
+            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
+            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
+            target=self._target,
+            previous_target=self._previous_target,
+            commands=self._commands,
+            episode_time=np.zeros(self.num_worlds),
+            qpos=qpos,
+            qvel=qvel,
+            derived={name: engine.derived(name) for name in self.task.derived},
+        )
+
+    @property
+    def view(self) -> WorldView:
+        """True state of the worlds, live."""
+        return self._view
+
+    @property
+    def episode_seeds(self) -> Seeds:
+        """Seed of each world's running episode, shape (num_worlds,)."""
+        return self._seeds.copy()
+
+    @property
+    def steps_in_episode(self) -> npt.NDArray[np.int64]:
+        """Steps taken in each world's running episode, shape (num_worlds,); live, for a learner that staggers ends."""
+        return self._step_in_episode
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps of an episode that nothing ends early."""
+        return self._episode_steps
+
+    def reset(self, seeds: Seeds | None = None) -> StepResult:
+        """Starts a new episode everywhere.
+
+        Args:
+            seeds: episode seeds, uint64, shape (num_worlds,); drawn from the environment's seed if None.
+
+        Raises:
+            TaskError: not one seed per world.
+        """
+        if seeds is not None and seeds.shape != (self.num_worlds,):
+            raise TaskError(f"{self.num_worlds} worlds need one seed each, got seeds of shape {seeds.shape}")
+        self._reset_worlds(np.ones(self.num_worlds, bool), seeds)
+        self._stagger(np.ones(self.num_worlds, bool))
+        nothing = np.zeros(self.num_worlds, bool)
+        critic = self._critic()
+        return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
+
+    def step(self, *targets: Mapping[str, Array]) -> StepResult:
+        """Applies joint commands for one control period, or for `control_repeat` of them.
+
+        Args:
+            targets: for each control period the graph's outputs by name [rad, m, N·m or N], shape (num_worlds,
+                joints of the term).
+
+        Returns:
+            Sensors and rewards after the last period; worlds whose episode ended are already in their next one.
+
+        Raises:
+            TaskError: the number of commands is not `control_repeat`, or no episode was started.
+        """
+        if len(targets) != self._control_repeat:
+            raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
+        if not self._seeds.any():
+            raise TaskError("call reset before the first step")
+        terms = self.task.contract.action.terms
+        periods = [np.concatenate([target[t.target_name] for t in terms], axis=1) for target in targets]
+        if self._recorder is not None:
+            self._recorder.note(self.snapshot(parameters=False), periods)
+        view = self._view
+        sound = view.qpos.copy(), view.qvel.copy()
+        self._previous_target[...] = self._target
+        self._step_in_episode += 1
+        self._command_age += 1
+        self._push()
+        self._target[...] = periods[-1]
+        self._delay.advance(periods)
+        view.shared.clear()
+        self._tell_time()
+        broken = self._find_broken(periods, sound)
+        reward, reward_terms = self._reward(broken)
+        terminated = self._terminated() | broken
+        truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
+        judged, succeeded = self._judge(terminated)
+        metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
+        final_critic = critic = self._critic()
+        done = terminated | truncated
+        finals = self._finals(done) if self._keep_final and done.any() else (None, None)
+        if judged.any() or done.any():
+            self._draw_commands(judged & ~done)
+            self._reset_worlds(done, None)
+            self._stagger(terminated)
+            changed = judged | done
+            critic = final_critic.copy()
+            critic[changed] = self.task.critic(view.rows(changed)).astype(np.float32)
+        result = self._result(critic, final_critic, reward, terminated, truncated, judged, succeeded)
+        result.metrics, result.reward_terms = metrics, reward_terms
+        result.final_sensors, result.final_commands = finals
+        return result
+
+    def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
+        sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
+        return sensors, {name: value[done] for name, value in self._commands.items()}
+
+    def _result(
+        self,
+        critic: Array,
+        final_critic: Array,
+        reward: Array,
+        terminated: Bools,
+        truncated: Bools,
+        judged: Bools,
+        succeeded: Bools,
+    ) -> StepResult:
+        return StepResult(
+            sensors=self._sensors.measure(self._seeds, self._step_in_episode),
+            commands={name: value.copy() for name, value in self._commands.items()},
+            critic=critic,
+            final_critic=final_critic,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            judged=judged,
+            succeeded=succeeded,
+            metrics={},
+            reward_terms={},
+        )
+
+    def _reward(self, broken: Bools) -> tuple[Array, dict[str, float]]:
+        entries = self.task.rewards
+        values = np.empty((len(entries), self.num_worlds))
+        for row, entry in zip(values, entries.values(), strict=True):
+            np.multiply(entry.term(self._view), entry.weight_at(self.curriculum), out=row)
+        values[:, broken] = 0.0
+        means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
+        return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means
+
+    def _terminated(self) -> Bools:
+        ended = np.zeros(self.num_worlds, bool)
+        for term in self.task.terminations.values():
+            ended |= term(self._view)
+        return ended
+
+    def _judge(self, terminated: Bools) -> tuple[Bools, Bools]:
+        """Worlds whose command or episode ends now, and those of them that met the criterion."""
+        held = self.task.success.condition(self._view)
+        self._held = np.where(held, self._held + 1, 0)
+        # What the episode's end cuts short, a command or a staggered episode, is not judged: nobody could have met it.
+        judged = terminated | (self._command_age >= self._command_steps)
+        return judged, judged & ~terminated & (self._held >= self._hold_steps)
+
+    def _critic(self) -> Array:
+        return self.task.critic(self._view).astype(np.float32)
+
+    def _find_broken(self, periods: Sequence[Array], sound: tuple[Array, Array]) -> Bools:
+        """Worlds that diverged in this step: recorded with their seed, ended, never quietly continued."""
+        broken = self.engine.broken() | ~np.isfinite(periods).all(axis=(0, 2))
+        if not broken.any():
+            return broken
+        for world in np.flatnonzero(broken):
+            episode = BrokenEpisode(
+                world=int(world),
+                episode_seed=int(self._seeds[world]),
+                step=int(self._step_in_episode[world]),
+                target=tuple(float(x) for x in self._target[world]),
+            )
+            if self._recorder is not None:
+                parameters = {f"engine/{name}": array for name, array in self.engine.snapshot().items()}
+                episode = self._recorder.dump(episode, parameters)
+            self.broken_episodes.append(episode)
+        # The terms must not see NaN: until their reset, later in this step, these worlds show the state before it.
+        qpos, qvel = sound[0][broken], sound[1][broken]
+        unsound = ~np.isfinite(np.concatenate([qpos, qvel], axis=1)).all(axis=1)
+        qpos[unsound], qvel[unsound] = self.engine.model.qpos0, 0.0
+        self._target[broken] = self._previous_target[broken]
+        self.engine.reset(broken, qpos, qvel)
+        return broken
+
+    def _stagger(self, mask: Bools) -> None:
+        """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time.
+
+        Else the first episodes would all end in the same step; and so would those after failures, because a policy
+        learns within seconds not to fail. The learner would see now all beginnings, now all ends.
+        """
+        if self.training and mask.any():
+            share = uniform(self._seeds[mask], Stream.STAGGER, 1)[:, 0]
+            left = self._episode_steps - self._step_in_episode[mask]
+            self._step_in_episode[mask] += (share * left).astype(np.int64)
+            self._tell_time()
+
+    def _tell_time(self) -> None:
+        self._view.episode_time = self._step_in_episode * self._view.control_dt
+
+    def _push(self) -> None:
+        if not self._push_steps or self.task.push is None:
+            return
+        due = self._step_in_episode % self._push_steps == 0
+        if due.any():
+            draw = (
+                2.0 * uniform(self._seeds[due], Stream.PUSH, self._view.qvel.shape[1], steps=self._step_in_episode[due])
+                - 1.0
+            )
+            self._view.qvel[due] += draw * np.asarray(self.task.push.velocity)
+
+    def _draw_commands(self, mask: Bools) -> None:
+        if self.task.command is None or not mask.any():
+            return
+        steps = self._step_in_episode[mask]
+        draw = uniform(self._seeds[mask], Stream.COMMAND, self.task.command_draws, steps=steps)
+        for name, values in self.task.command(draw).items():
+            self._commands[name][mask] = values
+        self._view.shared.clear()
+        self._command_age[mask] = 0
+        self._held[mask] = 0
+
+    def _reset_worlds(self, mask: Bools, seeds: Seeds | None) -> None:
+        if not mask.any():
+            return
+        if seeds is None:
+            self._episode[mask] += 1
+            self._seeds[mask] = episode_seeds(self.seed, self._worlds[mask], self._episode[mask])
+        else:
+            self._seeds[mask] = seeds[mask]
+        fresh = self._seeds[mask]
+        self._step_in_episode[mask] = 0
+        self._held[mask] = 0
+        if self._parameters is not None:
+            self._parameters.draw(mask, fresh)
+        start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
+        draws = uniform(fresh, Stream.STATE, self.task.reset_draws)
+        qpos, qvel = start(draws)
+        if self.training and self.task.training_age:
+            self._step_in_episode[mask] = np.rint(self.task.training_age(draws) / self.step_dt)
+        rest = np.where(self._holds_position, qpos[:, self._rest_columns], 0.0)
+        self._target[mask] = rest
+        self._previous_target[mask] = rest
+        self._delay.reset(mask, fresh, rest)
+        self.engine.reset(mask, qpos, qvel)
+        self._command_age[mask] = 0
+        self._draw_commands(mask)
+        self._sensors.reset(mask, fresh)
+        self._view.shared.clear()
+        self._tell_time()
+
+    _OWN_STATE = ("_seeds", "_episode", "_step_in_episode", "_command_age", "_held", "_target", "_previous_target")
+
+    def snapshot(self, *, parameters: bool = True) -> Snapshot:
+        """Everything a restarted environment needs to continue bit for bit; arrays only, first axis the world.
+
+        Args:
+            parameters: include the model fields that differ between worlds.
+        """
+        parts: dict[str, Snapshot] = {
+            "engine": self.engine.snapshot(parameters=parameters),
+            "sensors": self._sensors.snapshot(),
+            "delay": self._delay.snapshot(),
+            "own": {name: getattr(self, name).copy() for name in self._OWN_STATE},
+            "commands": {name: value.copy() for name, value in self._commands.items()},
+        }
+        return {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Returns to a snapshot of an environment of the same task, options and size.
+
+        Raises:
+            TaskError: it is of another one.
+        """
+        parts: dict[str, Snapshot] = {part: {} for part in ("engine", "sensors", "delay", "own", "commands")}
+        for key, array in snapshot.items():
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = array
+        self.engine.restore(parts["engine"])
+        self._sensors.restore(parts["sensors"])
+        self._delay.restore(parts["delay"])
+        for name in self._OWN_STATE:
+            put(getattr(self, name), parts["own"], name)
+        for name, values in self._commands.items():
+            put(values, parts["commands"], name)
+        self._view.shared.clear()
+        self._tell_time()

@@ -1,0 +1,116 @@
+"""Gate `contract`: do policy, task, twin and what lies beside the policy agree?"""
+
+import io
+import zipfile
+from collections.abc import Iterator
+
+import numpy as np
+
+from physai.sdk.base.errors import ContractError
+from physai.sdk.contract.diff import diff, format_diff
+from physai.sdk.contract.gaps import contract_lacks
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.policy.header import GOLDEN_FILE, PolicyError
+from physai.sim.gates.checks.gate import Check, Context, Finding
+from physai.sim.gates.execution.batch import Arm
+from physai.sim.gates.execution.subject import Subject
+from physai.sim.twin.models import model_fingerprint
+
+MAX_TERMS = 10
+"""Most terms that differ one message names."""
+
+FINGERPRINT_NAME = "fingerprint"
+"""Entry of the golden file that holds the contract's fingerprint."""
+
+
+class ContractGate(Check):
+    """Compares fingerprints, and names every term that differs."""
+
+    name = "contract"
+    question = "Do policy, task and twin keep one contract?"
+    rests_on_twin = False
+
+    def method(self, context: Context) -> str:
+        return (
+            "The contract inside the ONNX file is compared with the task's, term by term; so are those of the files "
+            "beside it. The graph's inputs and outputs must be those the contract asks for. The twin must be of the "
+            "task's robot."
+        )
+
+    def threshold(self, context: Context) -> str:
+        return "no difference"
+
+    def check(self, context: Context) -> Finding:
+        problems = list(contract_problems(context.subject))
+        measured = [Measurement(name="differences", value=float(len(problems)), threshold=0.0)]
+        if not problems:
+            lacks = contract_lacks(context.subject.task.contract)
+            note = f"What the contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
+            return Finding(outcome=Outcome.PASS, measured=measured, message=note)
+        return Finding(
+            outcome=Outcome.FAIL,
+            measured=measured,
+            cause=Cause.CONTRACT,
+            message="\n".join(problems)[:4000],
+            next_step="export the policy again from the contract that is right, or name the task, robot and twin it "
+            "belongs to",
+        )
+
+
+def contract_problems(subject: Subject) -> Iterator[str]:
+    """Every way in which the files disagree, one text each."""
+    ours = subject.task.contract
+    for arm in subject.arms:
+        try:
+            theirs = subject.policy(arm).contract
+        except (PolicyError, ContractError) as error:
+            yield f"{_label(arm)} is refused: {error}"
+            continue
+        if theirs.fingerprint != ours.fingerprint:
+            yield _difference(theirs, ours, left=_label(arm), right=f"the task {subject.task.name}")
+    if subject.golden is not None:
+        fingerprint = golden_fingerprint(subject.golden)
+        if fingerprint != ours.fingerprint:
+            yield f"{GOLDEN_FILE} was recorded under another contract ({fingerprint[:12] or 'none stated'})"
+    yield from _twin_problems(subject)
+
+
+def _label(arm: Arm) -> str:
+    return "the policy" if arm == "policy" else f"the {arm} policy"
+
+
+def _difference(theirs: PolicyContract, ours: PolicyContract, *, left: str, right: str) -> str:
+    found = diff(theirs, ours)
+    lines = [
+        f"{left} and {right} hold different contracts ({theirs.fingerprint[:12]} and {ours.fingerprint[:12]})",
+        format_diff(found[:MAX_TERMS], left=left, right=right),
+    ]
+    if len(found) > MAX_TERMS:
+        lines.append(f"  and {len(found) - MAX_TERMS} more terms; `physai contract diff` shows them all")
+    return "\n".join(lines)
+
+
+def golden_fingerprint(data: bytes) -> str:
+    """Fingerprint a golden file states; empty if it states none or is damaged."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            return str(archive[FINGERPRINT_NAME])
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, EOFError):
+        return ""
+
+
+def _twin_problems(subject: Subject) -> Iterator[str]:
+    twin, robot = subject.twin, subject.task.contract.robot
+    if twin.joint_names != robot.joint_names:
+        yield (
+            f"the twin is of a robot with the joints {', '.join(twin.joint_names)}, the task's robot "
+            f"{robot.name} has {', '.join(robot.joint_names)}"
+        )
+        return
+    ours = model_fingerprint(subject.task.robot)
+    if ours != twin.model_sha256:
+        yield (
+            f"the twin was fitted to another model of {robot.name} ({twin.model_sha256[:12]}) than the task's "
+            f"({ours[:12]})"
+        )

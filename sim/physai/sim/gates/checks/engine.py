@@ -1,0 +1,123 @@
+"""Gate `engine`: does the policy do as well in a second physics engine, so that it lives off no engine's quirks?"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from physai.sdk.base.errors import MissingExtraError, ModelError
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sim.engines.protocol import Array
+from physai.sim.engines.warp import PIP_LINE, modules
+from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases, rate_measurement
+from physai.sim.gates.execution.batch import Played
+from physai.sim.stats.paired import mcnemar_exact
+
+
+class EngineGate(Gate):
+    """Plays the same episodes in both engines and compares motions early, outcomes late."""
+
+    name = "engine"
+    question = "Does a second physics engine say the same?"
+
+    def method(self, context: Context) -> str:
+        settings = context.settings.engine
+        return (
+            f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in MuJoCo Warp (single "
+            f"precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair (exact "
+            "McNemar test)."
+        )
+
+    def threshold(self, context: Context) -> str:
+        settings = context.settings.engine
+        return (
+            f"median difference of joint positions after {settings.early_s:g} s at most {settings.tolerance:g} "
+            f"[joint unit]; success not lower by more than {settings.margin:.0%}"
+        )
+
+    def most_episodes(self, context: Context) -> int:
+        return _count(context)
+
+    def play(self, context: Context) -> Play:
+        try:
+            modules()
+        except MissingExtraError as error:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE, message=f"{error}.", next_step=f"{PIP_LINE}, then validate again"
+            )
+        first = context.batch(0, context.conditions["calibrated"])
+        count = _count(context)
+        second = replace(first, engine="warp", seeds=first.seeds[:count])
+        try:
+            in_mujoco, in_warp = yield [first, second]
+        except ModelError as error:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                message=f"The second engine cannot play this task: {error}.",
+                next_step="leave out of the model what it lacks, or compare with another engine by hand",
+            )
+        difference = _early_difference(in_mujoco.early_pos[:count], in_warp.early_pos)
+        before, after = in_mujoco.success[:count], in_warp.success
+        lost, won = int((before & ~after).sum()), int((~before & after).sum())
+        finding = Finding(
+            outcome=Outcome.PASS,
+            measured=_measured(context, in_warp, lost, won, difference),
+            episodes=count,
+            seeds=context.seed_range(count),
+            p_value=None,
+            chart={"pairs": [lost, won, count], "early_difference": difference},
+        )
+        _judge(context, finding, lost, won, difference)
+        if finding.outcome is not Outcome.PASS:
+            finding.cases = failing_cases(context, iter([(second, in_warp)]))
+        return finding
+
+
+def _count(context: Context) -> int:
+    return min(context.settings.engine.episodes, context.settings.batch)
+
+
+def _early_difference(first: Array, second: Array) -> float:
+    """Median over the episodes of the greatest difference of a joint position; 0 if none got that far."""
+    both = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
+    if not both.any():
+        return 0.0
+    return float(np.median(np.abs(first[both] - second[both]).max(axis=1)))
+
+
+def _measured(context: Context, in_warp: Played, lost: int, won: int, difference: float) -> list[Measurement]:
+    settings, count = context.settings.engine, len(in_warp)
+    return [
+        Measurement(name="success_lost", value=(lost - won) / count, threshold=settings.margin),
+        rate_measurement("success_rate.warp", in_warp.successes, count),
+        Measurement(name="early_difference", value=difference, threshold=settings.tolerance),
+    ]
+
+
+def _judge(context: Context, finding: Finding, lost: int, won: int, difference: float) -> None:
+    """Writes outcome, cause and message into the finding."""
+    settings, count = context.settings.engine, finding.episodes
+    if not difference <= settings.tolerance:
+        finding.outcome, finding.cause = Outcome.FAIL, Cause.TWIN
+        finding.message = (
+            f"After {settings.early_s:g} s the engines' joint positions differ by {difference:.3g} (median), "
+            f"{settings.tolerance:g} is allowed: the model means different things to them."
+        )
+        finding.next_step = (
+            "look for contacts, solver settings or features of the model that one engine treats otherwise"
+        )
+    elif (lost - won) / count > settings.margin:
+        p_value = mcnemar_exact(lost, won, alternative="worse")
+        significant = p_value <= context.settings.gate_alpha
+        finding.outcome = Outcome.FAIL if significant else Outcome.INCONCLUSIVE
+        finding.cause = Cause.POLICY if significant else None
+        finding.message = (
+            f"In the second engine {lost} of {count} episodes are lost and {won} won (p = {p_value:.2g}): the policy "
+            "rests on how one engine computes."
+        )
+        needed = math.ceil(count * math.log(context.settings.gate_alpha) / min(-1e-9, math.log(max(p_value, 1e-300))))
+        finding.next_step = (
+            "train with randomised solver and contact parameters"
+            if significant
+            else f"raise engine.episodes and batch to about {max(needed, count + 1)}"
+        )

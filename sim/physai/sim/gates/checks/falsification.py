@@ -1,0 +1,210 @@
+"""Gate `falsification`: can a search over the calibrated range find a robot on which the policy fails?
+
+The search (CMA-ES; Hansen, Ostermeier: Completely derandomized self-adaptation in evolution strategies, Evolutionary
+Computation 9, 2001) moves through the posterior up to a distance from its middle, at the measured delay's 99th
+percentile. The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant
+second-moment code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all robots
+lie beyond it, whatever the number of parameters. The search looks at tuning seeds only. The worst point it finds is
+then judged on verdict seeds, so that a lucky or unlucky seed is no counterexample.
+"""
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sim.engines.protocol import Array
+from physai.sim.gates.checks.gate import Asking, Context, Finding, Gate, Play, failing_cases, rate_measurement
+from physai.sim.gates.checks.success import NEXT_STEP
+from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, Played, seeds_of, stream_seed
+from physai.sim.stats.statistics import clopper_pearson
+from physai.sim.twin.conditions import Condition
+from physai.sim.twin.models import covariance_root
+
+SHRINKS = 3
+"""Halvings of the distance between the fitted values and a counterexample, to show a small one."""
+
+SEARCH_SEED = 0xC3AE5
+
+
+class FalsificationGate(Gate):
+    """Searches, then confirms what it found."""
+
+    name = "falsification"
+    question = "Can a search find a robot on which it fails?"
+
+    def method(self, context: Context) -> str:
+        settings = context.settings.falsification
+        return (
+            f"CMA-ES up to {settings.reach:g} standard deviations from the fitted robot, over the posterior of "
+            f"{len(context.subject.twin.parameters)} parameters, at the measured delay's 99th percentile: "
+            f"{settings.generations} generations of {settings.population} robots, {settings.seeds} tuning seeds each. "
+            f"The worst robot is judged on {settings.confirmations} verdict seeds."
+        )
+
+    def threshold(self, context: Context) -> str:
+        target = context.settings.falsification.target
+        return f"no robot found on which the success rate is shown to be below {target:.0%}"
+
+    def most_episodes(self, context: Context) -> int:
+        settings = context.settings.falsification
+        return settings.generations * settings.population * settings.seeds + settings.confirmations
+
+    def play(self, context: Context) -> Play:
+        if not context.subject.twin.parameters:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                message="The twin has no parameters, so there is no range to search.",
+                next_step="calibrate the twin on recordings of the robot",
+            )
+        region = Region(context)
+        worst, history = yield from _search(context, region)
+        batch = _confirmation(context, region, worst)
+        (played,) = yield [batch]
+        settings = context.settings.falsification
+        finding = Finding(
+            outcome=Outcome.PASS,
+            measured=_measured(context, region, worst, played),
+            episodes=len(history) * settings.population * settings.seeds + len(played),
+            seeds=context.seed_range(len(played)),
+            chart={"history": history, "size": region.size(worst), "worst": region.named(worst)},
+        )
+        if _fails(context, played):
+            yield from _explain(context, region, worst, batch, played, finding)
+        return finding
+
+
+class Region:
+    """The region to search: a ball in coordinates in which the posterior is a standard normal distribution."""
+
+    def __init__(self, context: Context) -> None:
+        """Takes the posterior from the twin."""
+        self._twin = context.subject.twin
+        self._factor = covariance_root(self._twin.covariance)
+        self._lower = np.array([p.lower for p in self._twin.parameters])
+        self._upper = np.array([p.upper for p in self._twin.parameters])
+        self.dimension = len(self._twin.parameters)
+        self.radius = context.settings.falsification.reach
+
+    def clipped(self, point: Array) -> Array:
+        """The point, or the nearest one on the region's surface, shape (P,)."""
+        return point * min(1.0, self.radius / max(self.size(point), 1e-12))
+
+    def values(self, point: Array) -> tuple[float, ...]:
+        """Parameters of the twin at a point, within their bounds."""
+        values = self._twin.values + self._factor @ point
+        return tuple(float(value) for value in np.clip(values, self._lower, self._upper))
+
+    def size(self, point: Array) -> float:
+        """Distance from the fitted robot, in standard deviations."""
+        return float(np.linalg.norm(point))
+
+    def named(self, point: Array) -> dict[str, float]:
+        """Parameters by name."""
+        return dict(zip((p.name for p in self._twin.parameters), self.values(point), strict=True))
+
+    def text(self, point: Array) -> str:
+        """What differs most from the fitted robot."""
+        parameters, values = self._twin.parameters, self.values(point)
+        moved = [(value - p.value) / max(p.std, 1e-12) for value, p in zip(values, parameters, strict=True)]
+        order = sorted(range(len(moved)), key=lambda index: -abs(moved[index]))[:3]
+        return ", ".join(
+            f"{parameters[i].name} {values[i]:.4g} {parameters[i].unit} ({moved[i]:+.1f} σ)" for i in order
+        )
+
+
+def _explain(context: Context, region: Region, worst: Array, batch: Batch, played: Played, finding: Finding) -> Asking:
+    """Turns a finding into a failure, with the smallest point on the way to the worst that still fails."""
+    for _ in range(SHRINKS if region.size(worst) > 0.0 else 0):
+        nearer = _confirmation(context, region, 0.5 * worst)
+        (answer,) = yield [nearer]
+        finding.episodes += len(answer)
+        if not _fails(context, answer):
+            break
+        worst, batch, played = 0.5 * worst, nearer, answer
+    finding.outcome, finding.cause = Outcome.FAIL, Cause.POLICY
+    finding.measured = _measured(context, region, worst, played)
+    rate = f"{played.successes} of {len(played)} episodes succeed"
+    if region.size(worst) == 0.0:
+        finding.message = f"On the fitted robot itself {rate}; there was nothing to search for."
+        finding.next_step = NEXT_STEP[Cause.POLICY]
+    else:
+        finding.message = (
+            f"On a robot {region.size(worst):.1f} standard deviations from the fitted one {rate}: "
+            f"{region.text(worst)}. "
+            f"About {beyond(region.size(worst)):.1%} of the robots that the logs allow lie further that way."
+        )
+        finding.next_step = f"{NEXT_STEP[Cause.POLICY]}; or record more, so that the posterior narrows"
+    finding.cases = failing_cases(context, iter([(batch, played)]))
+
+
+def beyond(distance: float) -> float:
+    """Share of a standard normal distribution beyond a plane at a distance from its middle."""
+    return 0.5 * math.erfc(distance / math.sqrt(2.0))
+
+
+def _condition(context: Context) -> Condition:
+    return replace(context.conditions["measured"], name="falsification")
+
+
+def _search(
+    context: Context, region: Region
+) -> Generator[Sequence[Batch], list[Played], tuple[Array, list[list[float]]]]:
+    """The worst point of the region, and the least and the mean score of each generation."""
+    from cmaes import CMA
+
+    settings = context.settings.falsification
+    stream = stream_seed(TUNING_STREAM, context.subject.seed)
+    # The optimiser wants two dimensions at least; what is beyond the region's is not used.
+    space = max(2, region.dimension)
+    sigma = 0.6 * region.radius / math.sqrt(space)
+    optimiser: Any = CMA(np.zeros(space), sigma, population_size=settings.population, seed=SEARCH_SEED)
+    worst, least, history = np.zeros(region.dimension), math.inf, list[list[float]]()
+    for generation in range(settings.generations):
+        asked: list[Array] = [optimiser.ask() for _ in range(settings.population)]
+        if generation == 0:
+            asked[0] = np.zeros(space)
+        points = [region.clipped(point[: region.dimension]) for point in asked]
+        seeds = seeds_of(stream, generation * settings.seeds, settings.seeds)
+        batch = Batch(
+            condition=_condition(context),
+            seeds=seeds * len(points),
+            values=tuple(region.values(point) for point in points for _ in seeds),
+        )
+        (played,) = yield [batch]
+        # What succeeds scores 1 and more; how long the condition held ranks the rest, and tells where to go.
+        scores = (played.success + played.held).reshape(len(points), len(seeds)).mean(axis=1)
+        optimiser.tell(list(zip(asked, scores.tolist(), strict=True)))
+        history.append([float(scores.min()), float(scores.mean())])
+        if generation == 0 and not played.success[: len(seeds)].any():
+            return np.zeros(region.dimension), history
+        if float(scores.min()) < least:
+            least, worst = float(scores.min()), points[int(scores.argmin())]
+    return worst, history
+
+
+def _confirmation(context: Context, region: Region, point: Array) -> Batch:
+    """A point with verdict seeds."""
+    count = context.settings.falsification.confirmations
+    return Batch(
+        condition=_condition(context),
+        seeds=seeds_of(context.stream, 0, count),
+        values=(region.values(point),) * count,
+    )
+
+
+def _fails(context: Context, played: Played) -> bool:
+    """Whether the success rate is shown to be below the target, at 95 % confidence."""
+    _, upper = clopper_pearson(played.successes, len(played), confidence=0.9)
+    return upper < context.settings.falsification.target
+
+
+def _measured(context: Context, region: Region, point: Array, played: Played) -> list[Measurement]:
+    target = context.settings.falsification.target
+    return [
+        rate_measurement("worst_success_rate", played.successes, len(played), threshold=target),
+        Measurement(name="distance", value=region.size(point), unit="std"),
+    ]

@@ -1,0 +1,301 @@
+"""What a gate is: a question, a method, a threshold, and a generator that asks for episodes and ends with a finding."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, SeedRange
+from physai.sdk.safety import Reason
+from physai.sim.engines.protocol import Array
+from physai.sim.gates.execution.batch import (
+    VERDICT_STREAM,
+    Arm,
+    Batch,
+    EngineName,
+    Played,
+    joined,
+    seeds_of,
+    stream_seed,
+)
+from physai.sim.gates.execution.rollout import EFFORT, POSITION, SPEED
+from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.settings import ConditionSettings, GateSettings, RateSettings
+from physai.sim.stats.sequential import RateTest
+from physai.sim.stats.statistics import clopper_pearson
+from physai.sim.twin.conditions import Condition, conditions
+from physai.sim.twin.models import covariance_root
+
+MAX_CASES = 8
+"""Failing episodes a finding names, the least perturbed first."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An episode that went wrong."""
+
+    batch: Batch
+    row: int
+    """Which episode of the batch."""
+    size: float
+    """Distance of its parameters from the fitted ones, in standard deviations per parameter."""
+    step: int | None
+    """Control period in which it went wrong; None where it only ended badly."""
+    description: str
+    parameters: dict[str, float]
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode."""
+        return self.batch.seeds[self.row]
+
+
+@dataclass(kw_only=True)
+class Finding:
+    """What a gate found."""
+
+    outcome: Outcome
+    measured: list[Measurement] = field(default_factory=list[Measurement])
+    """The deciding number first."""
+    message: str = ""
+    next_step: str = ""
+    cause: Cause | None = None
+    episodes: int = 0
+    seeds: tuple[SeedRange, ...] = ()
+    p_value: float | None = None
+    """Of the hypothesis that the policy does not deserve to pass; None for gates that do no test."""
+    cases: tuple[Case, ...] = ()
+    chart: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Numbers for the report's plots, JSON values."""
+
+
+Play = Generator[Sequence[Batch], list[Played], Finding]
+"""Yields batches to play, is sent what became of them, returns a finding."""
+
+Asking = Generator[Sequence[Batch], list[Played], Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every gate may look at."""
+
+    subject: Subject
+    settings: GateSettings
+    accept: tuple[OriginKind, ...] = ("robot",)
+    """Origins of evidence that may let a gate pass."""
+
+    @cached_property
+    def conditions(self) -> dict[str, Condition]:
+        """The conditions by name."""
+        told = self.settings.robustness
+        return conditions(
+            self.subject.task, self.subject.twin, push_scale=told.push_scale, payload_fraction=told.payload_fraction
+        )
+
+    @property
+    def stream(self) -> int:
+        """Stream of the verdict's seeds."""
+        return stream_seed(VERDICT_STREAM, self.subject.seed)
+
+    def doubt(self, what: str, origin: Origin) -> str:
+        """Why evidence of this origin lets no gate pass here; empty where it may."""
+        if origin.kind not in self.accept:
+            return f"The {what} comes from {origin}, which says nothing certain of the robot."
+        model = self.subject.task.contract.robot.name
+        if origin.robot is not None and not is_unit_of(origin.robot, model):
+            return f"The {what} comes from {origin}, the policy is for {model}."
+        return ""
+
+    def batch(
+        self,
+        number: int,
+        condition: Condition,
+        *,
+        arm: Arm = "policy",
+        count: int | None = None,
+        engine: EngineName = "mujoco",
+    ) -> Batch:
+        """Batch `number` of a condition; equal numbers have equal seeds, whatever plays under whatever condition."""
+        size = self.settings.batch
+        seeds = seeds_of(self.stream, number * size, size if count is None else count)
+        return Batch(arm=arm, condition=condition, seeds=seeds, engine=engine, early_s=self.settings.engine.early_s)
+
+    def seed_range(self, count: int) -> tuple[SeedRange, ...]:
+        """The verdict's first `count` seeds."""
+        return (SeedRange(stream=str(self.stream), count=count),) if count else ()
+
+    def parameters(self, values: Array, condition: Condition, lag_s: float) -> dict[str, float]:
+        """An episode's twin and perturbations by name."""
+        twin = self.subject.twin
+        named = {p.name: float(value) for p, value in zip(twin.parameters, values, strict=True)}
+        named["command_lag_s"] = float(lag_s)
+        if condition.noise_scale != 1.0:
+            named["noise_scale"] = condition.noise_scale
+        if condition.late_periods:
+            named["late_periods"] = float(condition.late_periods)
+        if condition.push_scale:
+            named["push_scale"] = condition.push_scale
+        if condition.payload_kg:
+            named["payload_kg"] = condition.payload_kg
+        return named
+
+    @cached_property
+    def _whitening(self) -> Array:
+        return np.linalg.pinv(covariance_root(self.subject.twin.covariance))
+
+    def size(self, values: Array) -> Array:
+        """Distance of parameters, shape (n, P), from the fitted ones, in standard deviations per parameter."""
+        twin = self.subject.twin
+        if not twin.parameters:
+            return np.zeros(len(values))
+        return np.linalg.norm((values - twin.values) @ self._whitening.T, axis=1) / np.sqrt(len(twin.parameters))
+
+
+class Gate(ABC):
+    """One question to a policy."""
+
+    name: ClassVar[str]
+    question: ClassVar[str]
+    rests_on_twin: ClassVar[bool] = True
+    """Whether its answer means something only in a twin that is credible."""
+
+    @abstractmethod
+    def method(self, context: Context) -> str:
+        """How the question is answered."""
+
+    @abstractmethod
+    def threshold(self, context: Context) -> str:
+        """The rule in words."""
+
+    @abstractmethod
+    def play(self, context: Context) -> Play:
+        """Asks for episodes and finds."""
+
+    def most_episodes(self, context: Context) -> int:
+        """Most episodes it may ask for, for the progress table; 0 if it plays none."""
+        return 0
+
+
+class Check(Gate):
+    """A gate that needs no episodes."""
+
+    @abstractmethod
+    def check(self, context: Context) -> Finding:
+        """Finds."""
+
+    def play(self, context: Context) -> Play:
+        """Finds, without any episodes."""
+        yield from ()
+        return self.check(context)
+
+
+@dataclass
+class RateRun:
+    """What a sequential test of a success rate has seen."""
+
+    test: RateTest
+    batches: list[Batch]
+    played: list[Played]
+
+    @property
+    def all(self) -> Played:
+        """All episodes as one batch."""
+        return joined(tuple(self.played))
+
+    def measurement(self, name: str, target: float) -> Measurement:
+        """The rate with a 95 % interval that bears having stopped when the test knew."""
+        lower, upper = self.test.interval(confidence=0.95)
+        value = self.test.successes / max(1, self.test.trials)
+        return Measurement(name=name, value=value, lower=lower, upper=upper, confidence=0.95, threshold=target)
+
+
+def run_rate_test(
+    context: Context,
+    condition: Condition,
+    settings: RateSettings | ConditionSettings,
+    *,
+    arm: Arm = "policy",
+) -> Generator[Sequence[Batch], list[Played], RateRun]:
+    """Plays batch after batch until the test knows, or its budget is spent."""
+    run = RateRun(RateTest(settings.target, settings.margin, alpha=context.settings.gate_alpha), [], [])
+    while run.test.outcome is Outcome.INCONCLUSIVE and run.test.trials < settings.max_episodes:
+        count = min(context.settings.batch, settings.max_episodes - run.test.trials)
+        batch = context.batch(len(run.batches), condition, arm=arm, count=count)
+        (played,) = yield [batch]
+        run.batches.append(batch)
+        run.played.append(played)
+        run.test.add(played.successes, len(played))
+    return run
+
+
+def rate_measurement(name: str, successes: int, trials: int, *, threshold: float | None = None) -> Measurement:
+    """A rate of a number of episodes that was fixed beforehand, with its exact two-sided 95 % interval."""
+    lower, upper = clopper_pearson(successes, trials)
+    return Measurement(
+        name=name,
+        value=successes / max(1, trials),
+        lower=lower,
+        upper=upper,
+        confidence=0.95,
+        threshold=threshold,
+    )
+
+
+def more_episodes(test: RateTest) -> str:
+    """What would settle an undecided test."""
+    more = test.more_to_pass
+    if more is None or more > 1_000_000:
+        least = f"above {test.least_rate:.1%}"
+        return f"more episodes settle it only for a policy whose rate is {least}; improve the policy"
+    return f"needs {more} more episodes at the rate seen so far; raise max_episodes to {test.trials + more}"
+
+
+def failing_cases(context: Context, pairs: Iterator[tuple[Batch, Played]], failed: str = "success") -> tuple[Case, ...]:
+    """The failing episodes, least perturbed first.
+
+    Args:
+        context: names and sizes the parameters.
+        pairs: batches and what became of them.
+        failed: `success` for episodes that missed the task's criterion, `violated` for those that broke a limit.
+    """
+    cases: list[Case] = []
+    for batch, played in pairs:
+        wrong = ~played.success if failed == "success" else played.violated
+        sizes = context.size(played.values)
+        for row in np.flatnonzero(wrong).tolist():
+            step, what = describe(context, played, row)
+            parameters = context.parameters(played.values[row], batch.condition, float(played.lag_s[row]))
+            cases.append(Case(batch, row, float(sizes[row]), step, f"{batch.condition.name}: {what}", parameters))
+    return tuple(sorted(cases, key=lambda case: case.size)[:MAX_CASES])
+
+
+def describe(context: Context, played: Played, row: int) -> tuple[int | None, str]:
+    """When and how an episode went wrong."""
+    dt = context.subject.task.contract.timing.control_dt
+    guard, broken = int(played.guard_step[row]), int(played.broken_step[row])
+    if guard >= 0 and (broken < 0 or guard <= broken):
+        return guard, f"the guard intervened after {guard * dt:.3f} s ({reasons(int(played.guard_reasons[row]))})"
+    if broken >= 0:
+        return broken, f"{limits(int(played.broken_limits[row]))} limit broken after {broken * dt:.3f} s"
+    if played.diverged[row]:
+        return None, f"the physics diverged after {float(played.length_s[row]):.3f} s"
+    length = float(played.length_s[row])
+    if length < context.subject.task.episode_length_s - dt:
+        return round(length / dt), f"failed after {length:.3f} s"
+    return None, f"criterion not met at the end; it held for {float(played.held[row]):.0%} of the episode"
+
+
+def reasons(flags: int) -> str:
+    """Guard reasons in words."""
+    named = [(reason.name or "").lower().replace("_", " ") for reason in Reason if flags & reason]
+    return ", ".join(named) or "none"
+
+
+def limits(bits: int) -> str:
+    """Broken limits in words."""
+    names = {POSITION: "position", SPEED: "speed", EFFORT: "effort"}
+    return " and ".join(name for bit, name in names.items() if bits & bit)

@@ -1,0 +1,169 @@
+"""Gate `latency`: does a whole tick on the target end before its deadline?"""
+
+import platform
+import time
+
+import numpy as np
+
+from physai.sdk.evidence.latency import LatencyEvidence
+from physai.sdk.evidence.requirements import REMEDIES
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.safety import Guard
+from physai.sim.engines.protocol import Array
+from physai.sim.gates.checks.gate import Check, Context, Finding
+from physai.sim.gates.checks.parity import probe_inputs
+
+WARM_UP = 200
+"""Ticks before the clock counts here."""
+TICKS_HERE = 3000
+
+
+class LatencyGate(Check):
+    """Judges evidence from the target; without any, measures here and leaves the question open."""
+
+    name = "latency"
+    question = "Does a tick on the target end before its deadline?"
+    rests_on_twin = False
+
+    def __init__(self, evidence: LatencyEvidence | None = None) -> None:
+        """`evidence` measured on the target, if there is any."""
+        self._evidence = evidence
+
+    @property
+    def evidence(self) -> LatencyEvidence | None:
+        """The ticks that are judged; None where none were given."""
+        return self._evidence
+
+    def method(self, context: Context) -> str:
+        if self._evidence is None:
+            return "No evidence from the target; inference and guard are timed on this machine, for orientation."
+        evidence = self._evidence
+        return (
+            f"{len(evidence.tick_s)} ticks measured on {evidence.device} with {evidence.runtime}, by {evidence.origin}."
+        )
+
+    def threshold(self, context: Context) -> str:
+        contract, settings = context.subject.task.contract, context.settings.latency
+        return (
+            f"at most {settings.max_miss_share:.2%} of the ticks beyond {1e3 * contract.timing.deadline_s:g} ms, never "
+            f"more than {contract.safety.max_reused_commands} in a row"
+        )
+
+    def check(self, context: Context) -> Finding:
+        if self._evidence is None:
+            ticks = measure_here(context)
+            finding = self._judged(context, ticks)
+            faster = "within" if finding.outcome is Outcome.PASS else "beyond"
+            finding.outcome, finding.cause = Outcome.INCONCLUSIVE, None
+            finding.message = (
+                f"Nothing was measured on the target. On this machine ({platform.machine()}, onnxruntime) the ticks "
+                f"lie {faster} the deadline, which says nothing certain about the target."
+            )
+            finding.next_step = "measure on the target and validate again with --latency EVIDENCE.json"
+            return finding
+        problem = self._wrong_evidence(context)
+        if problem:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                message=problem,
+                next_step="measure this very policy on the target and validate again",
+            )
+        ticks = np.array(self._evidence.tick_s)
+        finding = self._judged(context, ticks)
+        origin = self._evidence.origin
+        doubt = context.doubt("latency", origin)
+        if finding.outcome is Outcome.PASS and doubt:
+            finding.outcome, finding.message = Outcome.INCONCLUSIVE, doubt
+            finding.next_step = f"{REMEDIES['latency']}; or accept it: `--accept {origin.kind}`"
+        least = context.settings.latency.min_ticks
+        if finding.outcome is Outcome.PASS and len(ticks) < least:
+            finding.outcome = Outcome.INCONCLUSIVE
+            finding.message = f"{len(ticks)} ticks are too few to know their 99.9th percentile."
+            finding.next_step = f"measure at least {least} ticks on the target"
+        return finding
+
+    def _wrong_evidence(self, context: Context) -> str:
+        evidence, subject = self._evidence, context.subject
+        if evidence is None:
+            return "no evidence"
+        allowed = {"policy": subject.policy_sha256}
+        if evidence.policy_sha256 not in allowed.values():
+            return (
+                f"The ticks were measured with the policy {evidence.policy_sha256[:12]}, this one is "
+                f"{subject.policy_sha256[:12]}."
+            )
+        fingerprint = subject.task.contract.fingerprint
+        if evidence.contract_fingerprint != fingerprint:
+            return (
+                f"The ticks were measured under the contract {evidence.contract_fingerprint[:12]}, the task's is "
+                f"{fingerprint[:12]}."
+            )
+        return ""
+
+    def _judged(self, context: Context, ticks: Array) -> Finding:
+        contract, settings = context.subject.task.contract, context.settings.latency
+        deadline, reused = contract.timing.deadline_s, contract.safety.max_reused_commands
+        missed = ~(ticks <= deadline)
+        share, longest = float(missed.mean()), longest_run(missed)
+        finding = Finding(
+            outcome=Outcome.PASS,
+            measured=_measured(ticks, deadline, share, longest, settings.max_miss_share, reused),
+            chart=_chart(ticks, deadline),
+        )
+        if share > settings.max_miss_share or longest > reused:
+            finding.outcome, finding.cause = Outcome.FAIL, Cause.TIMING
+            finding.message = (
+                f"{share:.2%} of the ticks end after the deadline of {1e3 * deadline:g} ms, up to {longest} in a row; "
+                f"the slowest takes {1e3 * float(ticks.max()):.3g} ms."
+            )
+            finding.next_step = "quantise, use a smaller network, give the process its own core, or relax the contract"
+        return finding
+
+
+def longest_run(missed: Array) -> int:
+    """Longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], missed.astype(np.int8), [0]])))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def measure_here(context: Context) -> Array:
+    """Durations of inference and guard for one robot on this machine [s], shape (TICKS_HERE,)."""
+    policy = context.subject.policy()
+    guard = Guard(policy.contract)
+    inputs = probe_inputs(policy.header, WARM_UP + TICKS_HERE)
+    joints = len(policy.contract.robot.joints)
+    fields = {**inputs}
+    dt = policy.contract.timing.control_dt
+    policy.reset(1)
+    ticks = np.zeros(WARM_UP + TICKS_HERE)
+    rest = np.zeros((1, joints))
+    sensors = {sensor.name: np.zeros((1, sensor.size)) for sensor in policy.contract.robot.sensors}
+    for tick in range(len(ticks)):
+        row = {name: values[tick : tick + 1] for name, values in fields.items()}
+        start = time.perf_counter()
+        targets = policy(row, row)
+        guard.check(
+            now_s=tick * dt, sensor_stamp_s=tick * dt, joint_pos=rest, joint_vel=rest, targets=targets, sensors=sensors
+        )
+        ticks[tick] = time.perf_counter() - start
+    return ticks[WARM_UP:]
+
+
+def _measured(
+    ticks: Array, deadline: float, share: float, longest: int, max_share: float, reused: int
+) -> list[Measurement]:
+    p50, p99, p999 = (float(np.quantile(ticks, q)) for q in (0.5, 0.99, 0.999))
+    return [
+        Measurement(name="missed", value=share, threshold=max_share),
+        Measurement(name="missed_in_a_row", value=float(longest), threshold=float(reused)),
+        Measurement(name="p50", value=p50, unit="s"),
+        Measurement(name="p99", value=p99, unit="s"),
+        Measurement(name="p99.9", value=p999, unit="s"),
+        Measurement(name="max", value=float(ticks.max()), unit="s", threshold=deadline),
+    ]
+
+
+def _chart(ticks: Array, deadline: float) -> dict[str, object]:
+    top = max(float(np.quantile(ticks, 0.999)), deadline) * 1.1
+    counts, edges = np.histogram(np.minimum(ticks, top), bins=60, range=(0.0, top))
+    return {"counts": counts.tolist(), "edges_s": edges.tolist(), "deadline_s": deadline}

@@ -1,0 +1,147 @@
+"""Gate `non-inferiority`: is the quantised graph as good as the float one, and the policy as good as the baseline?"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, combine
+from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases
+from physai.sim.gates.execution.batch import Arm, Batch, Played
+from physai.sim.stats.paired import PairedTest, anytime_drop, mcnemar_exact
+
+
+class NonInferiorityGate(Gate):
+    """Plays both graphs in the same episodes and counts those that only one of them succeeds in."""
+
+    name = "non-inferiority"
+    question = "Is it as good as float, and as the baseline?"
+
+    def method(self, context: Context) -> str:
+        found = pairs(context)
+        if not found:
+            return "There is no quantised file beside the policy and no baseline was named: nothing to compare."
+        text = ", ".join(f"{new} against {old}" for new, old in found)
+        return (
+            f"{text}: the same seeds for both. The drop of the success rate is tested sequentially against the margin, "
+            "from the pairs whose outcomes differ."
+        )
+
+    def threshold(self, context: Context) -> str:
+        return f"drop of success rate shown to be below {context.settings.non_inferiority.margin:.0%}"
+
+    def most_episodes(self, context: Context) -> int:
+        return 2 * len(pairs(context)) * context.settings.non_inferiority.max_episodes
+
+    def play(self, context: Context) -> Play:
+        found = pairs(context)
+        if not found:
+            return Finding(
+                outcome=Outcome.PASS,
+                message="Nothing to compare: the float graph itself is what will run, and no baseline was named.",
+            )
+        runs: list[_Pairs] = []
+        for new, old in found:
+            runs.append((yield from _compare(context, new, old)))
+        outcome = combine(run.test.outcome for run in runs)
+        count = sum(run.test.pairs for run in runs)
+        finding = Finding(
+            outcome=outcome,
+            measured=[measurement for run in runs for measurement in run.measured()],
+            episodes=2 * count,
+            seeds=context.seed_range(max(run.test.pairs for run in runs)),
+            p_value=max(run.test.p_value for run in runs),
+            chart={"pairs": [[r.new, r.old, r.test.worse, r.test.better, r.test.pairs] for r in runs]},
+        )
+        if outcome is not Outcome.PASS:
+            _explain(finding, next(run for run in runs if run.test.outcome is outcome), context)
+        return finding
+
+
+def pairs(context: Context) -> list[tuple[Arm, Arm]]:
+    """What is compared with what: (candidate, reference)."""
+    arms = context.subject.arms
+    found: list[tuple[Arm, Arm]] = []
+    if "quantised" in arms:
+        found.append(("quantised", "float"))
+    if "baseline" in arms:
+        found.append(("policy", "baseline"))
+    return found
+
+
+@dataclass
+class _Pairs:
+    """Outcomes of the same episodes with two graphs."""
+
+    new: Arm
+    old: Arm
+    test: PairedTest
+    played: list[tuple[Batch, Played]] = field(default_factory=list[tuple[Batch, Played]])
+    """Batches of the candidate."""
+
+    def add(self, batch: Batch, new: Played, old: Played) -> None:
+        worse, better = int((old.success & ~new.success).sum()), int((new.success & ~old.success).sum())
+        self.test.add(worse, better, len(new))
+        self.played.append((batch, new))
+
+    @property
+    def drop(self) -> tuple[float, float, float]:
+        """Drop of the success rate as seen, and the interval that bears having been looked at."""
+        test = self.test
+        lower, upper = anytime_drop(test.worse, test.better, test.pairs, confidence=1.0 - 2.0 * test.alpha)
+        return (test.worse - test.better) / max(1, test.pairs), lower, upper
+
+    def measured(self) -> list[Measurement]:
+        value, lower, upper = self.drop
+        return [
+            Measurement(
+                name=f"drop.{self.new}",
+                value=value,
+                lower=lower,
+                upper=upper,
+                confidence=1.0 - 2.0 * self.test.alpha,
+                threshold=self.test.margin,
+            ),
+            Measurement(name=f"worse.{self.new}", value=float(self.test.worse)),
+            Measurement(name=f"better.{self.new}", value=float(self.test.better)),
+        ]
+
+
+def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch], list[Played], _Pairs]:
+    """Plays pairs until the drop is known to be below or above the margin, or the budget is spent."""
+    settings = context.settings.non_inferiority
+    test = PairedTest(settings.margin, alpha=context.settings.gate_alpha)
+    run = _Pairs(new, old, test)
+    condition = context.conditions["calibrated"]
+    while test.outcome is Outcome.INCONCLUSIVE and test.pairs < settings.max_episodes:
+        count = min(context.settings.batch, settings.max_episodes - test.pairs)
+        arms = _played_as(context, new), _played_as(context, old)
+        batches = [context.batch(len(run.played), condition, arm=arm, count=count) for arm in arms]
+        candidate, reference = yield batches
+        run.add(batches[0], candidate, reference)
+    return run
+
+
+def _played_as(context: Context, arm: Arm) -> Arm:
+    """`policy` where the arm has the very same bytes, so that no episode is played twice."""
+    arms = context.subject.arms
+    return "policy" if arms[arm] == arms["policy"] else arm
+
+
+def _explain(finding: Finding, run: _Pairs, context: Context) -> None:
+    test, (drop, _, upper) = run.test, run.drop
+    text = (
+        f"Of {test.pairs} pairs the {run.new} graph loses {test.worse} that the {run.old} one wins, and wins "
+        f"{test.better} that it loses"
+    )
+    if test.outcome is Outcome.INCONCLUSIVE:
+        finding.message = f"{text}; the drop of success may be as large as {upper:.1%}, {test.margin:.0%} is accepted."
+        finding.next_step = f"raise non_inferiority.max_episodes to about {4 * test.pairs}"
+        return
+    p_value = mcnemar_exact(test.worse, test.better, alternative="worse")
+    finding.cause = Cause.NUMERICS if run.new == "quantised" else Cause.POLICY
+    finding.message = f"{text}: a drop of {drop:.1%}, {test.margin:.0%} is accepted (McNemar p = {p_value:.2g})."
+    finding.next_step = (
+        "quantise with more calibration states, keep sensitive layers in float, or flash float32"
+        if run.new == "quantised"
+        else "keep the baseline, or train on"
+    )
+    finding.cases = failing_cases(context, iter(run.played))

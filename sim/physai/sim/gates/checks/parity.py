@@ -1,0 +1,255 @@
+"""Gate `parity`: does the exported graph compute what was trained, and the quantised one nearly so?"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, STATE_PREFIX, PolicyError, PolicyHeader
+from physai.sim.engines.protocol import Array
+from physai.sim.gates.checks.contract import FINGERPRINT_NAME
+from physai.sim.gates.checks.gate import Context, Finding, Gate, Play
+
+PROBE_SEED = 0x9A0BE
+UNLIMITED_POSITION = 10.0
+"""Range probed where a joint has no position limit [rad or m]."""
+UNLIMITED_SPEED = 20.0
+"""Range probed where a joint has no speed limit [rad/s or m/s]."""
+BEYOND = 1.2
+"""Probes reach so far beyond the limits: noise and overshoot do."""
+ROUNDING = 1e-5
+"""Part of its bound by which a float32 command may exceed it."""
+
+Arrays = dict[str, Array]
+
+
+class GoldenError(PolicyError):
+    """A golden file is damaged, or of another policy."""
+
+
+class ParityGate(Gate):
+    """Replays recorded answers, probes random inputs, and compares quantised with float on visited states."""
+
+    name = "parity"
+    question = "Does the exported graph compute what was trained?"
+    rests_on_twin = False
+
+    def method(self, context: Context) -> str:
+        text = (
+            f"The answers recorded at the export ({GOLDEN_FILE}, from the trained policy) are replayed in onnxruntime; "
+            f"{context.settings.parity.probes} random inputs over the sensors' ranges must give finite commands within "
+            "their bounds."
+        )
+        if "quantised" in context.subject.arms:
+            text += (
+                f" Quantised and float graph are compared in {context.settings.parity.visited_states} states visited "
+                "in the twin."
+            )
+        return text
+
+    def threshold(self, context: Context) -> str:
+        tolerance = context.subject.task.contract.safety.parity_tolerance
+        text = f"relative difference at most {context.settings.parity.relative_tolerance:g}; every answer finite"
+        return text + f"; quantised command within {tolerance:g} of float [joint unit]"
+
+    def play(self, context: Context) -> Play:
+        finding = self._replay(context)
+        probed = _probe(context)
+        if probed is not None:
+            finding = _worse(finding, probed)
+        if "quantised" in context.subject.arms and finding.outcome is not Outcome.FAIL:
+            condition = context.conditions["calibrated"]
+            batch = context.batch(0, condition, arm="float", count=min(32, context.settings.batch))
+            (played,) = yield [replace(batch, visits=context.settings.parity.visited_states)]
+            finding = _worse(finding, _compare_quantised(context, played.visits))
+        return finding
+
+    def _replay(self, context: Context) -> Finding:
+        subject = context.subject
+        if subject.golden is None:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                message=f"No {GOLDEN_FILE} lies beside the policy, so nobody knows what the trained policy answers.",
+                next_step="export the run again: physai export RUN",
+            )
+        original = subject.policy("float" if "float" in subject.arms else "policy")
+        try:
+            golden = read_golden(subject.golden, original.header)
+        except GoldenError as error:
+            return Finding(
+                outcome=Outcome.FAIL,
+                cause=Cause.NUMERICS,
+                message=str(error),
+                next_step="export the run again: physai export RUN",
+            )
+        names = list(original.header.outputs)
+        answers = original.evaluate(golden)
+        tolerance = context.settings.parity.relative_tolerance
+        worst, where = _greatest(original.contract, {name: golden[name] for name in names}, answers)
+        states = len(next(iter(golden.values())))
+        measured = [Measurement(name="relative_difference", value=worst, threshold=tolerance)]
+        if worst <= tolerance:
+            return Finding(outcome=Outcome.PASS, measured=measured, chart={"states": states})
+        return Finding(
+            outcome=Outcome.FAIL,
+            measured=measured,
+            cause=Cause.NUMERICS,
+            message=f"The graph answers differently from the trained policy in {where}: relative difference "
+            f"{worst:.2g}, at most {tolerance:g} is allowed.",
+            next_step="this file is not what was exported with its golden answers: export the run again",
+        )
+
+
+def read_golden(data: bytes, header: PolicyHeader) -> Arrays:
+    """Recorded inputs and answers under the graph's names, float32, shape (n, size).
+
+    Raises:
+        GoldenError: the file is damaged, or its arrays are not those of the graph.
+    """
+    expected = {**header.inputs, **header.outputs}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if not unpacked <= MAX_POLICY_BYTES:
+            raise GoldenError(f"{GOLDEN_FILE}: {unpacked} bytes unpacked, at most {MAX_POLICY_BYTES} are allowed")
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays: Arrays = {name: archive[name] for name in archive.files if name != FINGERPRINT_NAME}
+    except (zipfile.BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
+        raise GoldenError(f"{GOLDEN_FILE} is damaged: {error}") from error
+    if set(arrays) != set(expected):
+        raise GoldenError(f"{GOLDEN_FILE} holds {', '.join(sorted(arrays))}; the graph has {', '.join(expected)}")
+    count = len(arrays[next(iter(expected))])
+    for name, size in expected.items():
+        if arrays[name].shape != (count, size) or not count:
+            raise GoldenError(f"{GOLDEN_FILE}: {name!r} has shape {arrays[name].shape}, expected ({count}, {size})")
+        if not np.isfinite(arrays[name]).all():
+            raise GoldenError(f"{GOLDEN_FILE}: {name!r} holds a value that is not finite")
+    return {name: arrays[name].astype(np.float32) for name in expected}
+
+
+def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array]) -> tuple[float, str]:
+    """Greatest |difference| / max(|wanted|, scale) and where; infinite where an answer is no number."""
+    scales = {term.target_name: np.asarray(term.scale) for term in contract.action.terms}
+    worst, where = 0.0, ""
+    for name, values in wanted.items():
+        scale = scales[name] if name in scales else np.ones(values.shape[1])
+        exact = values.astype(np.float64)
+        relative = np.abs(found[name] - exact) / np.maximum(np.abs(exact), scale)
+        relative = np.where(np.isfinite(relative), relative, np.finfo(np.float64).max ** 0.5)
+        if relative.max(initial=0.0) > worst:
+            row, column = np.unravel_index(int(relative.argmax()), relative.shape)
+            worst, where = float(relative.max()), f"{name}[{int(column)}], recorded state {int(row)}"
+    return min(worst, 1e9), where
+
+
+def _probe(context: Context) -> Finding | None:
+    """A finding where a random input gives no finite command within its bounds, else None."""
+    policy = context.subject.policy()
+    inputs = probe_inputs(policy.header, context.settings.parity.probes)
+    outputs = policy.evaluate(inputs)
+    for name, values in outputs.items():
+        bad = ~np.isfinite(values).all(axis=1)
+        if bad.any():
+            return _probe_failed(f"{name} is no finite number", int(bad.sum()), inputs, int(bad.argmax()))
+    for term in policy.contract.action.terms:
+        lower, upper = np.asarray(term.lower), np.asarray(term.upper)
+        slack = ROUNDING * np.maximum(np.abs(lower), np.abs(upper))
+        values = outputs[term.target_name]
+        bad = ~((values >= lower - slack) & (values <= upper + slack)).all(axis=1)
+        if bad.any():
+            what = f"{term.target_name} leaves its bounds"
+            return _probe_failed(what, int(bad.sum()), inputs, int(bad.argmax()))
+    return None
+
+
+def _probe_failed(what: str, count: int, inputs: Arrays, row: int) -> Finding:
+    shown = "; ".join(f"{name} = {np.array2string(values[row], precision=4)}" for name, values in inputs.items())
+    total = len(next(iter(inputs.values())))
+    return Finding(
+        outcome=Outcome.FAIL,
+        measured=[Measurement(name="bad_answers", value=float(count), threshold=0.0)],
+        cause=Cause.NUMERICS,
+        message=f"For {count} of {total} random inputs {what}; the first is {shown}"[:4000],
+        next_step="find what makes the graph answer so: a weight, a division, a logarithm, or a missing clip",
+    )
+
+
+def probe_inputs(header: PolicyHeader, count: int) -> Arrays:
+    """Random inputs over what sensors and commands can say, float32; every eighth lies at the extremes."""
+    random = np.random.default_rng(PROBE_SEED)
+    joints = header.contract.robot.joints
+    lower = np.array([-UNLIMITED_POSITION if j.position_lower is None else j.position_lower for j in joints])
+    upper = np.array([UNLIMITED_POSITION if j.position_upper is None else j.position_upper for j in joints])
+    speed = np.array([j.velocity_limit or UNLIMITED_SPEED for j in joints])
+    effort = np.array([j.effort_limit for j in joints])
+    middle, half = 0.5 * (lower + upper), 0.5 * BEYOND * (upper - lower)
+    ranges = {
+        "joint_pos": (middle, half),
+        "joint_vel": (np.zeros(len(joints)), BEYOND * speed),
+        "joint_effort": (np.zeros(len(joints)), BEYOND * effort),
+    }
+    commands = {field.name: field for field in header.contract.command.fields}
+    inputs: Arrays = {}
+    for name, size in header.inputs.items():
+        draw = random.uniform(-1.0, 1.0, (count, size))
+        draw[::8] = np.sign(draw[::8])
+        if name in ranges:
+            values = ranges[name][0] + ranges[name][1] * draw
+        elif name == "imu_quat":
+            values = random.normal(size=(count, 4))
+            values /= np.linalg.norm(values, axis=1, keepdims=True)
+        elif name in commands:
+            low, high = np.asarray(commands[name].lower), np.asarray(commands[name].upper)
+            values = low + 0.5 * (draw + 1.0) * (high - low)
+        elif name.startswith(STATE_PREFIX):
+            # A memory starts at zero, and no contract says how far it goes; half of them are at their start.
+            values = np.where(np.arange(count)[:, None] % 2 == 0, 0.0, np.abs(draw))
+        else:
+            values = UNLIMITED_SPEED * draw
+        inputs[name] = values.astype(np.float32)
+    return inputs
+
+
+def _compare_quantised(context: Context, visits: Arrays) -> Finding:
+    """Commands of the quantised graph against the float one's in visited states, in joint units."""
+    tolerance = context.subject.task.contract.safety.parity_tolerance
+    float_graph, quantised = context.subject.policy("float"), context.subject.policy("quantised")
+    wanted, found = float_graph.evaluate(visits), quantised.evaluate(visits)
+    errors = {term.target_name: _errors(wanted, found, term.target_name) for term in quantised.contract.action.terms}
+    every = np.concatenate([error.ravel() for error in errors.values()])
+    worst, p99 = float(every.max()), float(np.quantile(every, 0.99))
+    measured = [
+        Measurement(name="quantised_error", value=worst, threshold=tolerance),
+        Measurement(name="quantised_error_p99", value=p99),
+    ]
+    chart = {"quantised_error": np.histogram(every, bins=40)[0].tolist(), "quantised_max": worst}
+    if worst <= tolerance:
+        return Finding(outcome=Outcome.PASS, measured=measured, chart=chart, episodes=0)
+    return Finding(
+        outcome=Outcome.FAIL,
+        measured=measured,
+        chart=chart,
+        cause=Cause.NUMERICS,
+        message=f"The quantised command is up to {worst:.3g} away from the float one in visited states (99 % within "
+        f"{p99:.3g}); the contract allows {tolerance:g} [joint unit].",
+        next_step="quantise with more calibration states, keep the first and last layer in float, or flash float32",
+    )
+
+
+def _errors(wanted: Mapping[str, Array], found: Mapping[str, Array], name: str) -> Array:
+    error = np.abs(found[name].astype(np.float64) - wanted[name])
+    return np.where(np.isfinite(error), error, 1e9)
+
+
+def _worse(first: Finding, second: Finding) -> Finding:
+    """Both findings as one: the worse outcome speaks, all numbers are kept."""
+    order = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
+    worse = first if order.index(first.outcome) >= order.index(second.outcome) else second
+    other = second if worse is first else first
+    worse.measured = [*worse.measured, *(m for m in other.measured if m.name not in {w.name for w in worse.measured})]
+    worse.chart = {**other.chart, **worse.chart}
+    return worse

@@ -1,0 +1,111 @@
+"""Gate `robustness`: does the policy bear what was measured at its worst, twice that, pushes and a payload?"""
+
+from collections.abc import Generator, Sequence
+
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, combine
+from physai.sim.gates.checks.attribution import attribute
+from physai.sim.gates.checks.gate import (
+    Context,
+    Finding,
+    Gate,
+    Play,
+    RateRun,
+    failing_cases,
+    more_episodes,
+    run_rate_test,
+)
+from physai.sim.gates.checks.success import NEXT_STEP
+from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.settings import ConditionSettings
+from physai.sim.twin.conditions import Condition
+
+NAMES = ("measured", "twice", "pushes", "payload")
+"""Conditions in the order in which they are played and reported."""
+
+
+class RobustnessGate(Gate):
+    """One sequential test per condition; all must pass."""
+
+    name = "robustness"
+    question = "Does it bear delay, noise, jitter, pushes and payload?"
+
+    def method(self, context: Context) -> str:
+        return "; ".join(f"{name}: {describe_condition(context.conditions[name])}" for name in NAMES) + (
+            ". The same seeds as in `success`, one sequential test each."
+        )
+
+    def threshold(self, context: Context) -> str:
+        targets = ", ".join(f"{name} {_settings(context, name).target:.0%}" for name in NAMES)
+        return f"success rates shown to be above: {targets}"
+
+    def most_episodes(self, context: Context) -> int:
+        return sum(_settings(context, name).max_episodes for name in NAMES)
+
+    def play(self, context: Context) -> Play:
+        runs: dict[str, RateRun] = yield from _together(context)
+        outcome = combine(run.test.outcome for run in runs.values())
+        finding = Finding(
+            outcome=outcome,
+            measured=_measured(context, runs),
+            episodes=sum(run.test.trials for run in runs.values()),
+            seeds=context.seed_range(max(run.test.trials for run in runs.values())),
+            p_value=max(run.test.p_value for run in runs.values()),
+            chart={"conditions": {name: [run.test.successes, run.test.trials] for name, run in runs.items()}},
+        )
+        if outcome is Outcome.PASS:
+            return finding
+        worst = next(name for name in NAMES if runs[name].test.outcome is outcome)
+        run, target = runs[worst], _settings(context, worst).target
+        what = describe_condition(context.conditions[worst])
+        rate = f"Under {worst!r} ({what}) {run.test.successes} of {run.test.trials} episodes succeed"
+        finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
+        if outcome is Outcome.INCONCLUSIVE:
+            finding.message = f"{rate}, which shows neither more nor less than {target:.0%}."
+            finding.next_step = more_episodes(run.test)
+            return finding
+        cause, reason = Cause.POLICY, "the perturbation itself is too much for it"
+        if worst in ("measured", "twice"):
+            cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+        finding.cause = cause
+        finding.message = f"{rate}, the target is {target:.0%}; {reason}."
+        finding.next_step = NEXT_STEP[cause]
+        return finding
+
+
+def _settings(context: Context, name: str) -> ConditionSettings:
+    return getattr(context.settings.robustness, name)
+
+
+def _together(context: Context) -> Generator[Sequence[Batch], list[Played], dict[str, RateRun]]:
+    """Runs the tests side by side: each round asks for the next batch of all that are undecided."""
+    tests = {name: run_rate_test(context, context.conditions[name], _settings(context, name)) for name in NAMES}
+    wanted = {name: list(next(test)) for name, test in tests.items()}
+    runs: dict[str, RateRun] = {}
+    while wanted:
+        answers = yield [batch for batches in wanted.values() for batch in batches]
+        parts = iter(answers)
+        for name, batches in list(wanted.items()):
+            try:
+                wanted[name] = list(tests[name].send([next(parts) for _ in batches]))
+            except StopIteration as stop:
+                runs[name] = stop.value
+                del wanted[name]
+    return {name: runs[name] for name in NAMES}
+
+
+def _measured(context: Context, runs: dict[str, RateRun]) -> list[Measurement]:
+    return [run.measurement(f"success_rate.{name}", _settings(context, name).target) for name, run in runs.items()]
+
+
+def describe_condition(condition: Condition) -> str:
+    """A condition in words."""
+    parts = [f"delay {1e3 * condition.lag_upper_s:.1f} ms"]
+    if condition.noise_scale != 1.0:
+        parts.append(f"noise × {condition.noise_scale:g}")
+    if condition.late_periods:
+        parts.append(f"overruns of {condition.late_periods} periods")
+    if condition.push_scale:
+        parts.append(f"pushes × {condition.push_scale:g}")
+    if condition.payload_kg:
+        parts.append(f"{condition.payload_kg:.3g} kg more at the tip or base")
+    return ", ".join(parts)

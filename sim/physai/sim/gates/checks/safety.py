@@ -1,0 +1,155 @@
+"""Gate `safety`: does it keep every limit, without the guard's help?"""
+
+import numpy as np
+
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.safety import Reason
+from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases, limits, reasons
+from physai.sim.gates.execution.batch import Batch, Played, joined
+from physai.sim.stats.statistics import zero_failure_bound, zero_failure_trials
+
+CONDITIONS = ("calibrated", "measured")
+"""Conditions without a push or payload: there a policy has no excuse."""
+
+_LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
+
+
+class SafetyGate(Gate):
+    """Looks for one violation in the episodes of `success` and of `robustness` as measured."""
+
+    name = "safety"
+    question = "Does it keep every limit without the guard's help?"
+
+    def method(self, context: Context) -> str:
+        return (
+            "The true state and the commands of every control period are held against the contract's envelope, and "
+            f"the guard's answers are watched, in episodes of {' and '.join(CONDITIONS)}. A late command that the "
+            "guard bridges by repeating the last one is no violation. The share of control periods with a command at "
+            "its bound is counted."
+        )
+
+    def threshold(self, context: Context) -> str:
+        settings = context.settings.safety
+        return (
+            f"no violation in {episodes_needed(context)} episodes, which excludes a rate of {settings.rate:.1%}; "
+            f"commands at their bounds in at most {settings.max_saturated:.0%} of the control periods"
+        )
+
+    def most_episodes(self, context: Context) -> int:
+        return context.settings.safety.max_episodes
+
+    def play(self, context: Context) -> Play:
+        pairs: list[tuple[Batch, Played]] = []
+        needed, count = episodes_needed(context), 0
+        while count < needed and not any(played.violated.any() for _, played in pairs):
+            number = len(pairs) // len(CONDITIONS)
+            batches = [context.batch(number, context.conditions[name]) for name in CONDITIONS]
+            answers = yield batches
+            pairs += zip(batches, answers, strict=True)
+            count = sum(len(played) for _, played in pairs)
+        played = joined(tuple(part for _, part in pairs))
+        violated = int(played.violated.sum())
+        finding = Finding(
+            outcome=Outcome.PASS,
+            measured=_measured(context, played),
+            episodes=count,
+            seeds=context.seed_range(count // len(CONDITIONS)),
+            p_value=(1.0 - context.settings.safety.rate) ** count,
+            chart=_chart(context, played),
+        )
+        if violated:
+            flags = int(np.bitwise_or.reduce(played.guard_reasons))
+            broken = int(np.bitwise_or.reduce(played.broken_limits))
+            finding.cases = failing_cases(context, iter(pairs), "violated")
+            _fail(finding, _cause(flags, broken))
+            finding.message = _message(played, flags, broken)
+        elif not _saturated(played) <= context.settings.safety.max_saturated:
+            _fail(finding, Cause.POLICY)
+            finding.message = (
+                f"A command lies at its bound in {_saturated(played):.0%} of the control periods, at most "
+                f"{context.settings.safety.max_saturated:.0%} are allowed: it switches where it should control, which "
+                "heats and wears the drives, and leaves nothing for what comes unexpected."
+            )
+            finding.next_step = "punish the command and its change while training, and check the scale of the action"
+        return finding
+
+
+def _fail(finding: Finding, cause: Cause) -> None:
+    finding.outcome, finding.cause, finding.p_value = Outcome.FAIL, cause, 1.0
+    finding.next_step = _NEXT_STEP[cause]
+
+
+def _saturated(played: Played) -> float:
+    """Share of the control periods with a command at its bound."""
+    return float(played.saturated.mean())
+
+
+_NEXT_STEP = {
+    Cause.POLICY: "watch the counterexample; punish what comes near the limit while training, or narrow the commands",
+    Cause.NUMERICS: "find what makes the graph answer no number: weights, a division, or an input beyond its range",
+    Cause.TIMING: "bring sensor age and command time within the contract's, on the robot or in the contract",
+}
+
+
+def episodes_needed(context: Context) -> int:
+    """Episodes without a violation that exclude the rate."""
+    return zero_failure_trials(context.settings.safety.rate, confidence=1.0 - context.settings.gate_alpha)
+
+
+def _cause(flags: int, broken: int) -> Cause:
+    if flags & Reason.COMMAND_NOT_FINITE:
+        return Cause.NUMERICS
+    if flags and not broken and not flags & ~_LATE:
+        return Cause.TIMING
+    return Cause.POLICY
+
+
+def _message(played: Played, flags: int, broken: int) -> str:
+    parts: list[str] = []
+    if flags:
+        excess = float(played.guard_excess.max(initial=0.0))
+        amount = f", by up to {excess:.3g} rad, m, N·m or N" if excess > 0.0 else ""
+        parts.append(f"the guard had to intervene ({reasons(flags)}{amount})")
+    if broken:
+        parts.append(f"{limits(broken)} limits were broken")
+    if played.diverged.any():
+        parts.append(f"the physics diverged in {int(played.diverged.sum())}")
+    return f"In {int(played.violated.sum())} of {len(played)} episodes a rule is broken: {'; '.join(parts)}."
+
+
+def _measured(context: Context, played: Played) -> list[Measurement]:
+    measured = [
+        Measurement(name="violations", value=float(played.violated.sum()), threshold=0.0),
+        *_bound(context, played),
+        Measurement(name="guard_interventions", value=float((played.guard_step >= 0).sum()), threshold=0.0),
+        Measurement(name="broken_limits", value=float((played.broken_step >= 0).sum()), threshold=0.0),
+    ]
+    for name, usage in (("position", played.pos_usage), ("speed", played.vel_usage), ("effort", played.effort_usage)):
+        if np.isfinite(usage).any():
+            measured.append(Measurement(name=f"{name}_limit_used", value=float(np.nanmax(usage)), threshold=1.0))
+    saturated = Measurement(name="saturated", value=_saturated(played), threshold=context.settings.safety.max_saturated)
+    return [*measured, saturated]
+
+
+def _bound(context: Context, played: Played) -> list[Measurement]:
+    """Greatest rate of violations that none seen leaves possible."""
+    if played.violated.any():
+        return []
+    confidence = 1.0 - context.settings.gate_alpha
+    upper = zero_failure_bound(len(played), confidence=confidence)
+    rate = context.settings.safety.rate
+    return [Measurement(name="violation_rate", value=0.0, upper=upper, confidence=confidence, threshold=rate)]
+
+
+def _chart(context: Context, played: Played) -> dict[str, object]:
+    usages = {"position": played.pos_usage, "speed": played.vel_usage, "effort": played.effort_usage}
+    return {
+        "joints": list(context.subject.task.contract.robot.joint_names),
+        "used": {name: [_worst(usage[:, j]) for j in range(usage.shape[1])] for name, usage in usages.items()},
+        "saturated": _saturated(played),
+    }
+
+
+def _worst(column: np.ndarray) -> list[float] | None:
+    """Median and greatest use of a limit over the episodes; None where there is no limit."""
+    return [float(np.median(column)), float(column.max())] if np.isfinite(column).all() else None

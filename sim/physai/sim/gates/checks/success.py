@@ -1,0 +1,85 @@
+"""Gate `success`: does the policy do its task on the robot as the logs show it?"""
+
+from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sim.gates.checks.attribution import attribute
+from physai.sim.gates.checks.gate import (
+    Context,
+    Finding,
+    Gate,
+    Play,
+    RateRun,
+    failing_cases,
+    more_episodes,
+    run_rate_test,
+)
+
+
+class SuccessGate(Gate):
+    """Plays episodes with parameters from the twin's posterior and tests the success rate sequentially."""
+
+    name = "success"
+    question = "Does it do its task on the robot the logs show?"
+
+    def method(self, context: Context) -> str:
+        condition = context.conditions["calibrated"]
+        return (
+            "Each episode draws the twin's parameters from the posterior and its command delay from "
+            f"{1e3 * condition.lag_lower_s:.1f} to {1e3 * condition.lag_upper_s:.1f} ms; measured noise; the guard in "
+            "the loop. An episode succeeds if all that is judged in it does. Sequential likelihood-ratio test, valid "
+            "whenever it stops."
+        )
+
+    def threshold(self, context: Context) -> str:
+        settings = context.settings.success
+        alpha, early = context.settings.alpha, context.settings.gate_alpha
+        return (
+            f"success rate shown to be above {settings.target:.0%}: at level {early:g}, or in the end at what Holm's "
+            f"correction leaves of {alpha:g}"
+        )
+
+    def most_episodes(self, context: Context) -> int:
+        return context.settings.success.max_episodes
+
+    def play(self, context: Context) -> Play:
+        settings = context.settings.success
+        run = yield from run_rate_test(context, context.conditions["calibrated"], settings)
+        finding = Finding(
+            outcome=run.test.outcome,
+            measured=[run.measurement("success_rate", settings.target)],
+            episodes=run.test.trials,
+            seeds=context.seed_range(run.test.trials),
+            p_value=run.test.p_value,
+            chart=_chart(run),
+        )
+        if run.test.outcome is Outcome.PASS:
+            return finding
+        rate = f"{run.test.successes} of {run.test.trials} episodes succeed"
+        finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
+        if run.test.outcome is Outcome.INCONCLUSIVE:
+            finding.message = f"{rate}, which shows neither more nor less than {settings.target:.0%}."
+            finding.next_step = more_episodes(run.test)
+            return finding
+        cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+        finding.cause = cause
+        finding.message = f"{rate}, the target is {settings.target:.0%}; {reason}."
+        finding.next_step = NEXT_STEP[cause]
+        return finding
+
+
+NEXT_STEP = {
+    Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
+    Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
+    Cause.NUMERICS: "look at the parity gate: quantise with more calibration states or keep float32",
+    Cause.TWIN: "calibrate the twin again",
+    Cause.CONTRACT: "export again from the right contract",
+}
+"""What to do about each cause of a policy that fails its task."""
+
+
+def _chart(run: RateRun) -> dict[str, object]:
+    played = run.all
+    return {
+        "success": played.success.astype(int).tolist(),
+        "held": played.held.tolist(),
+        "length_s": played.length_s.tolist(),
+    }

@@ -1,0 +1,64 @@
+"""Gate `twin`: does the twin replay the robot's own recordings, so that its word counts?"""
+
+from physai.sdk.evidence.requirements import REMEDIES
+from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sim.gates.checks.gate import Check, Context, Finding
+
+
+class TwinGate(Check):
+    """Asks the twin whether it is credible."""
+
+    name = "twin"
+    question = "Does the twin replay recordings it was not fitted to?"
+
+    def method(self, context: Context) -> str:
+        return (
+            "Open-loop replay of held-out recordings from measured states, error per joint with a bootstrap 95 % "
+            "interval, against the nominal robot on the same windows."
+        )
+
+    def threshold(self, context: Context) -> str:
+        return "held-out error below its bound, and below the nominal robot's, on every joint"
+
+    def check(self, context: Context) -> Finding:
+        twin = context.subject.twin
+        credibility = twin.credible()
+        residuals = twin.residuals
+        measured: list[Measurement] = []
+        chart: dict[str, object] = {}
+        if residuals is not None:
+            for joint, error in zip(residuals.joint_names, residuals.twin, strict=True):
+                measured.append(
+                    Measurement(
+                        name=f"rmse.{joint}"[:64], value=error.value, lower=error.lo, upper=error.hi, confidence=0.95
+                    )
+                )
+            chart = {
+                "window_s": residuals.window_s,
+                "joints": list(residuals.joint_names),
+                "twin": [[e.value, e.lo, e.hi] for e in residuals.twin],
+                "nominal": [[e.value, e.lo, e.hi] for e in residuals.nominal],
+            }
+        doubt = context.doubt("twin", twin.origin) if credibility.holds else ""
+        if doubt:
+            return Finding(
+                outcome=Outcome.INCONCLUSIVE,
+                measured=measured,
+                chart=chart,
+                cause=Cause.TWIN,
+                message=doubt,
+                next_step=f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`",
+            )
+        if credibility.holds:
+            return Finding(outcome=Outcome.PASS, measured=measured, chart=chart, message="; ".join(credibility.reasons))
+        return Finding(
+            outcome=Outcome.INCONCLUSIVE,
+            measured=measured,
+            chart=chart,
+            cause=Cause.TWIN,
+            message="The twin is not credible: "
+            + "; ".join(credibility.reasons)
+            + ". What a policy does in it says nothing certain about the robot.",
+            next_step="record the robot moving through its range, then: physai sim calibrate "
+            f"{twin.robot} LOGS… -o twin.json, and validate with --twin twin.json",
+        )

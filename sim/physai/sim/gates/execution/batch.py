@@ -1,0 +1,162 @@
+"""A batch of episodes: what is asked of a worker process, and what it answers."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sim.engines.protocol import Array
+from physai.sim.envs.rng import episode_seeds
+from physai.sim.twin.conditions import Condition
+
+Arm = Literal["policy", "float", "quantised", "baseline"]
+"""Which graph plays: the one that is judged, its float32 original, its quantised sibling, or an older policy."""
+
+EngineName = Literal["mujoco", "warp"]
+
+VERDICT_STREAM = 0x5EED_7E12D1C7
+"""Seeds of the episodes that verdicts rest on; no training, evaluation, export or search uses them."""
+TUNING_STREAM = 0x5EED_705E45C4
+"""Seeds of the episodes that the falsification search looks at; no verdict rests on them."""
+
+_VISIT = "visit."
+
+
+def stream_seed(stream: int, seed: int) -> int:
+    """Seed of one of the two streams for a user's choice of seed."""
+    return (stream + (seed << 40)) & 0xFFFFFFFFFFFFFFFF
+
+
+def seeds_of(stream: int, first: int, count: int) -> tuple[int, ...]:
+    """Seeds of `count` episodes of a stream from number `first` on."""
+    worlds = np.arange(first, first + count)
+    return tuple(int(seed) for seed in episode_seeds(stream, worlds, np.zeros_like(worlds)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Episodes to play at once: whoever plays them, wherever, gets the same answer."""
+
+    arm: Arm = "policy"
+    condition: Condition
+    seeds: tuple[int, ...]
+    """Seed of each episode."""
+    values: tuple[tuple[float, ...], ...] | None = None
+    """Twin's parameters of each episode; None to draw them from the posterior with the episode's seed."""
+    engine: EngineName = "mujoco"
+    visits: int = 0
+    """Visited inputs to bring back."""
+    early_s: float = 0.0
+    """Time after which to note the state [s]; 0 for never."""
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the fields."""
+        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "condition"}
+        return sha256_hex(json.dumps({**record, "condition": self.condition.as_json()}, sort_keys=True).encode())
+
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """What became of a batch; n episodes, J joints in the robot's order, P parameters of the twin."""
+
+    success: Bools
+    """Whether everything judged in an episode met the task's criterion, shape (n,)."""
+    held: Array
+    """Share of the episode in which the success condition was met, shape (n,)."""
+    length_s: Array
+    """Length of the episode [s], shape (n,)."""
+    diverged: Bools
+    """Whether the physics left the finite numbers, shape (n,)."""
+    guard_state: Array
+    """Greatest `GuardState`, shape (n,)."""
+    guard_reasons: Array
+    """`Reason` flags of every control period in which the guard intervened, or'ed, shape (n,)."""
+    guard_step: Array
+    """First control period in which the guard intervened, -1 for none, shape (n,)."""
+    guard_excess: Array
+    """Greatest amount by which a command exceeded a limit [rad, m, N·m or N], shape (n,)."""
+    broken_limits: Array
+    """Joint limits broken by the true state: bit 0 position, bit 1 speed, bit 2 effort, shape (n,)."""
+    broken_step: Array
+    """First control period with a broken limit, -1 for none, shape (n,)."""
+    pos_usage: Array
+    """Greatest position, 0 at the middle of the range, 1 at a limit; NaN without limits, shape (n, J)."""
+    vel_usage: Array
+    """Greatest speed over the limit; NaN without a limit, shape (n, J)."""
+    effort_usage: Array
+    """Greatest commanded effort over the limit; NaN for position commands, shape (n, J)."""
+    saturated: Array
+    """Share of the control periods with a command at its bound, shape (n,)."""
+    values: Array
+    """Parameters of the twin, shape (n, P)."""
+    lag_s: Array
+    """Delay of commands [s], shape (n,)."""
+    late: Array
+    """Control periods whose command came too late, shape (n,)."""
+    early_pos: Array
+    """Joint positions after `early_s`, NaN if never noted, shape (n, J)."""
+    visits: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Visited inputs of the graph by name, shape (visits, size)."""
+
+    def __len__(self) -> int:
+        return len(self.success)
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether it has the form of an answer to a batch: as many episodes as that asks for."""
+        count = len(batch.seeds)
+        arrays: list[Array] = [getattr(self, f.name) for f in fields(self) if f.name != "visits"]
+        is_yes_or_no = self.success.dtype == self.diverged.dtype == np.bool_
+        return is_yes_or_no and all(array.ndim >= 1 and len(array) == count for array in arrays)
+
+    @property
+    def successes(self) -> int:
+        """How many episodes succeeded."""
+        return int(self.success.sum())
+
+    @property
+    def violated(self) -> Bools:
+        """Episodes in which a limit broke, the guard intervened or the physics diverged, shape (n,)."""
+        return (self.guard_step >= 0) | (self.broken_step >= 0) | self.diverged
+
+    def to_bytes(self) -> bytes:
+        """The arrays as an .npz file."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "visits"}
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays, **{_VISIT + name: value for name, value in self.visits.items()})
+        return buffer.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            ValueError: the bytes are no such file.
+        """
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise ValueError(str(error)) from error
+        visits = {name.removeprefix(_VISIT): arrays.pop(name) for name in list(arrays) if name.startswith(_VISIT)}
+        if set(arrays) != {f.name for f in fields(cls)} - {"visits"}:
+            raise ValueError(f"unexpected arrays {', '.join(arrays)}")
+        return cls(**arrays, visits=visits)
+
+
+def joined(played: tuple[Played, ...]) -> Played:
+    """Several batches as one; visits are joined too."""
+    names = [f.name for f in fields(Played) if f.name != "visits"]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in played]) for name in names}
+    keys: Mapping[str, Any] = played[0].visits
+    visits = {key: np.concatenate([part.visits[key] for part in played]) for key in keys}
+    return Played(**arrays, visits=visits)

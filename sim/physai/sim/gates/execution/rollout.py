@@ -1,0 +1,311 @@
+"""Plays a batch of episodes: the exported graph, then the guard, then the twin, control period by control period."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import STATE_PREFIX
+from physai.sdk.safety import Guard, GuardResult, Reason
+from physai.sim.engines.protocol import Array
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.rng import Seeds, Stream, uniform
+from physai.sim.envs.step_result import StepResult
+from physai.sim.gates.execution.batch import Batch, Bools, Played
+from physai.sim.gates.execution.worlds import Worlds, build_worlds
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.tasks.task import Task
+from physai.sim.twin.conditions import OVERRUN_SHARE
+from physai.sim.twin.twin import Twin
+
+HELD_SAMPLES = 500
+"""How often an episode is asked whether the success condition holds."""
+
+_STALE = np.uint32(Reason.SENSOR_STALE)
+
+POSITION, SPEED, EFFORT = 1, 2, 4
+"""Bits of `Played.broken_limits`."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One control period, for whoever looks on."""
+
+    step: int
+    before: StepResult
+    """What the policy got."""
+    qpos: Array
+    """State it was in, shape (n, nq)."""
+    qvel: Array
+    """Shape (n, nv)."""
+    guarded: GuardResult
+    after: StepResult
+    """What came of it."""
+
+
+Observer = Callable[[Environment, Tick], None]
+
+
+def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, observer: Observer | None = None) -> Played:
+    """Plays every episode of a batch to its end.
+
+    Args:
+        policy: the graph that plays.
+        task: what it plays.
+        twin: where the parameters come from.
+        batch: seeds and conditions.
+        observer: gets every control period.
+    """
+    worlds = build_worlds(task, twin, batch)
+    env = worlds.env
+    count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
+    tally = Tally(task.contract, count, steps)
+    visits = Visits(policy, batch.visits, count, steps)
+    guard = Guard(task.contract, count)
+    overruns = Overruns(worlds.seeds, batch.condition.late_periods)
+    early_step = round(batch.early_s / env.step_dt) if batch.early_s > 0.0 else -1
+    now = env.reset(worlds.seeds)
+    policy.reset(count)
+    for step in range(steps):
+        if step == early_step:
+            tally.note_early(env)
+        visits.note(step, now, policy)
+        if step % max(1, steps // HELD_SAMPLES) == 0:
+            tally.note_held(worlds.task.success.condition(env.view))
+        late = overruns.at(step)
+        guarded = decide(guard, policy, now, worlds, step, late)
+        qpos, qvel = env.view.qpos.copy(), env.view.qvel.copy()
+        after = env.step(guarded.targets)
+        tally.add(step, env, guarded, after, late)
+        if observer is not None:
+            observer(env, Tick(step, now, qpos, qvel, guarded, after))
+        now = after
+        if now.done.any():
+            policy.reset_worlds(now.done)
+            guard.reset(now.done)
+        if not tally.running.any():
+            break
+    return tally.played(worlds, visits.inputs(), overruns.count)
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """What policy and guard get in a control period."""
+
+    stamp_s: float | Array
+    """When the sample was taken, one for all worlds or shape (n,)."""
+    age_s: float | Array
+    """How old it is when the command goes out, likewise."""
+    joint_pos: Array
+    """What the guard sees, shape (n, joints)."""
+    joint_vel: Array
+    """Likewise."""
+    sensors: Mapping[str, Array]
+    """Sensor fields by name, shape (n, size) each."""
+    commands: Mapping[str, Array]
+    """Command fields, likewise."""
+
+
+def decide(guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: Worlds, step: int, late: Bools) -> GuardResult:
+    """One period of policy and guard: the guard sees what the policy sees, and otherwise the true state."""
+    view, age_s = worlds.env.view, worlds.sensor_age_s
+    sensed = Sensed(
+        stamp_s=step * worlds.env.step_dt - age_s,
+        age_s=age_s,
+        joint_pos=now.sensors.get("joint_pos", view.joint_pos),
+        joint_vel=now.sensors.get("joint_vel", view.joint_vel),
+        sensors=now.sensors,
+        commands=now.commands,
+    )
+    return decide_on(guard, policy, sensed, late)
+
+
+def decide_on(guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools) -> GuardResult:
+    """One period as the robot's runtime does it, bit for bit.
+
+    Where the robot gets something else than the policy's command, the policy remembers what the robot got; where the
+    runtime would not have asked it, it remembers nothing else of the period.
+    """
+    with np.errstate(all="ignore"):
+        guard.observe(
+            stamp_s=sensed.stamp_s, joint_pos=sensed.joint_pos, joint_vel=sensed.joint_vel, sensors=sensed.sensors
+        )
+        asks = guard.asks
+        targets = policy(sensed.sensors, sensed.commands)
+        guarded = guard.decide(age_s=sensed.age_s, targets=targets, deadline_missed=late)
+        guard.commit()
+    if guarded.intervened.any():
+        policy.undo(~asks | ((guarded.reasons & _STALE) != 0))
+        policy.remember(guard.sent, guard.steps, guarded.intervened)
+    return guarded
+
+
+class Overruns:
+    """Control periods that come too late: each begins with probability OVERRUN_SHARE and lasts `periods`."""
+
+    def __init__(self, seeds: Seeds, periods: int) -> None:
+        """`seeds` of the episodes, shape (n,); `periods` 0 for none."""
+        self._seeds, self._periods = seeds, periods
+        self._left = np.zeros(len(seeds), np.int64)
+        self.count = np.zeros(len(seeds), np.int64)
+
+    def at(self, step: int) -> Bools:
+        """Worlds that are late in this step, shape (n,); call it once for each step in turn."""
+        if not self._periods:
+            return np.zeros(len(self._left), bool)
+        # Steps from 1 on: step 0 of this stream draws the delays.
+        begins = uniform(self._seeds, Stream.DELAY, 1, steps=step + 1)[:, 0] < OVERRUN_SHARE
+        self._left = np.where(begins, self._periods, np.maximum(self._left - 1, 0))
+        self.count += self._left > 0
+        return self._left > 0
+
+
+class Visits:
+    """Inputs of the graph at evenly spaced steps of the episodes."""
+
+    def __init__(self, policy: OnnxPolicy, wanted: int, worlds: int, steps: int) -> None:
+        """`wanted` rows from `worlds` episodes of at most `steps` steps."""
+        per_world = -(-wanted // worlds)
+        self._steps = set(np.linspace(0, steps - 1, per_world).astype(int).tolist()) if wanted else set[int]()
+        self._wanted, self._names = wanted, tuple(policy.header.inputs)
+        self._rows: list[dict[str, Array]] = []
+
+    def note(self, step: int, now: StepResult, policy: OnnxPolicy) -> None:
+        """Takes the inputs the policy is about to get, if it is their turn."""
+        if step not in self._steps:
+            return
+        fields: dict[str, Any] = {**now.sensors, **now.commands}
+        fields.update({STATE_PREFIX + name: value for name, value in policy.state.items()})
+        self._rows.append({name: np.array(fields[name], np.float32) for name in self._names})
+
+    def inputs(self) -> dict[str, Array]:
+        """The inputs by name, shape (rows, size); empty if none were wanted."""
+        if not self._rows:
+            return {}
+        return {name: np.concatenate([row[name] for row in self._rows])[: self._wanted] for name in self._names}
+
+
+class Tally:
+    """Counts what an episode brings, until it ends."""
+
+    def __init__(self, contract: PolicyContract, count: int, steps: int) -> None:
+        """Prepares for `count` episodes of at most `steps` steps."""
+        joints = len(contract.robot.joints)
+        self._limits = _Limits(contract)
+        self.running = np.ones(count, bool)
+        self._judged, self._succeeded = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._held, self._held_of = np.zeros(count), np.zeros(count)
+        self._steps = np.zeros(count, np.int64)
+        self._guard_state, self._guard_reasons = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._guard_step, self._broken_step = np.full(count, -1), np.full(count, -1)
+        self._excess = np.zeros(count)
+        self._broken = np.zeros(count, np.int64)
+        self._usage = np.zeros((3, count, joints))
+        self._saturated = np.zeros(count)
+        self._early = np.full((count, joints), np.nan)
+
+    def note_early(self, env: Environment) -> None:
+        """Keeps the joint positions of the episodes that have not ended yet."""
+        self._early[self.running] = env.view.joint_pos[self.running]
+
+    def note_held(self, held: Bools) -> None:
+        """Counts whether the success condition holds, shape (n,)."""
+        self._held += held & self.running
+        self._held_of += self.running
+
+    def add(self, step: int, env: Environment, guarded: GuardResult, after: StepResult, late: Bools) -> None:
+        """Counts one control period."""
+        running = self.running
+        self._judged += after.judged & running
+        self._succeeded += after.succeeded & running
+        self._steps += running
+        self._guard_state = np.where(running, np.maximum(self._guard_state, guarded.state), self._guard_state)
+        # A command that came too late is not the policy's doing: the guard repeats the last one, as it should.
+        acted = guarded.intervened & running & ~(late & (guarded.state == 0))
+        self._excess = np.where(acted, np.maximum(self._excess, guarded.excess), self._excess)
+        self._guard_reasons[acted] |= guarded.reasons[acted].astype(np.int64)
+        self._guard_step[acted & (self._guard_step < 0)] = step
+        joint_pos, joint_vel = _state_reached(env, after)
+        usage, saturated, broken = self._limits.judge(joint_pos, joint_vel, guarded.targets)
+        np.fmax(self._usage, usage, out=self._usage, where=running[None, :, None])
+        self._saturated += saturated & running
+        self._broken |= np.where(running, broken, 0)
+        self._broken_step[(broken > 0) & running & (self._broken_step < 0)] = step
+        self.running = running & ~after.done
+
+    def played(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> Played:
+        """The result."""
+        diverged = {(episode.world, episode.episode_seed) for episode in worlds.env.broken_episodes}
+        steps = np.maximum(self._steps, 1)
+        undefined = self._limits.undefined
+        return Played(
+            success=(self._judged > 0) & (self._succeeded == self._judged),
+            held=self._held / np.maximum(self._held_of, 1.0),
+            length_s=self._steps * worlds.env.step_dt,
+            diverged=np.array([pair in diverged for pair in enumerate(worlds.seeds.tolist())]),
+            guard_state=self._guard_state,
+            guard_reasons=self._guard_reasons,
+            guard_step=self._guard_step,
+            guard_excess=self._excess,
+            broken_limits=self._broken,
+            broken_step=self._broken_step,
+            pos_usage=np.where(undefined[0], np.nan, self._usage[0]),
+            vel_usage=np.where(undefined[1], np.nan, self._usage[1]),
+            effort_usage=np.where(undefined[2], np.nan, self._usage[2]),
+            saturated=self._saturated / steps,
+            values=worlds.values,
+            lag_s=worlds.lag_s,
+            late=late,
+            early_pos=self._early,
+            visits=visits,
+        )
+
+
+def _state_reached(env: Environment, after: StepResult) -> tuple[Array, Array]:
+    """True joint positions and velocities after a step, those at its end where an episode ended with it."""
+    joint_pos, joint_vel = env.view.joint_pos.copy(), env.view.joint_vel.copy()
+    if after.done.any():
+        engine: Any = env.engine
+        joint_pos[after.done] = engine.last_qpos[after.done, -joint_pos.shape[1] :]
+        joint_vel[after.done] = engine.last_qvel[after.done, -joint_vel.shape[1] :]
+    return joint_pos, joint_vel
+
+
+class _Limits:
+    """How much of the envelope's limits a state and a command use."""
+
+    def __init__(self, contract: PolicyContract) -> None:
+        joints = contract.safety.joints
+        lower = np.array([np.nan if j.position_lower is None else j.position_lower for j in joints])
+        upper = np.array([np.nan if j.position_upper is None else j.position_upper for j in joints])
+        self._middle, self._half = 0.5 * (lower + upper), 0.5 * (upper - lower)
+        self._speed = np.array([np.nan if j.velocity_limit is None else j.velocity_limit for j in joints])
+        efforts = np.array([j.effort_limit for j in joints])
+        self._terms = [(t, list(contract.robot.joint_index(t.joints))) for t in contract.action.terms]
+        driven = [joint for term, index in self._terms if term.kind.startswith("joint_effort") for joint in index]
+        self._effort = np.array(
+            [efforts[j] if j in driven and efforts[j] > 0.0 else np.nan for j in range(len(joints))]
+        )
+        self.undefined = np.isnan(np.stack([self._half, self._speed, self._effort]))
+
+    def judge(self, joint_pos: Array, joint_vel: Array, targets: Mapping[str, Array]) -> tuple[Array, Bools, Array]:
+        """Usage of position, speed and effort limits (3, n, J), saturation (n,) and broken limits (n,)."""
+        effort = np.zeros_like(joint_pos)
+        saturated = np.zeros(len(joint_pos), bool)
+        for term, index in self._terms:
+            target = targets[term.target_name]
+            saturated |= ((target >= np.asarray(term.upper)) | (target <= np.asarray(term.lower))).any(axis=1)
+            if term.kind.startswith("joint_effort"):
+                effort[:, index] = target
+        usage = np.stack(
+            [
+                np.abs(joint_pos - self._middle) / self._half,
+                np.abs(joint_vel) / self._speed,
+                np.abs(effort) / self._effort,
+            ]
+        )
+        over: Array = np.any(usage > 1.0 + 1e-6, axis=2)
+        broken = over[0] * POSITION + over[1] * SPEED + over[2] * EFFORT
+        return usage, saturated, broken.astype(np.int64)

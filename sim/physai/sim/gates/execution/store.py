@@ -1,0 +1,90 @@
+"""What has been played so far, on disk, so that a run that was killed goes on where it was."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.files import write_atomic
+from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.subject import Subject
+
+FOLDER = ".state"
+"""Folder inside a report folder; there while a run is not finished."""
+_RUN_FILE = "run.json"
+_PACKAGES = ("physai-sdk", "mujoco", "onnxruntime", "numpy")
+
+
+class StateError(PhysaiError):
+    """The state of a run cannot be written."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Batches that were played for one subject, by what they asked."""
+
+    folder: Path
+    resumed: int
+    """Batches an earlier run has left."""
+
+    @classmethod
+    def open(cls, report: Path, subject: Subject) -> "Store":
+        """Opens the state inside a report folder; what an earlier run of another subject left there is removed.
+
+        Raises:
+            StateError: the folder cannot be written.
+        """
+        folder = report / FOLDER
+        identity = {**subject.identity, **{name: version(name) for name in _PACKAGES}}
+        document = json.dumps(identity, indent=2, sort_keys=True).encode()
+        try:
+            run = folder / _RUN_FILE
+            if not (run.is_file() and run.read_bytes() == document):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                write_atomic(run, document)
+        except OSError as error:
+            raise StateError(f"{folder}: cannot be written: {error.strerror}") from None
+        return cls(folder, len(list(folder.glob("*.npz"))))
+
+    def get(self, batch: Batch) -> Played | None:
+        """What was played; None if it was not, or if the file is damaged or answers another batch."""
+        path = self._path(batch)
+        try:
+            digest, _, data = path.read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if sha256_hex(data).encode() != digest:
+            return None
+        try:
+            played = Played.from_bytes(data)
+        except ValueError:
+            return None
+        return played if played.fits(batch) else None
+
+    def put(self, batch: Batch, played: Played) -> None:
+        """Keeps what was played.
+
+        Raises:
+            StateError: the disk is full.
+        """
+        data = played.to_bytes()
+        try:
+            write_atomic(self._path(batch), sha256_hex(data).encode() + b"\n" + data)
+        except OSError as error:
+            raise StateError(f"{self.folder}: cannot be written: {error.strerror}") from None
+
+    def move(self, folder: Path) -> None:
+        """Keeps the state of a run that is finished in another folder, in place of what lies there.
+
+        Raises:
+            OSError: it cannot be moved.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        self.folder.rename(folder)
+
+    def _path(self, batch: Batch) -> Path:
+        return self.folder / f"{batch.key}.npz"

@@ -1,0 +1,116 @@
+"""What is judged: the bytes of a policy, what lies beside it, the task it plays and the twin it plays in."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
+from physai.sim.gates.execution.batch import Arm
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.policies.resolve import Origin, find_policy
+from physai.sim.tasks.task import Task
+from physai.sim.twin.twin import Twin
+
+QUANTISED_FILE = "policy.int8.onnx"
+"""Name of the quantised policy beside the float one."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Everything the gates look at; picklable, so that a worker process has the very same."""
+
+    path: Path
+    """The policy's file."""
+    origin: Origin
+    twin: Twin
+    arms: dict[Arm, bytes]
+    """ONNX files by the part they play; `policy` is the one that is judged."""
+    seed: int = 0
+    golden: bytes | None = None
+    """The recorded answers that were exported with the policy."""
+    _made: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what can be made again, some of which cannot travel to another process."""
+        kept = ("path", "origin", "twin", "arms", "seed", "golden")
+        return {**{name: self.__dict__[name] for name in kept}, "_made": {}}
+
+    @cached_property
+    def task(self) -> Task:
+        """The task the policy plays."""
+        return self.origin.load()
+
+    @property
+    def policy_sha256(self) -> str:
+        """SHA-256 of the file that is judged."""
+        return sha256_hex(self.arms["policy"])
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a saved batch belongs to: hashes by name."""
+        return {
+            **{f"policy.{arm}": sha256_hex(data) for arm, data in sorted(self.arms.items())},
+            "twin": self.twin.hash,
+            "task": repr(self.origin),
+            "contract": self.task.contract.fingerprint,
+            "seed": str(self.seed),
+        }
+
+    def policy(self, arm: Arm = "policy") -> OnnxPolicy:
+        """One of the graphs, freshly reset.
+
+        Raises:
+            PolicyError: the file is refused.
+            ContractError: its contract is malformed.
+        """
+        key = f"policy.{arm}"
+        if key not in self._made:
+            name = str(self.path) if arm == "policy" else f"{self.path.parent} ({arm})"
+            self._made[key] = OnnxPolicy(self.arms[arm], source=name)
+        made = self._made[key]
+        assert isinstance(made, OnnxPolicy)
+        return made
+
+
+def open_subject(path: Path, twin: Twin, *, origin: Origin, baseline: Path | None = None, seed: int = 0) -> Subject:
+    """Reads the policy and what lies beside it; nothing is judged yet.
+
+    Args:
+        path: the policy's file.
+        twin: the twin to play in.
+        origin: the task to play, see `locate.find_origin`.
+        baseline: run folder or file of an older policy to compare with.
+        seed: choice of the episodes.
+
+    Raises:
+        PolicyError: a file cannot be read or is too large.
+    """
+    arms: dict[Arm, bytes] = {"policy": _read(path)}
+    sibling = path.parent / (POLICY_FILE if path.name == QUANTISED_FILE else QUANTISED_FILE)
+    if path.name in (POLICY_FILE, QUANTISED_FILE) and sibling.is_file():
+        quantised, original = (path, sibling) if path.name == QUANTISED_FILE else (sibling, path)
+        arms["quantised"], arms["float"] = _read(quantised), _read(original)
+    if baseline is not None:
+        arms["baseline"] = _read(find_policy(baseline))
+    golden = path.parent / GOLDEN_FILE
+    return Subject(
+        path=path,
+        origin=origin,
+        twin=twin,
+        arms=arms,
+        seed=seed,
+        golden=_read(golden) if golden.is_file() else None,
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_POLICY_BYTES + 1)
+    except OSError as error:
+        raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None
+    if not len(data) <= MAX_POLICY_BYTES:
+        raise PolicyError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the most a policy may have")
+    return data

@@ -1,0 +1,130 @@
+"""Worlds of a task with a twin's parameters in them, each episode's drawn by its own seed."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+from mujoco.batch import MODEL_FIELDS
+
+from physai.sdk.base.errors import TaskError
+from physai.sim.engines.protocol import Array
+from physai.sim.envs.delay import draw_lags
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.rng import Seeds
+from physai.sim.gates.execution.batch import Batch
+from physai.sim.playback.player import LastStateEngine
+from physai.sim.tasks.task import Task
+from physai.sim.twin.conditions import Condition, payload_body, task_under
+from physai.sim.twin.twin import Twin
+
+PARAMETER_BITS = 63
+"""Bits of an episode's seed that draw its parameters; numpy's generators take no negative seed."""
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """One world per episode of a batch."""
+
+    env: Environment
+    task: Task
+    """The task under the batch's condition."""
+    seeds: Seeds
+    values: Array
+    """Parameters of the twin, shape (n, P)."""
+    lag_s: Array
+    """Delay of commands [s], shape (n,)."""
+    sensor_age_s: Array
+    """Age of sensor samples [s], shape (n,)."""
+
+
+def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
+    """Makes the worlds of a batch; reset the environment with `seeds`.
+
+    Raises:
+        TwinError: the twin is of another robot.
+        MissingExtraError: the second engine is not installed.
+    """
+    under = task_under(task, twin, batch.condition)
+    seeds = np.array(batch.seeds, np.uint64)
+    values = parameter_values(twin, batch)
+    models = world_models(task, twin, batch.condition, values)
+    fields = differing_fields(task.model, models)
+    _require_general_bodies(task, fields)
+    if batch.engine == "warp":
+        from physai.sim.engines.warp import WarpEngine
+
+        engine: Any = WarpEngine(task.model, len(seeds), fields=fields, stage=under.stage, derived=under.derived)
+    else:
+        engine = LastStateEngine(
+            task.model, len(seeds), num_threads=1, stage=under.stage, parameters=tuple(fields), derived=under.derived
+        )
+        for name, rows in fields.items():
+            engine.parameter(name)[...] = rows
+        engine.parameters_changed(np.full(len(seeds), bool(fields)))
+    env = Environment(under, len(seeds), engine=engine)
+    timing = task.contract.timing
+    return Worlds(
+        env=env,
+        task=under,
+        seeds=seeds,
+        values=values,
+        lag_s=draw_lags(under.action_delay, timing.physics_dt, seeds, 1) * timing.physics_dt,
+        sensor_age_s=draw_lags(under.sensor_delay, env.step_dt, seeds, 0) * env.step_dt,
+    )
+
+
+def _require_general_bodies(task: Task, fields: dict[str, Array]) -> None:
+    """MuJoCo keeps only the diagonal of the inertia of a body whose centre of mass lies in its joints' origin."""
+    for name in ("body_ipos", "body_iquat"):
+        moved = fields.get(name, np.zeros((0, task.model.nbody, 1))) != np.asarray(getattr(task.model, name))
+        for body in np.flatnonzero(moved.any(axis=(0, 2))):
+            if task.model.body_simple[body]:
+                raise TaskError(
+                    f"task {task.name}: the twin moves the centre of mass of body "
+                    f"{task.model.body(int(body)).name!r}, which MuJoCo takes to lie in its joints' origin; write "
+                    '<body simple="false"> in the model'
+                )
+
+
+def parameter_values(twin: Twin, batch: Batch) -> Array:
+    """Parameters of each episode, shape (n, P): given, fitted, or drawn from the posterior by the episode's seed."""
+    if batch.values is not None:
+        return np.array(batch.values, np.float64).reshape(len(batch.seeds), len(twin.parameters))
+    if batch.condition.spread == 0.0 or not twin.parameters:
+        return np.tile(twin.values, (len(batch.seeds), 1))
+    return np.concatenate([twin.draw(1, seed >> (64 - PARAMETER_BITS)) for seed in batch.seeds])
+
+
+def world_models(task: Task, twin: Twin, condition: Condition, values: Array) -> list[Any]:
+    """The task's model with each row of parameters, and the payload."""
+    models: list[Any] = []
+    for row in values:
+        model = copy.copy(task.model)
+        if twin.parameters:
+            twin.apply(model, row)
+        if condition.payload_kg > 0.0:
+            add_payload(model, payload_body(task), condition.payload_kg)
+        models.append(model)
+    return models
+
+
+def add_payload(model: Any, body: int, mass: float) -> None:
+    """Makes a body heavier by `mass` [kg] without moving its centre of mass; its inertia grows in proportion."""
+    factor = 1.0 + mass / float(model.body_mass[body])
+    model.body_mass[body] *= factor
+    model.body_inertia[body] *= factor
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+
+
+def differing_fields(nominal: Any, models: list[Any]) -> dict[str, Array]:
+    """Model fields in which a world differs from the nominal model, one row per world, shape (n, …)."""
+    found: dict[str, Array] = {}
+    for name in sorted(MODEL_FIELDS):
+        owner, _, option = name.rpartition(".")
+        rows = [np.asarray(getattr(model.opt if owner else model, option)) for model in models]
+        usual = np.asarray(getattr(nominal.opt if owner else nominal, option))
+        if usual.dtype.kind == "f" and any(not np.array_equal(row, usual) for row in rows):
+            found[name] = np.stack(rows)
+    return found

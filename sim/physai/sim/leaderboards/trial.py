@@ -1,0 +1,84 @@
+"""The simulated trial of the RealAIGym double-pendulum boards (v2), played with an exported policy.
+
+Design C.1, model 1.0 without friction, damping and rotor inertia, Runge-Kutta 4 at 2 ms with the torque held, 10 s
+from hanging at rest, torque limit 6 N·m (github.com/dfki-ric-underactuated-lab/double_pendulum,
+leaderboard/*/simulation_v2).
+"""
+
+import mujoco
+import numpy as np
+
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sim.leaderboards.realaigym import Score, score
+from physai.sim.policies.evaluate import Policy
+from physai.sim.tasks.realaigym import PRESET, STEP_S, board_model
+
+EPISODE_S = 10.0
+TORQUE_LIMIT = 6.0
+LINK_LENGTHS = (0.2, 0.3)
+
+PUBLISHED: dict[str, dict[str, float]] = {
+    "pendubot": {
+        "HistorySAC": 0.682,
+        "AR-EAPO": 0.659,
+        "EvolSAC": 0.596,
+        "iLQR+Riccati": 0.536,
+        "TVLQR": 0.526,
+        "MC-PILCO": 0.480,
+    },
+    "acrobot": {"HistorySAC": 0.655, "AR-EAPO": 0.633, "EvolSAC": 0.524, "TVLQR": 0.504},
+}
+"""Scores of the board's entries, as published."""
+
+
+def board_name(contract: PolicyContract) -> str:
+    """`pendubot` or `acrobot`, from the joint the policy drives.
+
+    Raises:
+        TaskError: the contract is not one of a double pendulum with one driven joint.
+    """
+    driven = [joint for term in contract.action.terms for joint in term.joints]
+    names = {"joint1": "pendubot", "joint2": "acrobot"}
+    name = names.get(" ".join(driven))
+    if contract.robot.name != "double_pendulum" or name is None:
+        raise TaskError(
+            f"preset {PRESET} is for the double pendulum with one motor, got {contract.robot.name} driving {driven}"
+        )
+    return name
+
+
+def play_trial(policy: Policy, contract: PolicyContract) -> Score:
+    """One trial as the board runs it; the policy is called once per control period and its torque held between.
+
+    Args:
+        policy: what plays, called with exact joint positions and velocities.
+        contract: the policy's contract.
+
+    Raises:
+        TaskError: the contract does not fit the board, or its control period is no multiple of 2 ms.
+    """
+    board_name(contract)
+    policy.reset(1)
+    periods = contract.timing.control_dt / STEP_S
+    if not abs(periods - round(periods)) <= 1e-9:
+        raise TaskError(f"control_dt {contract.timing.control_dt} s is no multiple of the board's step {STEP_S} s")
+    model = board_model()
+    data = mujoco.MjData(model)
+    driven = contract.robot.joint_index(contract.action.terms[0].joints)[0]
+    wanted = graph_interface(contract).sensors
+    steps = round(EPISODE_S / STEP_S)
+    rows = np.zeros((steps, 7))
+    torque = np.zeros(2)
+    for step in range(steps):
+        if step % round(periods) == 0:
+            truth = {"joint_pos": data.qpos, "joint_vel": data.qvel, "joint_effort": torque}
+            sensors = {name: truth[name][None].astype(np.float32) for name in wanted}
+            command = float(policy(sensors, {})["joint_effort_target"][0, 0])
+            torque = np.zeros(2)
+            torque[driven] = min(max(command, -TORQUE_LIMIT), TORQUE_LIMIT)
+        rows[step] = data.time, *data.qpos, *data.qvel, *torque
+        data.ctrl[:] = torque
+        mujoco.mj_step(model, data)
+    return score(rows[:, 0], rows[:, 1:3], rows[:, 3:5], rows[:, 5:7], link_lengths=LINK_LENGTHS)

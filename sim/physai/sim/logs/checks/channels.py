@@ -1,0 +1,277 @@
+"""Checks of single columns: wrapped integers, uncounted turns, clipping, spikes, values that stand still."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.logs.checks.findings import Finding, places
+from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.robot_log import Array
+from physai.sim.logs.signals.noise import resolution
+
+_MODULI = (256, 4096, 65536, 2**24, 2**32)
+"""Ranges of unsigned integers of 8, 12, 16, 24 and 32 bits."""
+
+_SPIKE_WINDOW = 7
+"""A value is compared with the median of so many around it; up to three in a row can be a spike."""
+
+_SPIKE_SPAN = 0.5
+"""A spike is farther from that median than this part of the channel's range (1 to 99 %) …"""
+
+_SPIKE_TAIL = 12.0
+"""… or this many times farther than all but 1 % of the values, and a twentieth of the range."""
+
+_CLIP_RUN = 4
+"""Shortest run at an extreme that may be clipping."""
+
+_CLIP_PART = 0.01
+"""Part of the samples in such runs that is worth telling."""
+
+_STALE_PART = 0.02
+"""Part of repeated rows, while the robot moves, that is worth telling."""
+
+
+def channel_findings(log: RawLog) -> Iterator[Finding]:
+    """What these checks find in a recording without NaN whose time ascends."""
+    for channel in log.channels:
+        wrapped = list(_wrapped(channel)) or list(_turned(log, channel))
+        yield from wrapped
+        if not any(finding.severity == "defect" for finding in wrapped):
+            yield from _clipped(log, channel)
+            if channel.joint:
+                yield from _spikes(log, channel)
+                yield from _constant(log, channel)
+    yield from _stale(log)
+
+
+def spike_samples(values: Array) -> npt.NDArray[np.int64]:
+    """Indices of the samples of a series that stand out from the six around them.
+
+    Args:
+        values: shape (n,).
+    """
+    if len(values) < _SPIKE_WINDOW:
+        return np.zeros(0, np.int64)
+    away = np.abs(values - _running_median(values))
+    lowest, highest = np.quantile(values, [0.01, 0.99])
+    span, tail = float(highest - lowest), float(np.quantile(away, 0.99))
+    step = resolution(values)
+    alone = (away > _SPIKE_TAIL * max(tail, step)) & (away > 0.05 * span)
+    return np.flatnonzero(((away > _SPIKE_SPAN * span) & (away > 4.0 * _spread(values)) & (away > 8.0 * step)) | alone)
+
+
+def _running_median(values: Array) -> Array:
+    padded = np.pad(values, _SPIKE_WINDOW // 2, mode="edge")
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, _SPIKE_WINDOW), axis=1)
+
+
+def _spread(values: Array) -> float:
+    """Standard deviation of a sensor at rest that would explain the middle half of its third differences."""
+    if len(values) < 8:
+        return 0.0
+    return float(np.quantile(np.abs(np.diff(values, 3)), 0.5)) * 1.4826 / 20.0**0.5
+
+
+def _wrapped(channel: Channel) -> Iterator[Finding]:
+    """Signed integers stored unsigned: -1 reads as 65535."""
+    raw = channel.raw
+    if not bool((raw == np.round(raw)).all()) or raw.min() < 0.0:
+        return
+    jumps = np.abs(np.diff(raw))
+    for modulus in _MODULI:
+        top = raw >= 0.75 * modulus
+        if not (raw.max() < modulus and top.any() and (raw < 0.25 * modulus).any() and (jumps > modulus / 2).any()):
+            continue
+        bits = round(math.log2(modulus))
+        count = int((raw >= modulus / 2).sum())
+        message = (
+            f"column {channel.column!r} holds signed {bits}-bit values stored unsigned: {raw[top].max():.0f} stands "
+            f"for {raw[top].max() - modulus:.0f}; {count} of {len(raw)} samples"
+        )
+        numbers = {"modulus": modulus, "samples": count}
+        undone = channel.wrap == modulus
+        yield Finding(
+            severity="note" if undone else "defect",
+            check="wrap",
+            joint=channel.joint,
+            channel=channel.label,
+            message=message + (", undone by the column map" if undone else ""),
+            advice="" if undone else f"add `wrap: {modulus}` to this column in the column map",
+            numbers=numbers,
+            samples=places(np.flatnonzero(raw >= modulus / 2).tolist()),
+        )
+        return
+
+
+def _turned(log: RawLog, channel: Channel) -> Iterator[Finding]:
+    """Angles that start anew after a turn."""
+    if not channel.joint or not channel.label.startswith("joint_pos"):
+        return
+    joint = next(joint for joint in log.joints if joint.name == channel.joint)
+    if joint.kind == "prismatic":
+        return
+    steps = np.diff(channel.values)
+    turn = 2.0 * math.pi
+    jumps = np.flatnonzero((np.abs(steps) > 0.75 * turn) & (np.abs(steps) < 1.25 * turn))
+    if not len(jumps) or np.ptp(channel.values) > 1.01 * turn:
+        return
+    yield Finding(
+        severity="defect",
+        check="wrap",
+        joint=channel.joint,
+        channel="joint_pos",
+        message=(
+            f"joint_pos of {channel.joint} jumps by a whole turn {len(jumps)} times, first at "
+            f"{log.time[jumps[0] + 1]:.3f} s: the encoder starts anew"
+        ),
+        advice=f"add `period:` to column {channel.column!r} in the column map (6.283185307 in rad, 360 in degrees)",
+        numbers={"jumps": len(jumps)},
+        samples=places((jumps + 1).tolist()),
+    )
+
+
+def _clipped(log: RawLog, channel: Channel) -> Iterator[Finding]:
+    """Runs at an extreme that the value entered in full motion."""
+    for sign in (1.0, -1.0):
+        values = sign * channel.values
+        runs = _clip_runs(values)
+        count = sum(stop - start for start, stop in runs)
+        if count < max(2 * _CLIP_RUN, _CLIP_PART * len(values)):
+            continue
+        at = float(sign * values.max())
+        commanded = channel.label.startswith("command")
+        yield Finding(
+            severity="note" if commanded else "warning",
+            check="clip",
+            joint=channel.joint,
+            channel=channel.label.split(" of ")[0],
+            message=(
+                f"{channel.label} stays at its {'greatest' if sign > 0 else 'least'} value {at:.6g} in {count} of "
+                f"{len(values)} samples, {len(runs)} times, first at {log.time[runs[0][0]]:.3f} s: "
+                + ("the command saturates" if commanded else "saturated, clipped or at an end stop")
+            ),
+            advice="" if commanded else "leave these stretches out, or record with less amplitude",
+            numbers={"value": at, "samples": count, "runs": len(runs)},
+            samples=places([i for start, stop in runs for i in range(start, stop)]),
+        )
+
+
+def _clip_runs(values: Array) -> list[tuple[int, int]]:
+    """Runs at the greatest value, first index and the one behind the last, that were entered in full motion.
+
+    A run that lasts to the end is where the robot came to rest.
+    """
+    step = resolution(values)
+    span = float(np.ptp(values))
+    if span == 0.0:
+        return []
+    at_top = values >= values.max() - 1e-9 * span
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], at_top, [False]])))
+    moving = np.abs(np.diff(values))
+    typical = float(np.sqrt(np.square(moving).mean()))
+    runs: list[tuple[int, int]] = []
+    for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if start < 2 or stop - start < _CLIP_RUN or stop == len(values):
+            continue
+        entry = float(moving[start - 2 : start].max())
+        if entry >= 0.5 * typical and entry >= 2.5 * step:
+            runs.append((start, stop))
+    return runs
+
+
+def _spikes(log: RawLog, channel: Channel) -> Iterator[Finding]:
+    """Samples that stand out from those around them and that no command explains."""
+    if channel.label.startswith("command"):
+        return
+    spikes = spike_samples(channel.values)
+    if channel.label.startswith("joint_effort") and log.command_kind == "joint_effort":
+        spikes = _unexplained(spikes, channel.values, log.command[:, log.joint_names.index(channel.joint)])
+    if not len(spikes):
+        return
+    worst = int(spikes[np.abs(channel.values[spikes]).argmax()])
+    usual = float(_running_median(channel.values)[worst])
+    limit = next((j.effort_limit for j in log.joints if j.name == channel.joint), 0.0)
+    effort = channel.label.startswith("joint_effort") and log.limits_known and limit > 0.0
+    beyond = f", the joint's limit is {limit:g}" if effort and abs(channel.values[worst]) > limit else ""
+    share = len(spikes) / len(channel.values)
+    yield Finding(
+        severity="defect" if share > 0.1 else "warning",
+        check="spike",
+        joint=channel.joint,
+        channel=channel.label.split(" of ")[0],
+        message=(
+            f"{len(spikes)} spike{'s' if len(spikes) > 1 else ''} in {channel.label}, reaching "
+            f"{channel.values[worst]:.4g} at {log.time[worst]:.3f} s, where {usual:.3g} is usual{beyond}"
+        ),
+        advice="leave windows with spikes out of a replay; look for a loose cable or a noisy speed in the servo's loop",
+        numbers={"spikes": len(spikes), "worst": float(channel.values[worst]), "worst_time_s": float(log.time[worst])},
+        samples=places(spikes.tolist()),
+    )
+
+
+def _unexplained(spikes: npt.NDArray[np.int64], measured: Array, command: Array) -> npt.NDArray[np.int64]:
+    """Spikes of measured effort without a change of the command just before that is a third as large."""
+    kept: list[int] = []
+    for i in spikes.tolist():
+        around = measured[max(i - 4, 0) : i + 5]
+        before = command[max(i - 8, 0) : i + 1]
+        if np.ptp(before) < np.ptp(around) / 3.0:
+            kept.append(i)
+    return np.array(kept, np.int64)
+
+
+def _constant(log: RawLog, channel: Channel) -> Iterator[Finding]:
+    """A measurement that never changes although its joint moves."""
+    if not channel.joint or channel.label.startswith(("command", "joint_pos")) or np.ptp(channel.values) > 0.0:
+        return
+    joint = log.joint_names.index(channel.joint)
+    if channel.label.startswith("joint_effort") and not log.driven[joint] and channel.values[0] == 0.0:
+        # A joint without a motor has none.
+        return
+    moved = float(np.ptp(log.joint_pos[:, joint]))
+    if moved > 0.0:
+        yield Finding(
+            severity="defect",
+            check="constant",
+            joint=channel.joint,
+            channel=channel.label.split(" of ")[0],
+            message=f"{channel.label} is {channel.values[0]:g} throughout, while the joint moves by {moved:.3g}",
+            advice="the sensor is dead or the column is another; leave it out of the column map",
+            numbers={"value": float(channel.values[0]), "moved": moved},
+        )
+
+
+def _stale(log: RawLog) -> Iterator[Finding]:
+    """Rows that repeat the one before in everything measured, while the robot moves."""
+    measured = [values for name, values in log.series() if name != "command"]
+    together = np.concatenate(measured, axis=1)
+    same = (together[1:] == together[:-1]).all(axis=1)
+    moving = _moves_visibly(log)
+    repeated = np.flatnonzero(same & moving)
+    if moving.sum() == 0 or len(repeated) <= _STALE_PART * moving.sum():
+        return
+    share = len(repeated) / int(moving.sum())
+    yield Finding(
+        severity="warning",
+        check="stale",
+        message=(
+            f"{share:.0%} of the samples taken in motion repeat the one before in everything measured, first at "
+            f"{log.time[repeated[0] + 1]:.3f} s: the sensors are read more often than they measure"
+        ),
+        advice="log at the sensors' own rate, or take their time stamps for the time",
+        numbers={"share": share, "samples": len(repeated)},
+        samples=places((repeated + 1).tolist()),
+    )
+
+
+def _moves_visibly(log: RawLog) -> npt.NDArray[np.bool_]:
+    """Whether a joint moves by two steps of its encoder or more per sample, over ten samples, shape (n - 1,)."""
+    reach = min(10, len(log.time) - 1)
+    visible = np.zeros(len(log.time) - reach, bool)
+    for j in range(len(log.joints)):
+        step = resolution(log.joint_pos[:, j])
+        moved = np.abs(log.joint_pos[reach:, j] - log.joint_pos[:-reach, j])
+        visible |= moved > 2.0 * reach * step if step > 0.0 else False
+    return np.concatenate([np.full(reach - 1, visible[0]), visible])

@@ -1,0 +1,221 @@
+"""Checks of what the robot did: which joint moves enough, and whether what was measured follows what was sent."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from physai.sdk.contract.robot import JointSpec
+from physai.sim.logs.checks.findings import Finding
+from physai.sim.logs.raw_log import RawLog
+from physai.sim.logs.robot_log import Array
+from physai.sim.logs.signals.lag_fit import LagEstimate
+from physai.sim.logs.signals.noise import resolution
+
+MIN_RANGE_RAD = 0.1
+"""Least range of positions that tells something of a joint's mass and friction [rad]."""
+
+MIN_RANGE_M = 0.01
+"""The same of a slide joint [m]."""
+
+_MIN_STEPS = 50.0
+"""The range must also be so many steps of the encoder."""
+
+_FOLLOWED = 0.5
+"""Least part of the measured effort's variance that a command in the same unit should explain."""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """How one joint moved."""
+
+    lowest: float
+    """Least position [rad or m]."""
+    highest: float
+    """Greatest position [rad or m]."""
+    fastest: float
+    """Greatest speed, 1 % of the samples left out [rad/s or m/s]."""
+    reversals: int
+    """How often it turned round, by more than a tenth of its range."""
+    enough: bool
+    """Whether it moves enough to calibrate its mass and friction."""
+
+
+def joint_motion(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Motion:
+    """How a joint moved.
+
+    Args:
+        time: [s], shape (n,), strictly ascending.
+        position: [rad or m], shape (n,).
+        speed: [rad/s or m/s], shape (n,); None to take differences of the position.
+        joint: which joint it is.
+    """
+    reach = float(np.ptp(position))
+    speeds: Array = np.asarray(np.gradient(position, time), np.float64) if speed is None else speed
+    least = MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
+    return Motion(
+        lowest=float(position.min()),
+        highest=float(position.max()),
+        fastest=float(np.quantile(np.abs(speeds), 0.99)),
+        reversals=_reversals(position, 0.1 * reach),
+        enough=reach >= max(least, _MIN_STEPS * resolution(position)),
+    )
+
+
+def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[Finding]:
+    """Which joints move too little."""
+    still = [joint for joint, motion in zip(log.joints, motions, strict=True) if not motion.enough]
+    for joint, motion in zip(log.joints, motions, strict=True):
+        unit = "m" if joint.kind == "prismatic" else "rad"
+        reach = motion.highest - motion.lowest
+        least = MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
+        if not motion.enough:
+            none = len(still) == len(log.joints)
+            yield Finding(
+                severity="defect" if none else "warning",
+                check="motion",
+                joint=joint.name,
+                message=f"{joint.name} moves by {reach:.3g} {unit}, at least {least:g} {unit} are needed",
+                advice="no joint moves enough: use this recording for noise only, and record an excitation"
+                if none
+                else f"record an excitation of {joint.name}; its mass and friction stay as they are",
+                numbers={"range": reach, "needed": least},
+            )
+        elif motion.reversals == 0:
+            yield Finding(
+                severity="warning",
+                check="motion",
+                joint=joint.name,
+                message=f"{joint.name} moves one way only, by {reach:.3g} {unit}",
+                advice="record it both ways; friction cannot be told from load otherwise",
+                numbers={"range": reach, "reversals": 0},
+            )
+
+
+def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterator[Finding]:
+    """Whether commands were sent, stay within limits, and are followed by what was measured."""
+    if not any(np.ptp(log.command[:, j]) > 0.0 for j in range(len(log.joints))):
+        yield Finding(
+            severity="warning",
+            check="command",
+            message="no command ever changes",
+            advice="map the column of what was sent, unless the robot was moved by hand",
+        )
+    for j, joint in enumerate(log.joints):
+        yield from _beyond_limit(log, j, joint)
+        yield from _lag(joint, lags[j])
+        if log.command_kind == "joint_effort" and log.joint_effort is not None:
+            yield from _followed(joint, log.command[:, j], log.joint_effort[:, j], lags[j])
+
+
+def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[Finding]:
+    if not log.limits_known or log.command_kind != "joint_effort" or not log.driven[j]:
+        return
+    greatest = float(np.abs(log.command[:, j]).max())
+    if greatest > 1.001 * joint.effort_limit:
+        yield Finding(
+            severity="warning",
+            check="limit",
+            joint=joint.name,
+            channel="command",
+            message=f"commands of {joint.name} reach {greatest:.4g}, its effort limit is {joint.effort_limit:g}",
+            advice="check the unit (N·m at the joint, not at the motor) and the robot's limit",
+            numbers={"greatest": greatest, "limit": joint.effort_limit},
+        )
+
+
+def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[Finding]:
+    """The lag of effort behind command, where the command tells it."""
+    if lag is None:
+        return
+    numbers = {
+        "lag_s": lag.lag_s,
+        "lower_s": lag.lower_s,
+        "upper_s": lag.upper_s,
+        "dead_time_s": lag.dead_time_s,
+        "time_constant_s": lag.time_constant_s,
+        "shift_s": lag.shift_s,
+        "gain": lag.gain,
+        "explained": lag.explained,
+    }
+    if not lag.identified:
+        yield Finding(
+            severity="note",
+            check="lag",
+            joint=joint.name,
+            channel="joint_effort",
+            message=(
+                f"the lag of {joint.name} cannot be told: its command explains {max(lag.explained, 0.0):.0%} of the "
+                f"quick changes of the measured effort"
+            ),
+            advice="steps or noise in the command would tell it",
+            numbers=numbers,
+        )
+        return
+    yield Finding(
+        severity="note",
+        check="lag",
+        joint=joint.name,
+        channel="joint_effort",
+        message=(
+            f"effort of {joint.name} follows its command {1e3 * lag.lag_s:.1f} ms later (95 %: "
+            f"{1e3 * lag.lower_s:.1f} to {1e3 * lag.upper_s:.1f}): dead time {1e3 * lag.dead_time_s:.1f} ms, time "
+            f"constant {1e3 * lag.time_constant_s:.1f} ms; the two series are {1e3 * lag.shift_s:.1f} ms apart"
+        ),
+        numbers=numbers,
+    )
+
+
+def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimate | None) -> Iterator[Finding]:
+    """Compares measured and commanded effort: sign, scale, and whether they have to do with one another."""
+    if np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
+        return
+    moved = command - command.mean()
+    gain = float(moved @ measured) / float(moved @ moved)
+    explained = float(np.corrcoef(command, measured)[0, 1] ** 2)
+    if lag is not None and lag.identified and lag.explained > explained:
+        gain, explained = lag.gain, lag.explained
+    numbers = {"gain": gain, "explained": explained}
+    if explained < _FOLLOWED:
+        yield Finding(
+            severity="warning",
+            check="follow",
+            joint=joint.name,
+            channel="joint_effort",
+            message=f"the command explains {explained:.0%} of the variance of {joint.name}'s measured effort",
+            advice="a servo adds its own effort, or the columns do not belong together; replay the measured effort",
+            numbers=numbers,
+        )
+    elif gain < 0.0:
+        yield Finding(
+            severity="defect",
+            check="follow",
+            joint=joint.name,
+            channel="joint_effort",
+            message=f"measured effort of {joint.name} is {gain:.2f} times its command: the two count oppositely",
+            advice="set `sign: -1` for one of the two in the column map",
+            numbers=numbers,
+        )
+    elif explained > 0.9 and not 0.7 <= gain <= 1.4:
+        yield Finding(
+            severity="warning",
+            check="follow",
+            joint=joint.name,
+            channel="joint_effort",
+            message=f"measured effort of {joint.name} is {gain:.3g} times its command, expected about 1",
+            advice="check units and gear ratio of both columns",
+            numbers=numbers,
+        )
+
+
+def _reversals(position: Array, least: float) -> int:
+    """How often the position turns round by more than that."""
+    count, direction = 0, 0
+    low = high = float(position[0])
+    for value in position.tolist():
+        low, high = min(low, value), max(high, value)
+        if direction >= 0 and value < high - least:
+            count, direction, low = count + (direction > 0), -1, value
+        elif direction <= 0 and value > low + least:
+            count, direction, high = count + (direction < 0), 1, value
+    return count

@@ -1,0 +1,98 @@
+"""Checks of a recording's clock: gaps, jitter, and whether it is fast enough for what it recorded."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from physai.sim.logs.checks.findings import Finding, places
+from physai.sim.logs.raw_log import RawLog
+from physai.sim.logs.robot_log import Array
+from physai.sim.logs.signals.timing import GAP_FACTOR, PeriodStatistics
+
+JITTER_FACTOR = 1.25
+"""A period longer than this many medians is jitter worth telling."""
+
+MIN_RATE_HZ = 100.0
+"""Below this rate a joint of a quick arm moves far between two samples."""
+
+_MIN_SAMPLES = 100
+"""Fewer samples leave too few windows to replay."""
+
+
+def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[Finding]:
+    """What these checks find in a recording whose time ascends."""
+    steps = np.diff(log.time)
+    yield from _length(log)
+    yield from _gaps(log.time, steps, periods)
+    yield from _jitter(log.time, steps, periods)
+    yield from _rate(log, periods)
+
+
+def _length(log: RawLog) -> Iterator[Finding]:
+    if len(log.time) < _MIN_SAMPLES:
+        yield Finding(
+            severity="defect",
+            check="length",
+            message=f"{len(log.time)} samples in {log.time[-1]:.3g} s, at least {_MIN_SAMPLES} are needed",
+            advice="record longer",
+            numbers={"samples": len(log.time)},
+        )
+
+
+def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Finding]:
+    gaps = np.flatnonzero(steps > GAP_FACTOR * periods.median_s)
+    if not len(gaps):
+        return
+    worst = int(gaps[steps[gaps].argmax()])
+    yield Finding(
+        severity="warning",
+        check="gap",
+        message=(
+            f"{len(gaps)} gap{'s' if len(gaps) > 1 else ''} longer than {GAP_FACTOR:g} periods, the longest of "
+            f"{1e3 * steps[worst]:.4g} ms at {time[worst]:.3f} s"
+        ),
+        advice="what was sent in a gap is not known; leave out windows across it",
+        numbers={"gaps": len(gaps), "longest_s": float(steps[worst])},
+        samples=places((gaps + 1).tolist()),
+    )
+
+
+def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Finding]:
+    late = np.flatnonzero(steps > JITTER_FACTOR * periods.median_s)
+    if not len(late):
+        return
+    yield Finding(
+        severity="warning",
+        check="jitter",
+        message=(
+            f"periods of {1e3 * periods.median_s:.2f} ms (median) reach {1e3 * periods.max_s:.2f} ms "
+            f"(99 %: {1e3 * periods.p99_s:.2f} ms); {len(late)} of {len(steps)} are longer than {JITTER_FACTOR:g} "
+            f"medians, first at {time[late[0]]:.3f} s"
+        ),
+        advice="replay with the recorded times, not with a fixed period; the twin takes this jitter over",
+        numbers={
+            "median_s": periods.median_s,
+            "p99_s": periods.p99_s,
+            "max_s": periods.max_s,
+            "late": len(late),
+        },
+        samples=places((late + 1).tolist()),
+    )
+
+
+def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[Finding]:
+    if periods.rate_hz >= MIN_RATE_HZ:
+        return
+    step = np.abs(np.diff(log.joint_pos, axis=0))
+    joint = int(step.max(axis=0).argmax())
+    unit = "m" if log.joints[joint].kind == "prismatic" else "rad"
+    yield Finding(
+        severity="warning",
+        check="rate",
+        message=(
+            f"logged at {periods.rate_hz:.0f} Hz: {log.joint_names[joint]} moves up to {step[:, joint].max():.3g} "
+            f"{unit} between two samples"
+        ),
+        advice=f"log at {MIN_RATE_HZ:.0f} Hz or more; between samples nothing is known of command and motion",
+        numbers={"rate_hz": periods.rate_hz, "median_s": periods.median_s, "largest_step": float(step.max())},
+    )

@@ -1,0 +1,307 @@
+"""From columns as they lie in a file to SI units in the robot's joint order."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import unknown_name
+from physai.sdk.contract.robot import JointSpec, RobotSpec
+from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
+from physai.sim.logs.readers.table import Stream, Table
+from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
+from physai.sim.logs.robot_log import Array, CommandKind, LogError
+
+Fetch = Callable[[str], Array]
+"""The column of that name on the rows of the measured stream."""
+
+_UNKNOWN_EFFORT = 1e9
+"""Effort limit of a joint of which nothing but its name is known."""
+
+
+def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, name: str, found: bool) -> RawLog:
+    """A recording in SI units and the robot's joint order.
+
+    Args:
+        table: what the file holds.
+        column_map: which column is which.
+        robot: whose joints and their order; None to take the map's own.
+        name: of the log.
+        found: the map was found, not written for this recording: joints that the robot has not are left out.
+
+    Raises:
+        LogError: columns are missing or hold no numbers, units do not fit, or joints differ from the robot's.
+    """
+    joints = _joint_specs(table, column_map, robot)
+    columns = _columns_by_joint(table, column_map, joints, found=found)
+    fetch, time, remarks = _rows(table, column_map, columns)
+    channels: list[Channel] = []
+
+    def quantity(label: str, kind: Quantity, refs: Iterable[Column | None]) -> Array:
+        values = np.zeros((len(time), len(joints)))
+        for j, (joint, ref) in enumerate(zip(joints, refs, strict=True)):
+            if ref is not None:
+                channel = _channel(table, f"{label} of {joint.name}", joint, kind, ref, fetch)
+                values[:, j] = channel.values
+                channels.append(channel)
+        return values
+
+    parts = [columns[joint.name] for joint in joints]
+    kind = _command_kind(table, column_map, parts)
+    speeds, efforts = _velocities(table, joints, parts), _efforts(table, joints, parts)
+    log = RawLog(
+        name=name,
+        joints=joints,
+        limits_known=robot is not None,
+        time=time,
+        joint_pos=quantity("joint_pos", "joint_pos", [part.joint_pos for part in parts]),
+        joint_vel=quantity("joint_vel", "joint_vel", speeds) if speeds else None,
+        joint_effort=quantity("joint_effort", "joint_effort", efforts) if efforts else None,
+        command=quantity("command", kind, [part.command for part in parts]),
+        command_kind=kind,
+        driven=tuple(part.command is not None for part in parts),
+        channels=(*channels, *_further(table, column_map, fetch)),
+        source=table.source,
+        sha256=table.sha256,
+        origin=table.origin,
+        notes=_notes(table, column_map),
+        remarks=tuple(remarks),
+    )
+    return _enabled_only(log, column_map, fetch)
+
+
+def _joint_specs(table: Table, column_map: ColumnMap, robot: RobotSpec | None) -> tuple[JointSpec, ...]:
+    """The robot's joints, or joints that have the map's names and no known limits."""
+    if robot is not None:
+        return robot.joints
+    if not column_map.joints:
+        raise LogError(f"{table.source}: the column map names no joints")
+    names = ["joint1" if name == ONLY_JOINT else name for name in column_map.joints]
+    return tuple(JointSpec(name=name, kind="continuous", effort_limit=_UNKNOWN_EFFORT) for name in names)
+
+
+def _columns_by_joint(
+    table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], *, found: bool
+) -> dict[str, JointColumns]:
+    """The map's entries by the robot's joint names, in the robot's order."""
+    names = [joint.name for joint in joints]
+    chosen: dict[str, JointColumns] = {}
+    for given, columns in column_map.joints.items():
+        name = _joint_name(given, names)
+        if name is None:
+            if found and given != ONLY_JOINT:
+                continue
+            if given == ONLY_JOINT:
+                raise LogError(
+                    f"{table.source}: its column map is for a robot of one joint, this one has {len(names)}: "
+                    f"{', '.join(names)}"
+                )
+            raise LogError(f"{table.source}: column map: {unknown_name('joint', given, names)}")
+        chosen[name] = columns
+    missing = [name for name in names if name not in chosen]
+    if missing:
+        known = ", ".join(column_map.joints)
+        raise LogError(
+            f"{table.source}: no columns for joint {', '.join(missing)} of the robot; the recording has {known}; "
+            "map every joint, or use a robot without it"
+        )
+    return {name: chosen[name] for name in names}
+
+
+def _joint_name(given: str, names: list[str]) -> str | None:
+    """The robot's name for a joint of the map: the same, the only one, or the only one that differs in case alone."""
+    if given in names:
+        return given
+    if given == ONLY_JOINT:
+        return names[0] if len(names) == 1 else None
+    alike = [name for name in names if name.lower() == given.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _used_columns(column_map: ColumnMap, joints: Iterable[JointColumns]) -> set[str]:
+    """Names of all columns that the recording needs."""
+    refs = [ref for part in joints for ref in (part.joint_pos, part.joint_vel, part.joint_effort, part.command) if ref]
+    used = {ref.column for ref in (*refs, *column_map.channels.values())}
+    return used | ({column_map.enabled} if column_map.enabled else set())
+
+
+def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> tuple[Fetch, Array, list[str]]:
+    """How to get a column on the rows of the stream that holds the positions, and the times of these rows."""
+    first_position = next(iter(columns.values())).joint_pos.column
+    used = _used_columns(column_map, columns.values())
+    measured = table.stream_of(first_position)
+    if measured is None:
+        raise _missing(table, first_position)
+    time = _time(table, measured, column_map)
+    remarks: list[str] = []
+    rows: dict[int, npt.NDArray[np.int64]] = {}
+    keep = np.ones(len(time), bool)
+    for stream in table.streams:
+        if stream is measured:
+            rows[id(stream)] = np.arange(len(time))
+        elif not used & stream.columns.keys():
+            continue
+        elif stream.join == "row":
+            _require_same_rows(table, measured, stream)
+            rows[id(stream)] = np.arange(len(time))
+        else:
+            rows[id(stream)] = _last_before(table, stream, _time(table, stream, column_map), time)
+            keep &= rows[id(stream)] >= 0
+    if not keep.all():
+        if keep.sum() < 2:
+            raise LogError(
+                f"{table.source}: nothing is commanded while {measured.name} is measured; are the clocks one?"
+            )
+        remarks.append(f"left out {int((~keep).sum())} samples from before the first command")
+
+    def fetch(column: str) -> Array:
+        stream = table.stream_of(column)
+        if stream is None:
+            raise _missing(table, column)
+        return stream.columns[column][rows[id(stream)]][keep]
+
+    kept = time[keep]
+    return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, remarks
+
+
+def _time(table: Table, stream: Stream, column_map: ColumnMap) -> Array:
+    """Time of each row of a stream [s]."""
+    if stream.time is not None:
+        return stream.time
+    if column_map.time is None:
+        raise LogError(f"{table.source}: the column map does not say which column is the time; add `time: <column>`")
+    ref = column_map.time
+    name = ref.column
+    if name not in stream.columns:
+        # A joined file calls its time as the first file does, behind its prefix.
+        prefix = next((join.prefix for join in column_map.joins if f"{join.prefix}{name}" in stream.columns), "")
+        name = prefix + name
+    if name not in stream.columns:
+        raise _missing(table, name)
+    factor = unit_factor(ref.unit or "s", "time", where=f"{table.source}: column {name}")
+    return stream.columns[name] * (factor * ref.scale)
+
+
+def _require_same_rows(table: Table, measured: Stream, other: Stream) -> None:
+    if other.rows != measured.rows:
+        raise LogError(
+            f"{table.source}: {measured.name} has {measured.rows} rows and {other.name} {other.rows}, so they cannot "
+            "be joined row by row; use `by: hold`"
+        )
+
+
+def _last_before(table: Table, stream: Stream, times: Array, when: Array) -> npt.NDArray[np.int64]:
+    """Index of the stream's last row at or before each time, -1 where there is none."""
+    if not bool((np.diff(times) >= 0.0).all()):
+        raise LogError(f"{table.source}: the times of {stream.name} run back; do two nodes publish it?")
+    return np.searchsorted(times, when, side="right") - 1
+
+
+def _missing(table: Table, column: str) -> LogError:
+    if any(column in stream.text for stream in table.streams):
+        return LogError(f"{table.source}: column {column!r} holds something other than numbers")
+    known = list(table.columns)
+    if len(known) > 60:
+        known = [*known[:60], f"and {len(known) - 60} more"]
+    return LogError(f"{table.source}: no column {column!r}; its columns: {', '.join(known)}")
+
+
+def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> Channel:
+    """One column in SI units."""
+    expected = dimension(kind, prismatic=joint.kind == "prismatic")
+    where = f"{table.source}: column {ref.column}"
+    factor = 1.0 if ref.unit is None else unit_factor(ref.unit, expected, where=where)
+    raw = fetch(ref.column)
+    return Channel(label, ref.column, joint.name, raw, _converted(raw, ref, factor), ref.wrap, ref.period)
+
+
+def _converted(raw: Array, ref: Column, factor: float) -> Array:
+    """Sign · scale · factor · column + offset, a wrapped column made whole first."""
+    values = raw
+    if ref.wrap is not None:
+        values = np.where(values >= ref.wrap / 2, values - ref.wrap, values)
+    if ref.period is not None:
+        values = _counted_turns(values, ref.period)
+    return ref.sign * ref.scale * factor * values + ref.offset
+
+
+def _counted_turns(values: Array, period: float) -> Array:
+    """The column with every jump of more than half a period taken for the start of another; NaN stay NaN."""
+    finite = np.isfinite(values)
+    whole = values.copy()
+    whole[finite] = np.unwrap(values[finite], period=period)
+    return whole
+
+
+def _velocities(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColumns]) -> list[Column | None]:
+    """Velocity columns of all joints, or none."""
+    refs = [part.joint_vel for part in parts]
+    without = [joint.name for joint, ref in zip(joints, refs, strict=True) if ref is None]
+    if without and len(without) < len(joints):
+        raise LogError(f"{table.source}: no joint_vel for {', '.join(without)}; map it for every joint or for none")
+    return [] if without else refs
+
+
+def _efforts(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColumns]) -> list[Column | None]:
+    """Effort columns, or none. A joint without a command has no motor, so it needs none."""
+    refs = [part.joint_effort for part in parts]
+    if not any(refs):
+        return []
+    without = [joint.name for joint, part in zip(joints, parts, strict=True) if part.command and not part.joint_effort]
+    if without:
+        raise LogError(f"{table.source}: no joint_effort for {', '.join(without)}; map it for every driven joint")
+    return refs
+
+
+def _command_kind(table: Table, column_map: ColumnMap, parts: list[JointColumns]) -> CommandKind:
+    if not any(part.command is not None for part in parts):
+        raise LogError(f"{table.source}: no joint has a command column; what was sent must be known to replay it")
+    if column_map.command_kind is None:
+        raise LogError(
+            f"{table.source}: the column map does not say what its commands are; add `command_kind: joint_pos`, "
+            "joint_vel or joint_effort"
+        )
+    return column_map.command_kind
+
+
+def _further(table: Table, column_map: ColumnMap, fetch: Fetch) -> list[Channel]:
+    """Channels that are checked but not part of the log."""
+    channels: list[Channel] = []
+    for name, ref in column_map.channels.items():
+        if ref.unit is not None:
+            raise LogError(f"{table.source}: channel {name} has a unit, but no quantity to check it by; use `scale`")
+        raw = fetch(ref.column)
+        channels.append(Channel(name, ref.column, "", raw, _converted(raw, ref, 1.0), ref.wrap, ref.period))
+    return channels
+
+
+def _notes(table: Table, column_map: ColumnMap) -> dict[str, float]:
+    notes: dict[str, float] = {}
+    for name, value in column_map.notes.items():
+        if isinstance(value, str):
+            if value not in table.constants:
+                known = ", ".join(table.constants) or "none"
+                raise LogError(f"{table.source}: note {name}: no constant {value!r} in the file; constants: {known}")
+            value = table.constants[value]
+        notes[name] = float(value)
+    return notes
+
+
+def _enabled_only(log: RawLog, column_map: ColumnMap, fetch: Fetch) -> RawLog:
+    """The longest stretch in which commands have an effect."""
+    if column_map.enabled is None:
+        return log
+    enabled = fetch(column_map.enabled) != 0.0
+    if enabled.all():
+        return log
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], enabled, [False]])))
+    starts, stops = edges[::2], edges[1::2]
+    if not len(starts):
+        raise LogError(f"{log.source}: column {column_map.enabled!r} is 0 throughout: no command ever had an effect")
+    longest = int((stops - starts).argmax())
+    keep = np.zeros(len(enabled), bool)
+    keep[starts[longest] : stops[longest]] = True
+    remark = f"left out {int((~keep).sum())} samples: commands have an effect only where {column_map.enabled} is not 0"
+    return replace(log.rows(keep), remarks=(*log.remarks, remark))

@@ -1,0 +1,193 @@
+"""Reads recordings in MCAP files and ROS 2 bags.
+
+Measured is the topic /joint_states, or the only topic of sensor_msgs/JointState; the command is the only other topic
+of std_msgs/Float64MultiArray, trajectory_msgs/JointTrajectory or sensor_msgs/JointState. Where that leaves a choice,
+the column map makes it (`ros:`). Recordings of `physai play --record` are such files too.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
+from physai.sim.logs.readers.bag_messages import bag_files
+from physai.sim.logs.readers.bag_topics import Bag, Series, read_topics
+from physai.sim.logs.readers.column_map import Column, ColumnMap, CommandTopic, JointColumns, RosTopics
+from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.table import Stream, Table, digest, require_size
+from physai.sim.logs.robot_log import CommandKind, LogError
+
+SUFFIXES = (".mcap", ".db3")
+
+_COMMAND_FIELDS: dict[str, CommandKind] = {
+    "position": "joint_pos",
+    "velocity": "joint_vel",
+    "effort": "joint_effort",
+    "positions": "joint_pos",
+    "velocities": "joint_vel",
+}
+"""Fields that may hold a command, by what they ask for. The effort of a trajectory's point is a feed-forward."""
+
+
+def episodes_in_bag(path: Path) -> tuple[int, ...]:
+    """Numbers of the episodes that physai recorded in a bag; empty where there is none or one."""
+    starts = read_topics(path).episode_starts_ns
+    return tuple(range(len(starts))) if len(starts) > 1 else ()
+
+
+def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | None = None) -> Reading:
+    """Measured and commanded joints of a bag.
+
+    Args:
+        path: an MCAP file, an SQLite file of a bag, or a bag folder.
+        column_map: says which topics to read, where that is not plain.
+        episode: of a recording of physai's, all of it if None.
+
+    Raises:
+        LogError: the bag cannot be read, has no such episode, or does not say which topic is which.
+    """
+    topics = (column_map and column_map.ros) or RosTopics()
+    bag = read_topics(path)
+    measured = _measured(path, bag, topics.joint_states)
+    command = _command(path, bag, measured[0].topic, topics.command)
+    used = [*measured, *command]
+    clock = topics.clock or ("header" if all(series.has_stamps for series in used) else "log")
+    for series in used:
+        if clock == "header" and not series.has_stamps:
+            raise LogError(f"{path}: topic {series.topic} has messages without a stamp; use `clock: log`")
+    origin = min(int(series.times(clock)[0]) for series in used)
+    streams = tuple(_stream(series, clock, origin) for series in used)
+    if episode is not None:
+        streams = _cut(path, streams, bag, episode, origin, clock)
+    require_size(f"{path}: topic {streams[0].name}", streams[0].rows, len(streams[0].columns))
+    streams = tuple(replace(stream, origins=bag.origins) for stream in streams)
+    files = bag_files(path)
+    table = Table(str(path), files, digest(files), streams)
+    named = column_map is not None and bool(column_map.joints)
+    return Reading(table, None if named else _convention(path, measured, command, topics.command))
+
+
+def _measured(path: Path, bag: Bag, wanted: str | None) -> list[Series]:
+    """The series with measured positions, largest set of joints first."""
+    states = [s for s in bag.series if s.kind == "JointState" and "position" in s.fields]
+    names = sorted({series.topic for series in states})
+    if not names:
+        known = ", ".join(sorted({f"{s.topic} ({s.kind})" for s in bag.series})) or "none of a known type"
+        raise LogError(f"{path}: no topic of sensor_msgs/JointState with positions; topics: {known}")
+    topic = wanted or (JOINTS_TOPIC if JOINTS_TOPIC in names else names[0] if len(names) == 1 else None)
+    if topic is None:
+        raise LogError(f"{path}: {_choose('joint states', names)}\n  ros: {{joint_states: {names[0]}}}")
+    if topic not in names:
+        raise LogError(f"{path}: no joint states on topic {topic}, only on {', '.join(names)}")
+    return sorted((s for s in states if s.topic == topic), key=lambda s: -len(s.log_ns) * len(s.joints))
+
+
+def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -> list[Series]:
+    """The series with commands."""
+    others = [s for s in bag.series if s.topic != measured and s.fields]
+    names = sorted({series.topic for series in others})
+    if wanted is None and names and all(name.startswith(TARGET_TOPIC) for name in names):
+        return others
+    if wanted is None and len(names) != 1:
+        reason = _choose("commands", names) if names else "no topic of commands beside the joint states"
+        example = names[0] if names else "/commands"
+        raise LogError(
+            f"{path}: {reason}; record it, or name it in the column map:\n"
+            f"  ros: {{command: {{topic: {example}, joints: [in, the, controller's, order]}}}}"
+        )
+    topic = wanted.topic if wanted is not None else names[0]
+    if topic not in names:
+        raise LogError(f"{path}: no commands on topic {topic}, only on {', '.join(names) or 'none'}")
+    return [series for series in others if series.topic == topic]
+
+
+def _choose(what: str, names: list[str]) -> str:
+    return f"{len(names)} topics may hold the {what} ({', '.join(names)}); say which in the column map"
+
+
+def _stream(series: Series, clock: str, origin: int) -> Stream:
+    """The series as columns `<topic>.<field>.<joint>`."""
+    columns = {
+        f"{series.column(name)}{joint}": np.array([row[i] for row in series.rows[name]])
+        for name in series.fields
+        for i, joint in enumerate(series.joints)
+    }
+    return Stream(
+        name=series.topic,
+        columns=columns,
+        time=np.asarray((series.times(clock) - origin) * 1e-9, np.float64),
+        join="hold",
+    )
+
+
+def _cut(
+    path: Path, streams: tuple[Stream, ...], bag: Bag, episode: int, origin: int, clock: str
+) -> tuple[Stream, ...]:
+    """The rows of one episode."""
+    starts = bag.episode_starts_ns
+    if not 0 <= episode < len(starts):
+        raise LogError(f"{path}: no episode {episode}; it holds {len(starts)}, counted from 0")
+    first = (starts[episode] - origin) * 1e-9
+    last = (starts[episode + 1] - origin) * 1e-9 if episode + 1 < len(starts) else np.inf
+    parts: list[Stream] = []
+    for stream in streams:
+        if stream.time is None:
+            continue
+        inside = (stream.time >= first - 1e-9) & (stream.time < last - 1e-9)
+        columns = {name: values[inside] for name, values in stream.columns.items()}
+        parts.append(Stream(stream.name, columns, stream.time[inside], stream.join, stream.text))
+    return tuple(parts)
+
+
+def _convention(path: Path, measured: list[Series], command: list[Series], wanted: CommandTopic | None) -> ColumnMap:
+    """The joints as the messages name them."""
+    commanded, kind = _commanded(path, command, wanted)
+    joints: dict[str, JointColumns] = {}
+    for series in measured:
+        for joint in series.joints:
+            if joint in joints:
+                raise LogError(
+                    f"{path}: topic {series.topic} names joint {joint} in messages of different joints; two nodes "
+                    "publish it; record them on topics of their own"
+                )
+            start = f"{series.topic}."
+            joints[joint] = JointColumns(
+                joint_pos=Column(column=f"{start}position.{joint}"),
+                joint_vel=Column(column=f"{start}velocity.{joint}") if "velocity" in series.fields else None,
+                joint_effort=Column(column=f"{start}effort.{joint}") if "effort" in series.fields else None,
+                command=Column(column=commanded[joint]) if joint in commanded else None,
+            )
+    return ColumnMap(joints=joints, command_kind=kind)
+
+
+def _commanded(
+    path: Path, command: list[Series], wanted: CommandTopic | None
+) -> tuple[dict[str, str], CommandKind | None]:
+    """Column of each joint's command, and what it asks for where the messages say so."""
+    columns: dict[str, str] = {}
+    kinds: set[CommandKind] = set()
+    for series in command:
+        if series.kind == "Float64MultiArray":
+            names = wanted.joints if wanted is not None else ()
+            if len(names) != len(series.joints):
+                raise LogError(
+                    f"{path}: topic {series.topic} has {len(series.joints)} numbers without names, the column map "
+                    f"names {len(names)} joints; write them in the order the controller was given:\n"
+                    f"  command_kind: joint_effort\n"
+                    f"  ros: {{command: {{topic: {series.topic}, joints: [first, second]}}}}"
+                )
+            columns |= {joint: f"{series.topic}.data.{i}" for i, joint in enumerate(names)}
+            continue
+        fields = [name for name in series.fields if name in _COMMAND_FIELDS]
+        if series.kind == "JointTrajectory" and "positions" in fields:
+            # A trajectory's velocities go with its positions.
+            fields = ["positions"]
+        if len(fields) != 1:
+            raise LogError(
+                f"{path}: the commands on {series.topic} fill {', '.join(fields) or 'nothing'}, so what they ask for "
+                "is not plain; name each joint's command column in the column map"
+            )
+        kinds.add(_COMMAND_FIELDS[fields[0]])
+        columns |= {joint: f"{series.topic}.{fields[0]}.{joint}" for joint in series.joints}
+    return columns, kinds.pop() if len(kinds) == 1 else None

@@ -1,0 +1,264 @@
+"""Messages of bags: MCAP files and ROS 2 bag folders. Bounded first, decompressed second, parsed third.
+
+Only messages of known types are decoded, with the definitions that ROS publishes, not with those in the file.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from physai.sdk.base.files import read_plain
+from physai.sdk.base.yaml_file import read_yaml
+from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
+from physai.sim.logs.readers.table import MAX_FILE_BYTES, MAX_ROWS
+from physai.sim.logs.robot_log import LogError
+
+Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "episode", "origin"]
+
+_KINDS: dict[str, Kind] = {
+    "sensor_msgs/JointState": "JointState",
+    "std_msgs/Float64MultiArray": "Float64MultiArray",
+    "trajectory_msgs/JointTrajectory": "JointTrajectory",
+    "physai.Episode": "episode",
+}
+"""Types that are decoded, without ROS 2's `/msg`."""
+
+_TWIN_METADATA = "physai.recording"
+"""Name of the metadata in recordings that a twin made."""
+
+_MAX_CHUNK_BYTES = 256 << 20
+_MAX_TOTAL_BYTES = 4 << 30
+_MAX_METADATA_BYTES = 4 << 20
+_MAGIC = b"\x89MCAP0\r\n"
+
+
+@dataclass(frozen=True)
+class BagMessage:
+    """One decoded message."""
+
+    topic: str
+    kind: Kind
+    log_ns: int
+    """When it was recorded [ns]."""
+    content: Any
+    """With the fields of the ROS type, as attributes (CDR) or as a mapping (JSON); of an origin, its mark."""
+
+
+def bag_files(path: Path) -> tuple[Path, ...]:
+    """The files that hold a bag's messages.
+
+    Raises:
+        LogError: it is no bag, or one of a kind that is not read.
+    """
+    if not path.is_dir():
+        return (path,)
+    storage, names = _metadata(path)
+    if storage not in ("mcap", "sqlite3"):
+        raise LogError(f"{path}: a bag stored as {storage!r}; this physai reads mcap and sqlite3")
+    # Only names count: a bag folder may have been moved, and must not point elsewhere.
+    files = tuple(path / Path(name).name for name in names)
+    for file in files:
+        if not os.path.isfile(file):  # false, too, for what can be no file's name
+            raise LogError(f"{path}: metadata.yaml names {file.name:.80}, which is not there; copy the whole folder")
+    return files
+
+
+def bag_messages(path: Path) -> Iterator[BagMessage]:
+    """Messages of known types, file by file in the order they were recorded.
+
+    Raises:
+        LogError: the bag is missing, too large, cut off, damaged, or holds too many messages.
+    """
+    count = 0
+    for file in bag_files(path):
+        size = file.stat().st_size if file.is_file() else 0
+        if not size <= MAX_FILE_BYTES:
+            raise LogError(f"{file}: {size} bytes, at most {MAX_FILE_BYTES} are read; split the bag")
+        for message in _sqlite_messages(file) if file.suffix == ".db3" else _mcap_messages(file):
+            count += 1
+            if not count <= MAX_ROWS:
+                raise LogError(f"{path}: more than {MAX_ROWS} messages; split the bag")
+            yield message
+
+
+def _metadata(folder: Path) -> tuple[str, list[str]]:
+    """Storage and file names in a bag's metadata.yaml."""
+    file = folder / "metadata.yaml"
+    if not file.is_file():
+        raise LogError(
+            f"{folder}: a folder without a readable metadata.yaml is no ROS 2 bag; name the recordings in it"
+        )
+    content = read_yaml(file, what="metadata of a ROS 2 bag", max_bytes=_MAX_METADATA_BYTES, error=LogError)
+    try:
+        information: Any = content["rosbag2_bagfile_information"]
+        storage, names = str(information["storage_identifier"]), [str(n) for n in information["relative_file_paths"]]
+        compressed = str(information.get("compression_mode") or "none").lower()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise LogError(f"{file}: not the metadata of a ROS 2 bag: {' '.join(str(error).split())}") from error
+    if compressed != "none":
+        raise LogError(
+            f"{folder}: compressed by rosbag2 ({compressed} by {compressed}); store it as MCAP, which compresses by "
+            "itself: ros2 bag convert"
+        )
+    return storage, names
+
+
+def _mcap_messages(path: Path) -> Iterator[BagMessage]:
+    from mcap.exceptions import McapError
+    from mcap.records import Channel, Message, Metadata, Schema
+
+    schemas: dict[int, str] = {}
+    channels: dict[int, tuple[str, Kind, str]] = {}
+    try:
+        for record in _mcap_records(path):
+            if isinstance(record, Schema):
+                schemas[record.id] = record.name
+            elif isinstance(record, Channel):
+                kind = _KINDS.get(schemas.get(record.schema_id, "").replace("/msg/", "/"))
+                if kind is not None:
+                    channels[record.id] = (record.topic, kind, record.message_encoding)
+            elif isinstance(record, Message) and record.channel_id in channels:
+                topic, kind, encoding = channels[record.channel_id]
+                yield BagMessage(topic, kind, record.log_time, _decode(path, topic, kind, encoding, record.data))
+            elif isinstance(record, Metadata) and (mark := _origin_mark(record.name, record.metadata)):
+                yield BagMessage("", "origin", 0, mark)
+    except (McapError, struct.error, OverflowError, ValueError) as error:
+        raise LogError(
+            f"{path}: damaged or cut off: {type(error).__name__} {error}; `mcap recover` may save what is whole"
+        ) from error
+
+
+def _origin_mark(name: str, metadata: Mapping[str, str]) -> str:
+    """What a file's metadata say of where it was recorded; empty where they say nothing."""
+    return metadata.get(ORIGIN_METADATA_KEY, "stand-in" if name == _TWIN_METADATA else "")
+
+
+def _mcap_records(path: Path) -> Iterator[Any]:
+    """Records of a file, those in its chunks included."""
+    from mcap.records import Chunk
+    from mcap.stream_reader import StreamReader, breakup_chunk
+
+    try:
+        data = read_plain(path, limit=MAX_FILE_BYTES)
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if not data.startswith(_MAGIC):
+        raise LogError(f"{path}: not an MCAP file; its first bytes are {data[: len(_MAGIC)]!r}")
+    total = 0
+    for record in StreamReader(BytesIO(data), emit_chunks=True, record_size_limit=len(data)).records:
+        if not isinstance(record, Chunk):
+            yield record
+            continue
+        content = _chunk_content(path, record)
+        total += len(content)
+        if not total <= _MAX_TOTAL_BYTES:
+            raise LogError(f"{path}: more than {_MAX_TOTAL_BYTES} bytes once decompressed; split the recording")
+        plain = Chunk(
+            compression="",
+            data=content,
+            message_start_time=record.message_start_time,
+            message_end_time=record.message_end_time,
+            uncompressed_crc=record.uncompressed_crc,
+            uncompressed_size=len(content),
+        )
+        yield from breakup_chunk(plain, validate_crc=True)
+
+
+def _chunk_content(path: Path, chunk: Any) -> bytes:
+    """A chunk's records, decompressed, refused before that where it says it is too large."""
+    if not chunk.uncompressed_size <= _MAX_CHUNK_BYTES:
+        raise LogError(
+            f"{path}: a chunk of {chunk.uncompressed_size} bytes once decompressed, at most {_MAX_CHUNK_BYTES} are read"
+        )
+    if not chunk.compression:
+        content = bytes(chunk.data)
+    elif chunk.compression == "zstd":
+        content = _zstd(path, chunk)
+    elif chunk.compression == "lz4":
+        content = _lz4(path, chunk)
+    else:
+        raise LogError(f"{path}: compressed with {chunk.compression!r}; this physai reads zstd and lz4")
+    if len(content) != chunk.uncompressed_size:
+        raise LogError(f"{path}: a chunk of {len(content)} bytes says it has {chunk.uncompressed_size}; damaged")
+    return content
+
+
+def _zstd(path: Path, chunk: Any) -> bytes:
+    from zstandard import ZstdDecompressor, ZstdError, frame_content_size
+
+    try:
+        # A frame that states its size is decompressed to that size whatever limit is asked for; -1 is "not stated".
+        if frame_content_size(chunk.data) not in (-1, chunk.uncompressed_size):
+            raise LogError(f"{path}: a chunk's two statements of its size disagree; damaged")
+        return ZstdDecompressor().decompress(chunk.data, max_output_size=chunk.uncompressed_size)
+    except ZstdError as error:
+        raise LogError(f"{path}: damaged chunk: {error}") from error
+
+
+def _lz4(path: Path, chunk: Any) -> bytes:
+    from lz4.frame import LZ4FrameDecompressor
+
+    try:
+        return LZ4FrameDecompressor().decompress(chunk.data, max_length=chunk.uncompressed_size)
+    except (RuntimeError, EOFError) as error:
+        raise LogError(f"{path}: damaged chunk: {error}") from error
+
+
+def _sqlite_messages(path: Path) -> Iterator[BagMessage]:
+    """Messages of an SQLite file of a ROS 2 bag."""
+    import apsw  # what rosbags reads SQLite with
+    from rosbags.rosbag2 import Reader, ReaderError
+
+    try:
+        with Reader(path) as reader:
+            kinds: dict[int, Kind | None] = {
+                c.id: _KINDS.get(c.msgtype.replace("/msg/", "/")) for c in reader.connections
+            }
+            wanted = [connection for connection in reader.connections if kinds[connection.id] is not None]
+            for connection, log_ns, data in reader.messages(wanted) if wanted else ():
+                kind = kinds[connection.id]
+                # SQLite checks no types: a damaged file may hold anything in any column.
+                message: Any = data
+                when: Any = log_ns
+                if kind is None or type(message) is not bytes or type(when) is not int:
+                    raise ValueError(f"a message of {connection.topic} that is no bytes, or no time")
+                yield BagMessage(connection.topic, kind, when, _decode(path, connection.topic, kind, "cdr", message))
+    except (ReaderError, OSError, ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
+        raise LogError(f"{path}: not a readable bag: {' '.join(str(error).split())}") from error
+
+
+def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> Any:
+    from rosbags.serde import SerdeError
+
+    try:
+        if encoding == "json":
+            content: Any = json.loads(data)
+            if not isinstance(content, dict):
+                raise ValueError(f"holds {type(content).__name__}, expected an object")
+            return cast("dict[str, Any]", content)
+        if encoding == "cdr":
+            return _typestore().deserialize_cdr(data, _ROS_NAMES[kind])
+    except (SerdeError, ValueError, KeyError, IndexError, RecursionError, struct.error) as error:
+        raise LogError(f"{path}: topic {topic}: a {kind} that cannot be decoded: {error}") from error
+    raise LogError(f"{path}: topic {topic}: {kind} encoded as {encoding!r}; this physai reads cdr and json")
+
+
+_ROS_NAMES: dict[Kind, str] = {
+    "JointState": "sensor_msgs/msg/JointState",
+    "Float64MultiArray": "std_msgs/msg/Float64MultiArray",
+    "JointTrajectory": "trajectory_msgs/msg/JointTrajectory",
+}
+
+
+@cache
+def _typestore() -> Any:
+    """ROS 2's own message definitions; these three types have not changed since its first release."""
+    from rosbags.typesys import Stores, get_typestore
+
+    return get_typestore(Stores.ROS2_HUMBLE)

@@ -1,0 +1,182 @@
+"""Turns a bag's messages into series: one per topic and set of joints."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.logs.readers.bag_messages import BagMessage, Kind, bag_messages
+from physai.sim.logs.readers.table import MAX_COLUMNS, as_numbers
+from physai.sim.logs.robot_log import Array, LogError
+
+Times = npt.NDArray[np.int64]
+
+STATE_FIELDS = ("position", "velocity", "effort")
+POINT_FIELDS = ("positions", "velocities", "effort")
+
+_NANOSECONDS = 1_000_000_000
+
+_MAX_TIME_NS = 1 << 62
+"""The year 2116."""
+
+
+@dataclass
+class Series:
+    """Messages of one topic that speak of the same joints."""
+
+    topic: str
+    kind: Kind
+    joints: tuple[str, ...]
+    """Names in the messages; numbers for messages without names."""
+    log_ns: list[int] = field(default_factory=list[int])
+    stamp_ns: list[int] = field(default_factory=list[int])
+    """From the header, 0 where there is none."""
+    sent_ns: list[int] = field(default_factory=list[int])
+    """How much later than that the row counts [ns]: the time_from_start of a trajectory's point."""
+    rows: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
+    """Field, then one row of numbers per message, in the order of `joints`."""
+
+    @property
+    def has_stamps(self) -> bool:
+        """Whether every message carries the time of its source."""
+        return all(stamp > 0 for stamp in self.stamp_ns)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Fields that every message fills."""
+        return tuple(name for name, rows in self.rows.items() if len(rows) == len(self.log_ns))
+
+    def times(self, clock: str) -> Times:
+        """Time of each row [ns] by the messages' own stamps (`header`) or their recording (`log`)."""
+        base = self.stamp_ns if clock == "header" else self.log_ns
+        times = [start + later for start, later in zip(base, self.sent_ns, strict=True)]
+        if not all(0 <= time < _MAX_TIME_NS for time in times):
+            raise LogError(f"topic {self.topic}: a time of {max(times, key=abs)} ns; damaged, or use `clock: log`")
+        return np.array(times, np.int64)
+
+    def column(self, name: str) -> str:
+        """What the columns of a field start with."""
+        return f"{self.topic}.{name}."
+
+
+@dataclass(frozen=True)
+class Bag:
+    """All series of a bag, and where its episodes start, if it knows of any."""
+
+    series: tuple[Series, ...]
+    episode_starts_ns: tuple[int, ...]
+    origins: frozenset[str] = frozenset()
+    """Marks of where it was recorded, as its metadata say."""
+
+
+def read_topics(path: Path) -> Bag:
+    """The series in a bag.
+
+    Raises:
+        LogError: the bag cannot be read, or a message contradicts itself.
+    """
+    found: dict[tuple[str, tuple[str, ...]], Series] = {}
+    starts: list[int] = []
+    origins: set[str] = set()
+    for message in bag_messages(path):
+        if message.kind == "episode":
+            if message.content.get("event") == "start":
+                starts.append(message.log_ns)
+        elif message.kind == "origin":
+            origins.add(str(message.content))
+        elif message.kind == "JointTrajectory":
+            _add_trajectory(path, found, message)
+        else:
+            _add(path, found, message)
+        if not sum(len(series.joints) for series in found.values()) <= MAX_COLUMNS:
+            raise LogError(f"{path}: more than {MAX_COLUMNS} joints in all topics")
+    return Bag(tuple(found.values()), tuple(starts), frozenset(origins))
+
+
+def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: BagMessage) -> None:
+    content = message.content
+    if message.kind == "Float64MultiArray":
+        data = _floats(path, message, _get(content, "data"))
+        joints, parts = tuple(str(i) for i in range(len(data))), {"data": data}
+        stamp, order = 0, np.arange(len(data))
+    else:
+        names = [str(name) for name in _get(content, "name")]
+        order = np.argsort(names)
+        joints = tuple(sorted(names))
+        parts = {part: _floats(path, message, _get(content, part)) for part in STATE_FIELDS}
+        stamp = _stamp_ns(content)
+    series = found.setdefault((message.topic, joints), Series(message.topic, message.kind, joints))
+    series.log_ns.append(message.log_ns)
+    series.stamp_ns.append(stamp)
+    series.sent_ns.append(0)
+    for name, values in parts.items():
+        _add_row(path, series, name, values, order)
+
+
+def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: BagMessage) -> None:
+    """A trajectory of one point is a command sent at once; of several, each is sent when its time comes.
+
+    A later message takes the place of the points that were still to come.
+    """
+    names = [str(name) for name in _get(message.content, "joint_names")]
+    order = np.argsort(names)
+    joints = tuple(sorted(names))
+    series = found.setdefault((message.topic, joints), Series(message.topic, message.kind, joints))
+    now = message.log_ns
+    while series.log_ns and series.log_ns[-1] + series.sent_ns[-1] > now:
+        for values in (series.log_ns, series.stamp_ns, series.sent_ns, *series.rows.values()):
+            del values[-1:]
+    points: Sequence[Any] = _get(message.content, "points")
+    for point in points:
+        delay = 0 if len(points) == 1 else _duration_ns(_get(point, "time_from_start"))
+        series.log_ns.append(now)
+        series.stamp_ns.append(_stamp_ns(message.content))
+        series.sent_ns.append(delay)
+        for name in POINT_FIELDS:
+            _add_row(path, series, name, _floats(path, message, _get(point, name)), order)
+
+
+def _add_row(path: Path, series: Series, name: str, values: Array, order: npt.NDArray[np.int64]) -> None:
+    """Appends one row in the order of the sorted names; an empty one means "not measured" or "not commanded"."""
+    if len(values) == 0:
+        return
+    if len(values) != len(series.joints):
+        raise LogError(
+            f"{path}: topic {series.topic}: a {series.kind} with {len(series.joints)} names and {len(values)} numbers "
+            f"in {name}"
+        )
+    series.rows.setdefault(name, []).append(values[order])
+
+
+def _get(content: Any, name: str) -> Any:
+    """A field of a decoded message, empty where a JSON message leaves it out."""
+    if isinstance(content, Mapping):
+        return cast("Mapping[str, Any]", content).get(name) or []
+    return getattr(content, name)
+
+
+def _floats(path: Path, message: BagMessage, values: Any) -> Array:
+    if isinstance(values, np.ndarray):
+        return np.asarray(values, np.float64)
+    try:
+        return as_numbers(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise LogError(f"{path}: topic {message.topic}: {message.kind} with something else than numbers") from error
+
+
+def _stamp_ns(content: Any) -> int:
+    header = _get(content, "header")
+    return _duration_ns(_get(header, "stamp")) if header else 0
+
+
+def _duration_ns(value: Any) -> int:
+    """A time or duration of ROS in nanoseconds; JSON may call the fraction `nsec`."""
+    if not value:
+        return 0
+    if isinstance(value, Mapping):
+        parts = cast("Mapping[str, Any]", value)
+        return int(parts.get("sec") or 0) * _NANOSECONDS + int(parts.get("nanosec") or parts.get("nsec") or 0)
+    return int(value.sec) * _NANOSECONDS + int(value.nanosec)

@@ -1,0 +1,122 @@
+"""Reads recordings in CSV, gzipped or not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from physai.sim.logs.readers.table import (
+    MAX_COLUMNS,
+    MAX_ORIGINS,
+    ORIGIN_COLUMN,
+    Join,
+    Stream,
+    Table,
+    digest,
+    read_bytes,
+    require_size,
+)
+from physai.sim.logs.robot_log import Array, LogError
+
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
+
+_SEPARATORS = (",", ";", "\t", "|")
+_MAX_HEADER = 1 << 20
+
+
+def read_csv(path: Path) -> Table:
+    """The columns of a CSV file with a header line.
+
+    Raises:
+        LogError: it is missing, too large, not text, ragged, without a header, or a header says a name twice.
+    """
+    stream = read_csv_stream(path)
+    return Table(source=str(path), files=(path,), sha256=digest([path]), streams=(stream,))
+
+
+def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Stream:
+    """One CSV file as a stream, its column names behind a prefix."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    content = read_bytes(path)
+    header, separator = _header(path, content)
+    options = csv.ConvertOptions(null_values=["", "NA", "null", "None"], strings_can_be_null=True)
+    try:
+        table: Any = csv.read_csv(
+            pa.py_buffer(content),
+            parse_options=csv.ParseOptions(delimiter=separator),
+            read_options=csv.ReadOptions(column_names=header, skip_rows=1, use_threads=False),
+            convert_options=options,
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0][:300].removeprefix("CSV parse error: ")
+        raise LogError(f"{path}: not a table of {len(header)} columns: {reason}") from error
+    require_size(str(path), table.num_rows, table.num_columns)
+    columns = {prefix + name: _numbers(table.column(i)) for i, name in enumerate(header)}
+    return Stream(
+        name=path.name,
+        columns={name: values for name, values in columns.items() if values is not None},
+        join=join,
+        text=frozenset(name for name, values in columns.items() if values is None),
+        origins=_origins(table, header),
+    )
+
+
+def _origins(table: Any, header: list[str]) -> frozenset[str]:
+    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    if ORIGIN_COLUMN not in header:
+        return frozenset()
+    values: list[Any] = table.column(header.index(ORIGIN_COLUMN)).unique().to_pylist()
+    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
+
+
+def _header(path: Path, content: bytes) -> tuple[list[str], str]:
+    """Names in the first line, and what separates them."""
+    if not content.strip():
+        raise LogError(f"{path}: the file is empty")
+    line, _, rest = content[:_MAX_HEADER].partition(b"\n")
+    try:
+        text = line.decode("utf-8-sig").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path}: not text: {error}") from error
+    if not rest and len(content) >= _MAX_HEADER:
+        raise LogError(f"{path}: the first line has more than {_MAX_HEADER} bytes; a header line names the columns")
+    separator = max(_SEPARATORS, key=text.count)
+    names = [name.strip().strip('"').strip() for name in text.removeprefix("#").split(separator)]
+    if not len(names) <= MAX_COLUMNS:
+        raise LogError(f"{path}: {len(names)} columns, at most {MAX_COLUMNS} are read")
+    if all(_is_number(name) for name in names):
+        raise LogError(
+            f"{path}: the first line holds numbers ({text[:60]}), not names; put a line of column names above it"
+        )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated or "" in names:
+        raise LogError(
+            f"{path}: the header names {repeated[0] if repeated and repeated[0] else 'nothing'!r} twice"
+            if repeated
+            else f"{path}: column {names.index('') + 1} of the header has no name"
+        )
+    return names, separator
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(column: Any) -> Array | None:
+    """The column as float64 with NaN for empty cells; None if it holds something other than numbers."""
+    import pyarrow as pa
+
+    kind: Any = column.type
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)

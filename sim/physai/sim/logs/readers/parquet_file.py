@@ -1,0 +1,236 @@
+"""Reads recordings in Parquet; of a LeRobot data set, one episode at a time.
+
+LeRobot (github.com/huggingface/lerobot) stores observation.state and action as lists, timestamp [s] from the start of
+the episode, episode_index, and the names of the lists' elements in meta/info.json at the data set's root.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from physai.sdk.base.files import open_plain, read_plain
+from physai.sim.logs.readers.column_map import Column, ColumnMap, JointColumns
+from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.table import (
+    MAX_COLUMNS,
+    MAX_FILE_BYTES,
+    MAX_ORIGINS,
+    ORIGIN_COLUMN,
+    Stream,
+    Table,
+    digest,
+    require_size,
+)
+from physai.sim.logs.robot_log import Array, LogError
+
+SUFFIXES = (".parquet",)
+
+EPISODE = "episode_index"
+STATE = "observation.state"
+ACTION = "action"
+TIMESTAMP = "timestamp"
+
+_IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]{0,63}")
+"""What may be a joint's name; the numbers of lists without names may not."""
+
+_MAX_INFO_BYTES = 8 << 20
+_MAX_EPISODES = 100_000
+
+
+def episodes_in(path: Path) -> tuple[int, ...]:
+    """Numbers of the episodes in a file, in ascending order; empty for a file without the column `episode_index`.
+
+    Raises:
+        LogError: the file is missing, no Parquet, or has too many.
+    """
+    file = _open(path)
+    if EPISODE not in file.schema_arrow.names:
+        return ()
+    numbers = np.unique(_column(path, file, EPISODE).to_numpy())
+    if not len(numbers) <= _MAX_EPISODES:
+        raise LogError(f"{path}: {len(numbers)} episodes, at most {_MAX_EPISODES} are read")
+    return tuple(int(number) for number in numbers)
+
+
+def read_parquet(path: Path, *, episode: int | None = None) -> Reading:
+    """The numbers of a Parquet file as columns; a list's elements are named `list.element`.
+
+    Args:
+        path: of the file.
+        episode: of the data set, all rows if None.
+
+    Raises:
+        LogError: the file is missing, too large, no Parquet, has no such episode, or lists of unequal length.
+    """
+    file = _open(path)
+    table = _numeric_part(path, file)
+    if episode is not None:
+        table = _only(path, table, episode)
+    names = _element_names(path)
+    columns: dict[str, Array] = {}
+    for name in table.column_names:
+        columns.update(_expand(path, name, table.column(name), names.get(name, ())))
+        require_size(str(path), table.num_rows, len(columns))
+    text = frozenset(name for name in file.schema_arrow.names if name not in table.column_names)
+    stream = Stream(name=path.name, columns=columns, text=text, origins=_origins(path, file))
+    table = Table(str(path), (path,), digest([path]), (stream,))
+    return Reading(table, _convention(columns))
+
+
+def _origins(path: Path, file: Any) -> frozenset[str]:
+    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    if ORIGIN_COLUMN not in file.schema_arrow.names:
+        return frozenset()
+    values: list[Any] = _column(path, file, ORIGIN_COLUMN).unique().to_pylist()
+    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
+
+
+def _convention(columns: Iterable[str]) -> ColumnMap | None:
+    """LeRobot's columns, where the data set names its joints: what is measured, and targets for the positions.
+
+    Names end in .pos, .vel or .effort or, for positions, in nothing.
+    """
+    known = set(columns)
+    if TIMESTAMP not in known:
+        return None
+    joints: dict[str, JointColumns] = {}
+    for column in sorted(known):
+        name = column.removeprefix(f"{STATE}.")
+        joint = name.removesuffix(".pos")
+        if name == column or not _IS_NAME.fullmatch(joint) or joint.endswith((".vel", ".effort")):
+            continue
+        speed, effort, target = f"{STATE}.{joint}.vel", f"{STATE}.{joint}.effort", f"{ACTION}.{name}"
+        joints[joint] = JointColumns(
+            joint_pos=Column(column=column),
+            joint_vel=Column(column=speed) if speed in known else None,
+            joint_effort=Column(column=effort) if effort in known else None,
+            command=Column(column=target) if target in known else None,
+        )
+    if not joints:
+        return None
+    return ColumnMap(time=Column(column=TIMESTAMP), joints=joints, command_kind="joint_pos")
+
+
+def _open(path: Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        if not path.stat().st_size <= MAX_FILE_BYTES:
+            raise LogError(f"{path}: {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are read")
+        open_plain(path).close()  # Arrow waits for a pipe
+        file = parquet.ParquetFile(path)
+        # Reads the names, which may be no text.
+        list(file.schema_arrow.names)
+        return file
+    except OSError as error:
+        raise LogError(f"{path}: cannot be read: {error.strerror or str(error).splitlines()[0]}") from error
+    except (pa.ArrowException, ValueError) as error:
+        raise LogError(f"{path}: not a Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _numeric_part(path: Path, file: Any) -> Any:
+    """Columns of numbers, flags and lists of numbers."""
+    schema: Any = file.schema_arrow
+    chosen = [field.name for field in schema if _is_numeric(_element_type(field.type) or field.type)]
+    if not chosen:
+        raise LogError(f"{path}: no column of numbers, only {', '.join(schema.names[:20])}")
+    require_size(str(path), file.metadata.num_rows, len(chosen))
+    return _decode(path, lambda: file.read(columns=chosen, use_threads=False))
+
+
+def _column(path: Path, file: Any, name: str) -> Any:
+    require_size(str(path), file.metadata.num_rows, 1)
+    return _decode(path, lambda: file.read(columns=[name], use_threads=False)).column(name)
+
+
+def _decode(path: Path, read: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return read()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise LogError(f"{path}: damaged Parquet file: {str(error).splitlines()[0]}") from error
+
+
+def _element_type(kind: Any) -> Any:
+    """Type of a list's elements, None for what is no list."""
+    import pyarrow as pa
+
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return kind.value_type if is_list else None
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _only(path: Path, table: Any, episode: int) -> Any:
+    import pyarrow.compute as pc
+
+    if EPISODE not in table.column_names:
+        raise LogError(f"{path}: no column {EPISODE!r}, so there is no episode {episode}")
+    part = table.filter(pc.equal(table.column(EPISODE), episode))
+    if part.num_rows == 0:
+        known = np.unique(table.column(EPISODE).to_numpy())
+        raise LogError(f"{path}: no episode {episode}; it holds {known[0]} to {known[-1]}")
+    return part
+
+
+def _expand(path: Path, name: str, column: Any, names: Iterable[str]) -> list[tuple[str, Array]]:
+    """A column of numbers as it is, a column of lists as one column per element."""
+    if _element_type(column.type) is None:
+        return [(name, _float64(column))]
+    lengths = np.unique(column.combine_chunks().value_lengths().to_numpy(zero_copy_only=False))
+    if len(lengths) != 1 or not np.isfinite(lengths[0]) or not 0 < lengths[0] <= MAX_COLUMNS:
+        raise LogError(
+            f"{path}: the lists of column {name!r} have {lengths.tolist()[:5]} elements, expected one length"
+        )
+    size = int(lengths[0])
+    flat = _float64(column.combine_chunks().flatten()).reshape(-1, size)
+    given = tuple(names)
+    labels = given if len(given) == size else tuple(str(i) for i in range(size))
+    return [(f"{name}.{label}", flat[:, i]) for i, label in enumerate(labels)]
+
+
+def _float64(column: Any) -> Array:
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _element_names(path: Path) -> dict[str, tuple[str, ...]]:
+    """Names of the elements of each list, from the data set's meta/info.json; empty where there is none."""
+    for folder in list(path.resolve().parents)[:5]:
+        file = folder / "meta" / "info.json"
+        if file.is_file():
+            return _names_from(file)
+    return {}
+
+
+def _names_from(file: Path) -> dict[str, tuple[str, ...]]:
+    try:
+        info: Any = json.loads(read_plain(file, limit=_MAX_INFO_BYTES))
+        features = cast("dict[str, Any]", info["features"])
+        named = {key: _flat_names(feature.get("names")) for key, feature in features.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise LogError(f"{file}: not the description of a LeRobot data set: {error}") from error
+    return {key: names for key, names in named.items() if len(set(names)) == len(names)}
+
+
+def _flat_names(names: Any) -> tuple[str, ...]:
+    """LeRobot writes a list of names, or an object with one such list under a name like `motors`."""
+    if isinstance(names, dict):
+        lists = list(cast("dict[str, Any]", names).values())
+        names = lists[0] if len(lists) == 1 else None
+    if not isinstance(names, list):
+        return ()
+    return tuple(str(name) for name in cast("list[Any]", names))

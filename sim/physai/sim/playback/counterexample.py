@@ -1,0 +1,136 @@
+"""Shows again what a counterexample of a verdict has recorded, moment by moment, without playing it anew."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.contract.diff import require_same
+from physai.sdk.evidence.verdict import Counterexample, load_verdict
+from physai.sim.engines.protocol import Array
+from physai.sim.playback.player import Moment, Outcome, Verdict
+from physai.sim.playback.recording_format import RecordingError
+from physai.sim.playback.recording_reader import RecordedEpisode, Recording, read_recording
+from physai.sim.tasks.registry import built_in_task, load_task
+from physai.sim.tasks.task import Task
+
+
+def find_counterexample(folder: Path, number: int) -> tuple[Counterexample, Path]:
+    """A counterexample of the verdict in a report folder, and its recording.
+
+    Raises:
+        VerdictError: the folder holds no verdict.
+        PhysaiError: the verdict has no such counterexample, or it was not recorded.
+    """
+    verdict = load_verdict(folder)
+    found = {gate.counterexample.index: gate.counterexample for gate in verdict.gates if gate.counterexample}
+    if number not in found:
+        known = ", ".join(str(index) for index in sorted(found)) or "none"
+        raise PhysaiError(f"the verdict in {folder} has no counterexample {number}; it has {known}")
+    case = found[number]
+    if case.recording is None:
+        raise PhysaiError(f"counterexample {number} was not recorded: {case.description}")
+    return case, (folder if folder.is_dir() else folder.parent) / case.recording
+
+
+def recorded_task(recording: Recording, *, task: str | None) -> Task:
+    """The task a recording was made with.
+
+    Args:
+        recording: what was read.
+        task: name or Python file, where the recording's is no built-in one.
+
+    Raises:
+        TaskError: it cannot be loaded, or was not named and is not built in.
+        ContractMismatchError: it is another variant of the task.
+    """
+    found = load_task(task or built_in_task(recording.metadata.get("task", ""), source="the recording"))
+    require_same(recording.contract, found.contract, left="the recording", right=f"the task {found.name}")
+    return found
+
+
+class RecordedPlayer:
+    """Plays recorded episodes when iterated over; what looks on at a `Player` can look on at this."""
+
+    def __init__(self, path: Path, *, task: str | None = None) -> None:
+        """Reads the recording.
+
+        Args:
+            path: of the recording.
+            task: name or Python file of its task, where that is no built-in one.
+
+        Raises:
+            RecordingError: it cannot be read, or holds no whole episode.
+            TaskError: see `recorded_task`.
+        """
+        recording = read_recording(path)
+        self.episodes = tuple(episode for episode in recording.episodes if episode.outcome is not None)
+        if not self.episodes:
+            raise RecordingError(f"{path}: no whole episode in it; validate the policy again")
+        self.task = recorded_task(recording, task=task)
+        self.outcomes: list[Outcome] = []
+        self.forces: Array = np.zeros((self.task.model.nbody, 6))
+        """Not felt: what was recorded cannot be changed."""
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Ends playing at the next moment."""
+        self._stopped = True
+
+    def __iter__(self) -> Iterator[Moment]:
+        """The moments of all episodes."""
+        start_s = 0.0
+        for episode in self.episodes:
+            yield from self._moments(episode, start_s)
+            start_s += float(episode.time_s[-1])
+
+    def _moments(self, episode: RecordedEpisode, start_s: float) -> Iterator[Moment]:
+        outcome = _outcome(episode.outcome or {})
+        last = len(episode.time_s) - 1
+        for step in range(last + 1):
+            ended = step == last or self._stopped
+            if ended:
+                self.outcomes.append(outcome)
+            yield Moment(
+                episode=episode.episode,
+                seed=episode.seed,
+                start_s=start_s,
+                time_s=float(episode.time_s[step]),
+                qpos=episode.qpos[step],
+                qvel=episode.qvel[step],
+                sensors={} if ended else _row(episode.sensors, step),
+                commands=_row(episode.commands, min(step, last - 1)),
+                targets={} if ended else _row(episode.targets, step),
+                reward=float(episode.reward[step - 1]) if step else None,
+                verdict=Verdict(outcome.succeeded == outcome.judged, outcome.metrics) if step == last else None,
+                outcome=outcome if ended else None,
+            )
+            if ended:
+                return
+
+
+def _row(fields: Mapping[str, Array], step: int) -> dict[str, Array]:
+    return {name: values[step] for name, values in fields.items()}
+
+
+def _outcome(record: Mapping[str, Any]) -> Outcome:
+    """The inverse of `Outcome.as_json`.
+
+    Raises:
+        RecordingError: a field is missing or of another type.
+    """
+    try:
+        return Outcome(
+            episode=int(record["episode"]),
+            seed=int(record["seed"]),
+            ended=record["ended"],
+            length_s=float(record["length_s"]),
+            total_reward=float(record["return"] if record["return"] is not None else np.nan),
+            judged=int(record["judged"]),
+            succeeded=int(record["succeeded"]),
+            metrics={str(k): np.nan if v is None else float(v) for k, v in dict(record["metrics"]).items()},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(f"damaged recording: how the episode ended: {error}") from error

@@ -1,0 +1,145 @@
+"""Films of what a player plays: simulated time becomes film time, one episode after the other."""
+
+import math
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import mujoco
+import numpy as np
+
+from physai.sdk.base.errors import DeviceError
+from physai.sim.engines.protocol import Array
+from physai.sim.playback.markers import CommandMarkers
+from physai.sim.playback.player import Fields, Moment, Vector
+from physai.sim.playback.rendering import MAX_PIXELS, Image, OffscreenRenderer, VideoWriter, reachable_poses
+from physai.sim.tasks.task import Task
+
+MAX_FPS = 120.0
+ROUNDING_S = 1e-9
+STARTS = 32
+SUPERSAMPLING = 1.5
+"""Pictures are drawn so much larger than they are shown. It smooths edges and shadows at two thirds of the time that
+OpenGL's own smoothing takes where the CPU draws."""
+STILL = 5e-4
+"""Greatest change of a position [rad or m] that a picture need not show: an eighth of a pixel for a robot of 1 m."""
+
+
+class Film:
+    """Writes moments into an MP4 file in real time; use it as a context manager.
+
+    Between two moments the film shows poses between theirs, so that it moves evenly at any control rate.
+    """
+
+    def __init__(self, path: str | Path, task: Task, *, width: int = 640, height: int = 480, fps: float = 25.0) -> None:
+        """Opens renderer and file.
+
+        Args:
+            path: of the film.
+            task: what is played.
+            width: of the picture [pixels].
+            height: of the picture [pixels].
+            fps: frames per second.
+
+        Raises:
+            DeviceError: no OpenGL, a size or rate out of bounds, or a file that cannot be written.
+        """
+        if not (math.isfinite(fps) and 1.0 <= fps <= MAX_FPS):
+            raise DeviceError(f"a film has 1 to {MAX_FPS:g} frames per second, got {fps}")
+        self._model: Any = task.model
+        self._fps = fps
+        self._markers = CommandMarkers(task.contract, task.model)
+        if not (1 <= width <= MAX_PIXELS and 1 <= height <= MAX_PIXELS):
+            raise DeviceError(f"a film of {width}x{height} pixels: each side must lie in 1..{MAX_PIXELS}")
+        self._size = width, height
+        poses, points = framing(task, self._markers)
+        larger = min(SUPERSAMPLING, MAX_PIXELS / max(width, height))
+        self._renderer = OffscreenRenderer(
+            task.model, width=round(larger * width), height=round(larger * height), poses=poses, points=points
+        )
+        try:
+            self._writer = VideoWriter(path, fps=fps)
+        except DeviceError:
+            self._renderer.close()
+            raise
+        self._before: Moment | None = None
+        self._frames_of_episode = 0
+        self._drawn: tuple[Vector, Fields] | None = None
+        self.image: Image = np.zeros((height, width, 3), np.uint8)
+        """The last picture, shape (height, width, 3), RGB."""
+
+    def add(self, moment: Moment) -> None:
+        """Adds the frames up to a moment; an episode of T seconds gets ⌈T · fps⌉ of them, and at least one."""
+        before = self._before
+        if before is None or before.episode != moment.episode:
+            before, self._frames_of_episode = moment, 0
+        while (due := self._frames_of_episode / self._fps) < moment.time_s - ROUNDING_S or due == moment.time_s == 0.0:
+            span = moment.time_s - before.time_s
+            share = (due - before.time_s) / span if span > 0.0 else 0.0
+            qpos = pose_between(self._model, before.qpos, moment.qpos, share)
+            self._writer.add(self._picture(qpos, before.commands))
+            self._frames_of_episode += 1
+        self._before = moment
+
+    def _picture(self, qpos: Vector, commands: Fields) -> Image:
+        """The picture of a pose; the last one where nobody could tell them apart."""
+        if self._drawn is not None and _look_alike(self._drawn, (qpos, commands)):
+            return self.image
+        large = self._renderer.render(qpos, self._markers.at(qpos, commands))
+        self._drawn, self.image = (qpos, commands), shrunk(large, *self._size)
+        return self.image
+
+    def close(self) -> None:
+        """Finishes the file."""
+        try:
+            self._writer.close()
+        finally:
+            self._renderer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:
+    """Poses, each of shape (nq,), and points [m], shape (n, 3), that a picture of the task must hold.
+
+    An arm that is sent to targets stays between them and where its episodes start; other robots go wherever they can.
+    """
+    points = markers.reach()
+    if len(points) and task.contract.robot.base == "fixed":
+        starts, _ = task.reset(np.random.default_rng(0).random((STARTS, task.reset_draws)))
+        return list(starts), points
+    return reachable_poses(task.model), points
+
+
+def _look_alike(a: tuple[Vector, Fields], b: tuple[Vector, Fields]) -> bool:
+    """Whether two poses with their commands make the same picture."""
+    return bool(np.abs(a[0] - b[0]).max() < STILL) and all(np.array_equal(a[1][name], b[1][name]) for name in a[1])
+
+
+def shrunk(image: Image, width: int, height: int) -> Image:
+    """The image at another size, each pixel the mean of those it covers; shape (height, width, 3)."""
+    import av
+
+    frame: Any = av.VideoFrame.from_ndarray(image, format="rgb24")
+    return frame.reformat(width=width, height=height, interpolation="AREA").to_ndarray(format="rgb24")
+
+
+def pose_between(model: mujoco.MjModel, start: Array, end: Array, share: float) -> Vector:
+    """The pose at a share in [0, 1] of the way from one to another, orientations along the shortest arc.
+
+    Args:
+        model: the compiled model.
+        start: generalised positions at share 0, shape (nq,).
+        end: generalised positions at share 1, shape (nq,).
+        share: how far.
+    """
+    way, pose = np.zeros(model.nv), np.array(start)
+    mujoco.mj_differentiatePos(model, way, 1.0, start, end)
+    mujoco.mj_integratePos(model, pose, way, share)
+    return pose

@@ -1,0 +1,170 @@
+"""A window in which a player plays in real time, on a machine with a display."""
+
+import importlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import mujoco
+import numpy as np
+
+from physai.sdk.base.errors import DeviceError
+from physai.sim.playback.counterexample import RecordedPlayer
+from physai.sim.playback.markers import CommandMarkers, draw
+from physai.sim.playback.player import Moment, Player
+from physai.sim.playback.rendering import free_camera
+from physai.sim.playback.video import framing
+from physai.sim.robots.spec import has_floating_base
+from physai.sim.tasks.task import Task
+
+FRAME_S = 1.0 / 60.0
+"""Time between two pictures [s]."""
+GREATEST_LAG_S = 0.25
+"""Lag behind real time that is caught up with; beyond, playing goes on from where it is."""
+
+NO_DISPLAY = "no display on this machine; film it: --video play.mp4"
+
+_PROBE = """
+import sys, glfw
+glfw.init() or sys.exit(1)
+glfw.window_hint(glfw.VISIBLE, 0)
+glfw.create_window(16, 16, "", None, None) or sys.exit(1)
+"""
+_PROBE_TIMEOUT_S = 60.0
+_CLOSING_TIMEOUT_S = 5.0
+
+
+def require_display() -> None:
+    """Returns where a window can be opened, tried in a process of its own: MuJoCo waits for ever where it cannot.
+
+    Raises:
+        DeviceError: there is no display, or no OpenGL on it; names the way out.
+    """
+    if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise DeviceError(NO_DISPLAY)
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE], capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        probe = None
+    if probe is None or probe.returncode != 0:
+        display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+        raise DeviceError(f"no window can be opened on display {display!r}; film it: --video play.mp4")
+
+
+class Pacer:
+    """Keeps simulated time in step with real time, by absolute deadlines: waiting errors do not add up."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Starts the clock.
+
+        Args:
+            clock: tells the time [s].
+            sleep: waits for so long [s].
+        """
+        self._clock, self._sleep = clock, sleep
+        self._start = clock()
+
+    def wait(self, time_s: float) -> None:
+        """Waits until so much simulated time may have passed [s]."""
+        ahead = self._start + time_s - self._clock()
+        if ahead > 0.0:
+            self._sleep(ahead)
+        elif -ahead > GREATEST_LAG_S:
+            self._start -= ahead
+
+
+class Window:
+    """MuJoCo's viewer on one task; use it as a context manager.
+
+    A robot can be pulled with the mouse: double-click a body, then drag with Ctrl and the right button.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Opens the window.
+
+        Raises:
+            DeviceError: no window can be opened here.
+        """
+        require_display()
+        viewer: Any = importlib.import_module("mujoco.viewer")
+        self._model: Any = task.model
+        self._data = mujoco.MjData(task.model)
+        self._markers = CommandMarkers(task.contract, task.model)
+        before = set(threading.enumerate())
+        self._handle: Any = viewer.launch_passive(self._model, self._data, show_left_ui=False, show_right_ui=False)
+        self._threads = set(threading.enumerate()) - before
+        self._aim(task)
+
+    def _aim(self, task: Task) -> None:
+        """Points the camera as a film's; it follows a robot that walks."""
+        camera = self._handle.cam
+        poses, points = framing(task, self._markers)
+        aimed = free_camera(self._model, poses, aspect=4.0 / 3.0, points=points)
+        with self._handle.lock():
+            if has_floating_base(self._model):
+                camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING.value
+                camera.trackbodyid = int(self._model.jnt_bodyid[0])
+            camera.lookat[:] = aimed.lookat
+            camera.distance, camera.azimuth, camera.elevation = aimed.distance, aimed.azimuth, aimed.elevation
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user has not closed it."""
+        return bool(self._handle.is_running())
+
+    def show(self, moment: Moment, forces: Any) -> None:
+        """Shows a moment, and takes over the forces the user pulls with.
+
+        Args:
+            moment: what to show.
+            forces: of the world that is played, shape (nbody, 6); see `Player.forces`.
+        """
+        with self._handle.lock():
+            self._data.time = moment.start_s + moment.time_s
+            self._data.qpos[:], self._data.qvel[:] = moment.qpos, moment.qvel
+            mujoco.mj_forward(self._model, self._data)
+            self._handle.user_scn.ngeom = 0
+            draw(self._handle.user_scn, self._markers.at(moment.qpos, moment.commands))
+            self._data.xfrc_applied[:] = 0.0
+            mujoco.mjv_applyPerturbForce(self._model, self._data, self._handle.perturb)
+            forces[...] = self._data.xfrc_applied
+        self._handle.sync()
+
+    def close(self) -> None:
+        """Closes the window."""
+        self._handle.close()
+        # A process that ends while the viewer's thread still draws crashes in the driver.
+        for thread in self._threads:
+            thread.join(_CLOSING_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def watch(player: Player | RecordedPlayer, window: Window, pacer: Pacer) -> None:
+    """Plays until the player has finished or the window is closed."""
+    shown = -np.inf
+    for moment in player:
+        now = moment.start_s + moment.time_s
+        if now - shown < FRAME_S and moment.outcome is None:
+            continue
+        shown = now
+        if not window.is_open:
+            player.stop()
+            continue
+        window.show(moment, player.forces)
+        pacer.wait(now)

@@ -1,0 +1,154 @@
+"""What an episode is played under: delay, noise, jitter, pushes and payload, from what the twin has measured."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from physai.sim.engines.protocol import Array
+from physai.sim.tasks.task import Delay, Push, Task, WorldView
+from physai.sim.twin.measured_task import lag_range, measured_sensors
+from physai.sim.twin.twin import Twin
+
+OVERRUN_SHARE = 0.01
+"""Share of control periods that start late: what lies beyond a 99th percentile."""
+
+PUSH_SCALE = 1.0
+"""Times the task's push, where a run does not say otherwise."""
+PAYLOAD_FRACTION = 0.03
+"""Payload as a share of the moving mass, where a run does not say otherwise."""
+PUSH_INTERVAL_S = 3.0
+PUSH_SPEED_SHARE = 0.1
+"""Push of a task that has none, as a share of each joint's speed limit."""
+UNKNOWN_SPEED = 1.0
+"""Speed limit assumed for a joint without one [rad/s or m/s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Perturbations of an episode, beside what its seed draws."""
+
+    name: str
+    lag_lower_s: float
+    """Least time from a command to its effect; each episode draws its own [s]."""
+    lag_upper_s: float
+    noise_scale: float = 1.0
+    """Times the measured sensor noise."""
+    sensor_lag_scale: float = 1.0
+    """Times the task's age of sensor samples."""
+    late_periods: int = 0
+    """Control periods an overrun of the loop lasts; 0 for a loop that keeps its deadlines."""
+    push_scale: float = 0.0
+    """Times the task's push, or a standard one."""
+    payload_kg: float = 0.0
+    spread: float = 1.0
+    """1 to draw the twin's parameters from the posterior, 0 for the fitted values."""
+
+    def as_json(self) -> dict[str, str | float]:
+        """The fields by name."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def conditions(
+    task: Task, twin: Twin, *, push_scale: float = PUSH_SCALE, payload_fraction: float = PAYLOAD_FRACTION
+) -> dict[str, Condition]:
+    """The conditions the gates play under, by name.
+
+    `calibrated` is the robot as the logs show it; `measured` holds the delay at its 99th percentile; `twice` doubles
+    delay, noise and overruns; `pushes` and `payload` add to `measured` what no log tells of.
+    """
+    lower, upper = lag_range(task, twin)
+    late = late_periods(task, twin, 1.0)
+    calibrated = Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper, late_periods=late)
+    measured = replace(calibrated, name="measured", lag_lower_s=upper)
+    found = (
+        calibrated,
+        measured,
+        Condition(
+            name="twice",
+            lag_lower_s=2.0 * upper,
+            lag_upper_s=2.0 * upper,
+            noise_scale=2.0,
+            sensor_lag_scale=2.0,
+            late_periods=late_periods(task, twin, 2.0),
+        ),
+        replace(measured, name="pushes", push_scale=push_scale),
+        replace(measured, name="payload", payload_kg=payload_fraction * moving_mass(task.model)),
+    )
+    return {condition.name: condition for condition in found}
+
+
+def late_periods(task: Task, twin: Twin, scale: float) -> int:
+    """Control periods that an overrun at the measured 99th percentile of the loop's period lasts.
+
+    An excess that leaves room to meet the deadline is no overrun.
+    """
+    median, p99 = twin.timing.period_median_s, twin.timing.period_p99_s
+    if median is None or p99 is None:
+        return 0
+    excess, timing = scale * (p99 - median), task.contract.timing
+    return math.ceil(excess / timing.control_dt) if excess > timing.deadline_s else 0
+
+
+def moving_mass(model: Any) -> float:
+    """Mass of the bodies that a joint can move [kg]."""
+    return float(sum(model.body_mass[body] for body in range(1, model.nbody) if model.body_dofnum[_root(model, body)]))
+
+
+def _root(model: Any, body: int) -> int:
+    """The body itself or its nearest ancestor that has a joint; the world if there is none."""
+    while body and not model.body_dofnum[body]:
+        body = int(model.body_parentid[body])
+    return body
+
+
+def payload_body(task: Task) -> int:
+    """Body that carries a payload: a floating base, else the body furthest from the world."""
+    model: Any = task.model
+    if task.contract.robot.base == "floating":
+        return int(model.jnt_bodyid[0])
+    moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
+    return max(moving, key=lambda body: (_depth(model, body), body), default=0)
+
+
+def _depth(model: Any, body: int) -> int:
+    depth = 0
+    while body:
+        body, depth = int(model.body_parentid[body]), depth + 1
+    return depth
+
+
+def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
+    """The task with a condition's noise, delays and pushes, and nothing that only a learner needs.
+
+    Model parameters are not randomised by the task any more: the twin's posterior takes their place.
+    """
+    return replace(
+        task,
+        rewards={},
+        critic=_nothing,
+        critic_size=1,
+        training_reset=None,
+        randomisation=(),
+        sensors=measured_sensors(task.sensors, twin, condition.noise_scale),
+        sensor_delay=_scaled(task.sensor_delay, condition.sensor_lag_scale),
+        action_delay=Delay(lower_s=condition.lag_lower_s, upper_s=condition.lag_upper_s),
+        push=_push(task, condition.push_scale) if condition.push_scale > 0.0 else None,
+    )
+
+
+def _nothing(view: WorldView) -> Array:
+    return np.zeros((len(view.qpos), 1), np.float32)
+
+
+def _scaled(delay: Delay, scale: float) -> Delay:
+    return Delay(lower_s=scale * delay.lower_s, upper_s=scale * delay.upper_s)
+
+
+def _push(task: Task, scale: float) -> Push:
+    if task.push is not None:
+        return replace(task.push, velocity=tuple(scale * speed for speed in task.push.velocity))
+    joints = [PUSH_SPEED_SHARE * (joint.velocity_limit or UNKNOWN_SPEED) for joint in task.contract.robot.joints]
+    free = [0.5] * 3 + [0.3] * 3 if task.contract.robot.base == "floating" else []
+    return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints)))

@@ -1,0 +1,287 @@
+"""What of a robot model a calibration may change, within which bounds, and how a value gets into a model.
+
+A parameter's name is `<body>.<what>` or `<joint>.<what>`. The prior's standard deviation says how far a value of a
+well-made model file may plausibly be off; it decides what counts as identified, and which of several parameters that
+the logs cannot tell apart stays at its prior: the one known best beforehand.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.errors import unknown_name
+from physai.sim.robots import Robot
+from physai.sim.robots.spec import joint_actuator, joint_ids, servo_gains
+from physai.sim.twin import inertia
+
+Array = npt.NDArray[np.float64]
+Drive = Literal["effort", "command"]
+"""What moves the twin in a replay: the measured effort, or the command as it was sent."""
+
+MASS_STD = 0.03
+"""A scale or a CAD model gives a mass to a few per cent; it is relative to the mass."""
+COM_STD = 0.10
+"""Relative to the body's size."""
+SPREAD_STD = 0.15
+SHEAR_STD = 0.15
+"""Relative to the body's mean spread."""
+FRICTION_STD, FRICTION_MAX = 0.02, 0.3
+"""Relative to the joint's effort limit: Coulomb friction of geared drives is some per cent of it."""
+DAMPING_STD, DAMPING_MAX = 0.002, 0.1
+"""Relative to the joint's effort limit, per rad/s or m/s."""
+ARMATURE_STD, ARMATURE_MAX = 0.05, 1.0
+"""Relative to the inertia that the joint moves in the home pose."""
+GAIN_STD = 0.02
+"""Relative: motor constants are measured to a few per cent."""
+SERVO_STD = 0.2
+"""Relative: a servo's gains are rarely given in N·m/rad."""
+DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
+BIAS_STD, BIAS_MAX = 0.01, 0.2
+"""Of a position sensor's zero [rad], or relative to 1 m for a slide joint."""
+EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
+"""Relative to the joint's effort limit."""
+
+DELAY = "command.delay"
+EFFORT_FALLBACK = 1.0
+"""Effort limit assumed of a joint that has none [N·m or N]; it only sets the scale of friction's prior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One number of the model that a fit may change."""
+
+    name: str
+    unit: str
+    prior: float
+    prior_std: float
+    lower: float
+    upper: float
+
+
+def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
+    """Every parameter of the robot that a replay driven this way can depend on."""
+    found: list[Parameter] = []
+    for body in fitted_bodies(robot.model):
+        found.extend(_body_parameters(robot.model, body))
+    inertias = _joint_inertias(robot.model)
+    for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
+        found.extend(_joint_parameters(robot, joint, inertia_now, drive))
+    if drive == "command":
+        found.append(Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S))
+    return tuple(found)
+
+
+def fitted_bodies(model: Any) -> list[int]:
+    """Bodies whose inertia is a parameter: those that move and have a mass, one per rigid assembly."""
+    chosen: dict[int, int] = {}
+    for body in range(1, model.nbody):
+        root = int(model.body_weldid[body])
+        if root != 0 and model.body_mass[body] > 0.0:
+            chosen.setdefault(root, body)
+    return sorted(chosen.values())
+
+
+def _body_parameters(model: Any, body: int) -> list[Parameter]:
+    name, values = str(model.body(body).name), inertia.numbers(model, body)
+    if not name:
+        return []
+    spread = float(values[inertia.SPREAD].mean())
+    size = max(float(np.linalg.norm(values[inertia.COM])), 2.0 * spread, _reach(model, body))
+    found: list[Parameter] = []
+    for what, value in zip(inertia.NAMES, (float(v) for v in values), strict=True):
+        if what == "mass":
+            std, lower, upper, unit = MASS_STD * value, 0.5 * value, 2.0 * value, "kg"
+        elif what.startswith("com"):
+            std, lower, upper, unit = COM_STD * size, value - 0.5 * size, value + 0.5 * size, "m"
+        elif what.startswith("spread"):
+            # A thin rod has next to no spread across; it may have some all the same.
+            std, lower, upper, unit = SPREAD_STD * spread, 0.1 * value, 3.0 * max(value, spread), "m"
+        else:
+            std, lower, upper, unit = SHEAR_STD * spread, value - spread, value + spread, "m"
+        found.append(Parameter(name=f"{name}.{what}", unit=unit, prior=value, prior_std=std, lower=lower, upper=upper))
+    return found
+
+
+def _reach(model: Any, body: int) -> float:
+    """Greatest distance of a child's origin from the body's own [m]."""
+    children = [child for child in range(1, model.nbody) if int(model.body_parentid[child]) == body]
+    return max((float(np.linalg.norm(model.body_pos[child])) for child in children), default=0.0)
+
+
+def _joint_inertias(model: Any) -> list[float]:
+    """Diagonal of the mass matrix in the home pose, one per joint [kg·m² or kg]."""
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    full = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, data, full)
+    return [float(full[d, d]) for d in (int(model.jnt_dofadr[j]) for j in joint_ids(model))]
+
+
+def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> list[Parameter]:
+    model, name = robot.model, str(robot.model.joint(joint).name)
+    dof = int(model.jnt_dofadr[joint])
+    slide = int(model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE
+    effort_unit, position_unit = ("N", "m") if slide else ("N·m", "rad")
+    effort = robot.spec.joints[robot.spec.joint_names.index(name)].effort_limit or EFFORT_FALLBACK
+    friction, damping = float(model.dof_frictionloss[dof]), float(np.atleast_1d(model.dof_damping[dof])[0])
+    armature = float(model.dof_armature[dof])
+
+    def make(what: str, unit: str, prior: float, std: float, lower: float, upper: float) -> Parameter:
+        return Parameter(name=f"{name}.{what}", unit=unit, prior=prior, prior_std=std, lower=lower, upper=upper)
+
+    found = [
+        make(
+            "friction",
+            effort_unit,
+            friction,
+            max(0.5 * friction, FRICTION_STD * effort),
+            0.0,
+            max(5.0 * friction, FRICTION_MAX * effort),
+        ),
+        make(
+            "damping",
+            f"{effort_unit}·s/{position_unit}",
+            damping,
+            max(0.5 * damping, DAMPING_STD * effort),
+            0.0,
+            max(10.0 * damping, DAMPING_MAX * effort),
+        ),
+        make(
+            "armature",
+            "kg" if slide else "kg·m²",
+            armature,
+            max(0.3 * armature, ARMATURE_STD * moved),
+            0.0,
+            max(5.0 * armature, ARMATURE_MAX * moved),
+        ),
+        make("pos_bias", position_unit, 0.0, BIAS_STD, -BIAS_MAX, BIAS_MAX),
+    ]
+    actuator = joint_actuator(model, joint)
+    return found if actuator is None else found + _actuator_parameters(model, actuator, name, slide, effort, drive)
+
+
+def _actuator_parameters(
+    model: Any, actuator: int, joint: str, slide: bool, effort: float, drive: Drive
+) -> list[Parameter]:
+    effort_unit, position_unit = ("N", "m") if slide else ("N·m", "rad")
+    kp, kd = servo_gains(model, actuator)
+
+    def make(what: str, unit: str, prior: float, std: float, lower: float, upper: float) -> Parameter:
+        return Parameter(name=f"{joint}.{what}", unit=unit, prior=prior, prior_std=std, lower=lower, upper=upper)
+
+    if kp == 0.0:
+        gain = float(model.actuator_gainprm[actuator, 0])
+        found = [make("effort_gain", "", gain, GAIN_STD * gain, 0.5 * gain, 1.5 * gain)]
+        if drive == "effort":
+            limit = EFFORT_BIAS_MAX * effort
+            found.append(make("effort_bias", effort_unit, 0.0, EFFORT_BIAS_STD * effort, -limit, limit))
+        return found
+    found = [
+        make("kp", f"{effort_unit}/{position_unit}", kp, SERVO_STD * kp, 0.2 * kp, 5.0 * kp),
+        make("kd", f"{effort_unit}·s/{position_unit}", kd, max(0.5 * kd, 0.02 * kp), 0.0, max(5.0 * kd, kp)),
+    ]
+    if model.actuator_forcelimited[actuator]:
+        limit = float(np.abs(model.actuator_forcerange[actuator]).max())
+        found.append(make("effort_limit", effort_unit, limit, SERVO_STD * limit, 0.3 * limit, 3.0 * limit))
+    return found
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What lies between the robot and its log, and is no part of a model; n sets of values, J joints."""
+
+    delay_s: Array
+    """From a command to its effect, shape (n,)."""
+    pos_bias: Array
+    """Measured minus true position [rad or m], shape (n, J)."""
+    effort_bias: Array
+    """True minus measured effort [N·m or N], shape (n, J)."""
+
+
+def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> Channel:
+    """The channel that parameter values, shape (n, P), describe; 0 for parameters not named."""
+    columns = {name: column for column, name in enumerate(names)}
+
+    def pick(name: str) -> Array:
+        return values[:, columns[name]] if name in columns else np.zeros(len(values))
+
+    def per_joint(what: str) -> Array:
+        return np.stack([pick(f"{joint}.{what}") for joint in joint_names], axis=1)
+
+    return Channel(delay_s=pick(DELAY), pos_bias=per_joint("pos_bias"), effort_bias=per_joint("effort_bias"))
+
+
+CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})
+"""Parameters that `model_fields` leaves out."""
+
+
+def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, Array]:
+    """Model fields under parameter values.
+
+    Args:
+        model: compiled model of the robot.
+        names: the parameters, P of them.
+        values: shape (n, P).
+
+    Returns:
+        The fields that the parameters change, by name, shape (n, …) each.
+
+    Raises:
+        UnknownNameError: the model has no such body, joint or kind of parameter.
+    """
+    fields: dict[str, Array] = {}
+
+    def field(name: str) -> Array:
+        if name not in fields:
+            fields[name] = np.repeat(np.array(getattr(model, name), dtype=np.float64)[None], len(values), axis=0)
+        return fields[name]
+
+    bodies: dict[int, list[tuple[int, Array]]] = {}
+    for name, column in zip(names, values.T, strict=True):
+        owner, what = name.rsplit(".", 1)
+        if what in inertia.NAMES:
+            bodies.setdefault(_body_id(model, owner), []).append((inertia.NAMES.index(what), column))
+        elif what not in CHANNEL_WHATS:
+            _write_joint(model, owner, what, column, field)
+    for body, changes in bodies.items():
+        ten = np.repeat(inertia.numbers(model, body)[None], len(values), axis=0)
+        for index, column in changes:
+            ten[:, index] = column
+        written = ("body_mass", "body_ipos", "body_inertia", "body_iquat")
+        for name, part in zip(written, inertia.fields(ten), strict=True):
+            field(name)[:, body] = part
+    return fields
+
+
+def _body_id(model: Any, name: str) -> int:
+    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name)
+    if found < 0:
+        raise unknown_name("body", name, (str(model.body(b).name) for b in range(model.nbody)))
+    return int(found)
+
+
+def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -> None:
+    joint = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, owner)
+    if joint < 0:
+        raise unknown_name("joint", owner, (str(model.joint(j).name) for j in range(model.njnt)))
+    dof = int(model.jnt_dofadr[joint])
+    simple = {"friction": "dof_frictionloss", "damping": "dof_damping", "armature": "dof_armature"}
+    if what in simple:
+        field(simple[what])[:, dof] = column
+        return
+    actuator = joint_actuator(model, joint)
+    if actuator is None or what not in ("effort_gain", "kp", "kd", "effort_limit"):
+        raise unknown_name("parameter", f"{owner}.{what}", [f"{owner}.{known}" for known in simple])
+    if what in ("effort_gain", "kp"):
+        field("actuator_gainprm")[:, actuator, 0] = column
+    if what == "kp":
+        field("actuator_biasprm")[:, actuator, 1] = -column
+    elif what == "kd":
+        field("actuator_biasprm")[:, actuator, 2] = -column
+    elif what == "effort_limit":
+        field("actuator_forcerange")[:, actuator, 0] = -column
+        field("actuator_forcerange")[:, actuator, 1] = column

@@ -1,0 +1,157 @@
+"""The calibrated twin: a robot's parameters as its logs tell them, how sure they are, and how well it replays."""
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+import rfc8785
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sim.robots import Robot
+from physai.sim.twin import models
+from physai.sim.twin.credibility import judge
+from physai.sim.twin.record import Credibility, TwinError, TwinRecord
+
+Array = npt.NDArray[np.float64]
+
+FORMAT_VERSION = 2
+MAX_FILE_BYTES = 16 * 2**20
+
+
+@dataclass(
+    frozen=True,
+    kw_only=True,
+    eq=False,
+    config=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True),
+)
+class Twin(TwinRecord):
+    """A robot model with parameters fitted to recordings; immutable, identified by its hash."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON of all fields, 64 hexadecimal digits."""
+        return hashlib.sha256(rfc8785.dumps(_plain(self))).hexdigest()
+
+    def nominal(self) -> Robot:
+        """The robot before the fit.
+
+        Raises:
+            TwinError: its file is missing or describes other physics than at the time of the fit.
+        """
+        return models.nominal_robot(self)
+
+    def model(self) -> mujoco.MjModel:
+        """The nominal robot's compiled model with the fitted values applied.
+
+        Raises:
+            TwinError: see `nominal`.
+        """
+        return models.fitted_model(self)
+
+    def draw(self, n: int, seed: int) -> Array:
+        """Draws from the posterior, inside the bounds; shape (n, P). Equal seeds give equal draws."""
+        return models.draw(self, n, seed)
+
+    def apply(self, model: mujoco.MjModel, values: Array) -> None:
+        """Writes parameter values, shape (P,), into a model of this robot and recomputes its constants.
+
+        Raises:
+            TwinError: the model is of another robot.
+        """
+        models.apply(self, model, values)
+
+    def randomisation(self, n: int, seed: int) -> dict[str, Array]:
+        """The draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
+
+        For `Environment.engine.parameter(name)[:]`, then `engine.parameters_changed(mask)`. Parameters that are no
+        part of a model (delay, sensor bias) are left out; see `calibrate.parameters.Channel`.
+        """
+        return models.randomisation(self, n, seed)
+
+    def credible(self) -> Credibility:
+        """Whether the twin replays recordings it was not fitted to, and better than the nominal robot does."""
+        return judge(self)
+
+
+_ADAPTER: TypeAdapter[Twin] = TypeAdapter(Twin)
+
+
+def _plain(twin: Twin) -> dict[str, Any]:
+    record: dict[str, Any] = _ADAPTER.dump_python(twin, mode="json")
+    return {"format_version": FORMAT_VERSION, **record}
+
+
+def save_twin(twin: Twin, path: str | Path) -> None:
+    """Writes twin.json: canonical JSON (RFC 8785) with the hash of all the rest in the field `hash`.
+
+    Raises:
+        TwinError: the file cannot be written.
+    """
+    try:
+        write_atomic(Path(path), rfc8785.dumps({**_plain(twin), "hash": twin.hash}) + b"\n")
+    except OSError as error:
+        raise TwinError(f"cannot write {path}: {error.strerror}") from error
+
+
+def load_twin(path: str | Path) -> Twin:
+    """Reads twin.json and checks its hash.
+
+    Raises:
+        TwinError: the file is missing, too large, not a twin, of another format version or changed since written.
+    """
+    file = Path(os.path.expanduser(path))  # as it is, for a user who is not known
+    record = _read_object(file)
+    version, digest = record.pop("format_version", None), record.pop("hash", None)
+    if version != FORMAT_VERSION:
+        raise TwinError(f"{file}: format version {version!r}, this physai reads {FORMAT_VERSION}; calibrate again")
+    try:
+        twin = _ADAPTER.validate_json(json.dumps(record), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TwinError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from error
+    if twin.hash != digest:
+        raise TwinError(
+            f"{file}: its content has the hash {twin.hash[:12]}…, but it says {str(digest)[:12]}…: it was changed "
+            "after the calibration; calibrate again"
+        )
+    return replace(twin, folder=str(file.resolve().parent))
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    try:
+        data = read_plain(file, limit=MAX_FILE_BYTES)
+        if not len(data) <= MAX_FILE_BYTES:
+            raise TwinError(f"{file}: {file.stat().st_size} bytes; a twin file has at most {MAX_FILE_BYTES}")
+        record = json.loads(data, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise TwinError(f"cannot read twin {file}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise TwinError(f"{file}: not a twin file: {error}") from error
+    if not isinstance(record, dict):
+        raise TwinError(f"{file}: not a twin file: it holds no JSON object")
+    return cast("dict[str, Any]", record)
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def nominal_twin(robot: Robot) -> Twin:
+    """The robot as its model file has it, without any recording: never credible."""
+    folder = robot.path.resolve().parent
+    return Twin(
+        robot=models.robot_reference(robot, folder),
+        model_sha256=models.model_fingerprint(robot),
+        joint_names=robot.spec.joint_names,
+        physai_version=models.installed_version(),
+        folder=str(folder),
+    )

@@ -1,0 +1,234 @@
+"""Proximal policy optimisation (Schulman et al. 2017), the whole algorithm in this file.
+
+With generalised advantage estimation (Schulman et al. 2016), a learning rate that follows the measured KL divergence,
+and a critic that may see more than the actor. Shapes: T steps, N worlds, O observations, A actions.
+"""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from physai.sdk.base.errors import PhysaiError
+from physai.train.config import TrainConfig
+from physai.train.models.policy_graph import mlp
+
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+_BESIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="critic")
+"""Computes the critic's gradient while the actor's is computed: two small networks use two processors better so than
+by splitting each matrix product."""
+
+
+class LearningDivergedError(PhysaiError):
+    """A loss or gradient became non-finite; the last checkpoint is from before."""
+
+
+class Rollout:
+    """T steps of N worlds, filled in order and reused; all float32."""
+
+    def __init__(self, config: TrainConfig, observations: int, critic: int, actions: int, hidden: int) -> None:
+        """Allocates for `config.horizon` steps of `config.num_envs` worlds."""
+        steps, worlds = config.horizon, config.num_envs
+        self.observation = torch.zeros(steps, worlds, observations)
+        """Normalised observations the actor saw, (T, N, O)."""
+        self.critic = torch.zeros(steps, worlds, critic)
+        """Normalised critic inputs, (T, N, C)."""
+        self.raw_observation = torch.zeros_like(self.observation)
+        """Observations before normalisation, (T, N, O)."""
+        self.raw_critic = torch.zeros_like(self.critic)
+        """Critic inputs before normalisation, (T, N, C)."""
+        self.action = torch.zeros(steps, worlds, actions)
+        """Sampled network outputs before clipping, (T, N, A)."""
+        self.mean = torch.zeros(steps, worlds, actions)
+        self.log_prob = torch.zeros(steps, worlds)
+        self.value = torch.zeros(steps, worlds)
+        self.reward = torch.zeros(steps, worlds)
+        self.bootstrap = torch.zeros(steps, worlds)
+        """Value of the state a time-out cut off, 0 elsewhere, (T, N)."""
+        self.done = torch.zeros(steps, worlds)
+        """1 where the episode ended with this step, (T, N)."""
+        self.hidden = torch.zeros(worlds, hidden)
+        """Recurrent state before the first step, (N, H)."""
+        self.last_value = torch.zeros(worlds)
+        """Values of the states after the last step, (N,)."""
+        self.reward_terms: dict[str, float] = {}
+        """Mean of each weighted reward term, per second."""
+        self.metrics: dict[str, float] = {}
+        """Mean of the task's metrics over what was judged in these steps."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Takes over the tensors of another rollout of the same shape."""
+        for name, value in self.state_dict().items():
+            value.copy_(state[name])
+
+
+def advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimates and value targets, both (T, N).
+
+    A_t = δ_t + γ λ (1 - done_t) A_{t+1} with δ_t = r_t + γ V(s_{t+1}) - V(s_t). Where an episode ended, V(s_{t+1}) is
+    0 after a failure and the value of the cut-off state after a time-out.
+    """
+    steps = rollout.reward.shape[0]
+    alive = 1.0 - rollout.done
+    following = torch.cat([rollout.value[1:], rollout.last_value[None]]) * alive + rollout.bootstrap
+    delta = rollout.reward + gamma * following - rollout.value
+    decay = gamma * gae_lambda * alive
+    result = torch.empty_like(delta)
+    running = torch.zeros_like(rollout.last_value)
+    for t in range(steps - 1, -1, -1):
+        running = delta[t] + decay[t] * running
+        result[t] = running
+    return result, result + rollout.value
+
+
+@dataclass
+class UpdateStats:
+    """Means over the minibatches of one update."""
+
+    policy_loss: float = 0.0
+    value_loss: float = 0.0
+    entropy: float = 0.0
+    kl: float = 0.0
+    clipped: float = 0.0
+    """Share of samples whose probability ratio was clipped."""
+    count: int = field(default=0, repr=False)
+
+    def add(self, values: list[float]) -> None:
+        """Adds one minibatch's policy loss, value loss, entropy, KL and clipped share."""
+        self.count += 1
+        for name, value in zip(("policy_loss", "value_loss", "entropy", "kl", "clipped"), values, strict=True):
+            setattr(self, name, getattr(self, name) + (value - getattr(self, name)) / self.count)
+
+
+class PPO(nn.Module):
+    """Actor, critic, exploration noise and their optimiser."""
+
+    def __init__(self, actor: nn.Module, critic_size: int, actions: int, config: TrainConfig) -> None:
+        """Takes over an actor (see `physai.train.models.policy_graph.Actor`) and builds a critic of the same widths."""
+        super().__init__()
+        self.config = config
+        self.actor = actor
+        self.critic = mlp([critic_size, *config.hidden, 1], config.activation, 1.0)
+        self.log_std = nn.Parameter(torch.full((actions,), math.log(config.initial_std)))
+        self.learning_rate = config.learning_rate
+        self.optimizer: Any = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+
+    def act(self, observation: Tensor, hidden: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Samples actions.
+
+        Args:
+            observation: normalised, (N, O).
+            hidden: recurrent state, (N, H).
+            noise: standard normal numbers, (N, A).
+
+        Returns:
+            Sampled action (N, A), its mean (N, A), its log-probability (N,), next recurrent state (N, H).
+        """
+        mean, hidden = self.actor(observation, hidden)
+        action = mean + noise * self.log_std.exp()
+        log_prob = (-0.5 * noise * noise - self.log_std - LOG_SQRT_2PI).sum(-1)
+        return action, mean, log_prob, hidden
+
+    def value(self, critic_input: Tensor) -> Tensor:
+        """State values, shape of the input without its last axis."""
+        return self.critic(critic_input).squeeze(-1)
+
+    def update(self, rollout: Rollout, gamma: float, generator: torch.Generator) -> UpdateStats:
+        """Improves actor and critic on one rollout.
+
+        Args:
+            rollout: the collected steps.
+            gamma: discount per step.
+            generator: source of the minibatches' order.
+
+        Raises:
+            LearningDivergedError: a gradient is not finite.
+        """
+        config = self.config
+        advantage, target = advantages(rollout, gamma, config.gae_lambda)
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        old_log_std = self.log_std.detach().clone()
+        recurrent = rollout.hidden.shape[1] > 0
+        parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
+        parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
+        # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
+        parts = [part.transpose(0, 1) if recurrent else part.flatten(0, 1) for part in parts]
+        parts.append(rollout.hidden if recurrent else parts[0][:, :0])
+        stats = UpdateStats()
+        for _ in range(config.epochs):
+            order = torch.randperm(parts[0].shape[0], generator=generator)
+            shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
+            for batch in zip(*shuffled, strict=True):
+                self._step(batch, old_log_std, stats)
+        return stats
+
+    def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, stats: UpdateStats) -> None:
+        """One gradient step on one minibatch; the critic's gradient is computed beside the actor's."""
+        config = self.config
+        observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
+        self.optimizer.zero_grad(set_to_none=True)
+        critic = _BESIDE.submit(self._value_gradient, critic_input, target, old_value)
+        mean = self._mean(observation, hidden, done)
+        deviation = (action - mean) * torch.exp(-self.log_std)
+        log_prob = (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1, keepdim=True)
+        ratio = torch.exp(log_prob - old_log_prob)
+        clipped_ratio = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
+        entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
+        torch.autograd.backward(policy_loss - config.entropy_weight * entropy)
+        value_loss = critic.result()
+        norm = nn.utils.clip_grad_norm_(self.parameters(), config.max_grad_norm)
+        if not math.isfinite(norm):
+            raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
+        with torch.no_grad():
+            spread = torch.exp(2.0 * (old_log_std - self.log_std))
+            shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
+            kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
+            clipped = (ratio != clipped_ratio).float().mean()
+            summary = [float(x) for x in torch.stack([policy_loss, value_loss, entropy, kl, clipped])]
+        # Only now: it changes log_std, and the divergence is that of the network the means came from.
+        self.optimizer.step()
+        stats.add(summary)
+        if config.schedule == "adaptive":
+            self._adapt(summary[3])
+
+    def _value_gradient(self, critic_input: Tensor, target: Tensor, old_value: Tensor) -> Tensor:
+        """Adds the gradient of the critic's clipped loss to its parameters; returns the loss."""
+        value = self.critic(critic_input)
+        near = old_value + (value - old_value).clamp(-self.config.clip, self.config.clip)
+        loss = torch.maximum((value - target) ** 2, (near - target) ** 2).mean()
+        torch.autograd.backward(self.config.value_weight * loss)
+        return loss.detach()
+
+    def _mean(self, observation: Tensor, hidden: Tensor, done: Tensor) -> Tensor:
+        """Action means of a minibatch; sequences (n, T, O) run through the GRU from `hidden`, steps do not."""
+        if observation.dim() == 2:
+            return self.actor(observation, hidden)[0]
+        means: list[Tensor] = []
+        for t in range(observation.shape[1]):
+            mean, hidden = self.actor(observation[:, t], hidden)
+            means.append(mean)
+            hidden = hidden * (1.0 - done[:, t])
+        return torch.stack(means, dim=1)
+
+    def _adapt(self, kl: float) -> None:
+        """Keeps the KL divergence per update near the desired one (rsl_rl's rule)."""
+        config = self.config
+        if kl > 2.0 * config.desired_kl:
+            self.learning_rate = max(config.min_learning_rate, self.learning_rate / 1.5)
+        elif kl < 0.5 * config.desired_kl:
+            self.learning_rate = min(config.max_learning_rate, self.learning_rate * 1.5)
+        self.set_learning_rate(self.learning_rate)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Sets the optimiser's step size."""
+        self.learning_rate = value
+        for group in self.optimizer.param_groups:
+            group["lr"] = value

@@ -1,0 +1,146 @@
+"""Puts a trained policy on disk as one ONNX file, after it has shown that it computes the same."""
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from physai.sdk.base.errors import ExportError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.diff import require_same
+from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
+from physai.sim.engines.protocol import Array
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.tasks.task import Task
+from physai.train.export.onnx_graph import OPSET, build_onnx
+from physai.train.export.parity import Visits, check_sequence, check_states, rounding, visit
+from physai.train.models.policy_graph import PolicyGraph
+
+GOLDEN_STATES = 256
+FINGERPRINT_NAME = "fingerprint"
+"""Entry of the golden file that holds the contract's fingerprint."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how closely it follows the trained policy."""
+
+    folder: str
+    fingerprint: str
+    """Fingerprint of the contract in both files."""
+    policy_sha256: str
+    policy_bytes: int
+    golden_bytes: int
+    golden_states: int
+    opset: int
+    operators: int
+    """Nodes of the graph."""
+    states: int
+    """Visited states in which both were asked."""
+    differences: dict[str, float]
+    """Greatest relative difference of each output over the visited states; see `physai.train.export.parity`."""
+    sequence_differences: dict[str, float]
+    """The same after up to 200 periods with a memory of its own."""
+    memory_restarts: int
+    """How often rounding alone made both memories start again from one in that time."""
+    rounding: dict[str, float]
+    """Greatest relative difference of the trained policy, in float32, to itself in float64."""
+
+
+def export_policy(
+    graph: PolicyGraph,
+    task: Task,
+    folder: Path,
+    *,
+    provenance: Mapping[str, str],
+    states: int = 1000,
+    progress: Callable[[float], None] | None = None,
+) -> ExportReport:
+    """Writes `policy.onnx` and `golden.npz`, once the first has answered as the trained policy does.
+
+    The same policy, provenance and versions give the same bytes.
+
+    Args:
+        graph: the trained policy.
+        task: the task it plays; its twin provides the states to compare in.
+        folder: where the files go; made if missing.
+        provenance: where the policy comes from, for the metadata.
+        states: visited states to compare in.
+        progress: gets the share of the work that is done, in (0, 1].
+
+    Raises:
+        ExportError: the graph cannot be written as ONNX, or the ONNX file answers differently; nothing is written.
+        ContractMismatchError: the policy keeps another contract than the task.
+        PolicyError: two inputs or outputs would have one name, or there is too much provenance.
+    """
+    require_same(graph.contract, task.contract, left="the policy", right=f"the task {task.name}")
+    header = PolicyHeader(graph.contract, graph.state_sizes, dict(provenance))
+    if FINGERPRINT_NAME in header.inputs:
+        raise ExportError(f"{GOLDEN_FILE} needs the name {FINGERPRINT_NAME!r} for itself; rename the sensor or command")
+
+    def tell(share: float) -> None:
+        if progress is not None:
+            progress(share)
+
+    visits = visit(graph, task, states=states, progress=lambda share: tell(0.5 * share))
+    model = build_onnx(graph, header)
+    data = model.SerializeToString(deterministic=True)
+    tell(0.9)
+    policy = OnnxPolicy(data, source=POLICY_FILE)
+    differences = check_states(policy, graph, visits)
+    sequence = check_sequence(policy, graph, visits)
+    golden, golden_states = _golden(visits)
+    _write(folder, {GOLDEN_FILE: golden, POLICY_FILE: data})
+    tell(1.0)
+    return ExportReport(
+        folder=str(folder),
+        fingerprint=policy.fingerprint,
+        policy_sha256=sha256(data).hexdigest(),
+        policy_bytes=len(data),
+        golden_bytes=len(golden),
+        golden_states=golden_states,
+        opset=OPSET,
+        operators=len(model.graph.node),
+        states=states,
+        differences=differences,
+        sequence_differences=sequence.differences,
+        memory_restarts=sequence.restarts,
+        rounding=rounding(graph, visits),
+    )
+
+
+def _golden(visits: Visits) -> tuple[bytes, int]:
+    """Inputs and expected outputs of evenly spaced visited states, as a .npz file, and their number."""
+    arrays = {**visits.inputs, **visits.outputs}
+    count = len(next(iter(arrays.values())))
+    rows = np.linspace(0, count - 1, min(count, GOLDEN_STATES)).astype(int)
+    named = {name: np.ascontiguousarray(array[rows], np.float32) for name, array in arrays.items()}
+    return npz({**named, FINGERPRINT_NAME: np.array(visits.header.contract.fingerprint)}), len(rows)
+
+
+def npz(arrays: Mapping[str, Array]) -> bytes:
+    """The arrays as an uncompressed .npz file; equal arrays give equal bytes, and any name will do.
+
+    `numpy.savez` takes names as keywords, of which it keeps some for itself.
+    """
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+    return data.getvalue()
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files, the policy last, so that a policy never lies beside another one's golden states for long."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomic(folder / name, data)
+    except OSError as error:
+        raise ExportError(f"cannot write into {folder}: {error.strerror or error}") from error

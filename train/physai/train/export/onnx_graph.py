@@ -1,0 +1,173 @@
+"""A policy graph as one ONNX model: plain operators, fixed opset, nothing left of the training."""
+
+import contextlib
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Generator
+from typing import Any
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from physai.sdk.base.errors import ExportError
+from physai.sdk.contract.interface import graph_interface
+from physai.sdk.policy.header import PolicyHeader
+from physai.train.models.policy_graph import PolicyGraph
+
+OPSET = 18
+"""Operator set torch's exporter writes without a version conversion; TensorRT for RTX 1.7 builds engines from it."""
+
+IR_VERSION = 8
+"""The file format opset 18 came with (https://github.com/onnx/onnx/blob/main/docs/Versioning.md)."""
+
+_EXAMPLE_WORLDS = 3
+_exporter: Any = torch.onnx
+_checker: Any = onnx.checker
+_PREFIX = "policy."
+
+
+class FlatGraph(nn.Module):
+    """The graph with its inputs and outputs in a row, as ONNX has them."""
+
+    def __init__(self, graph: PolicyGraph) -> None:
+        """Fixes the order of inputs and outputs."""
+        super().__init__()
+        self.policy = graph
+        interface = graph_interface(graph.contract)
+        header = PolicyHeader(graph.contract, graph.state_sizes)
+        self.inputs, self.outputs = list(header.inputs), list(header.outputs)
+        self._fields = [list(interface.sensors), list(interface.commands), list(graph.state_sizes)]
+        self._targets = list(interface.targets)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Outputs in the order of `outputs` for inputs in the order of `inputs`, shape (n, size) each."""
+        values = iter(inputs)
+        sensors, commands, state = ({name: next(values) for name in names} for names in self._fields)
+        targets, after = self.policy(sensors, commands, state)
+        return *(targets[name] for name in self._targets), *after.values()
+
+
+def frozen(graph: PolicyGraph) -> PolicyGraph:
+    """A copy for inference, the normaliser's constants those of its statistics."""
+    graph = copy.deepcopy(graph).eval()
+    graph.normaliser.refresh()
+    return graph
+
+
+def build_onnx(graph: PolicyGraph, header: PolicyHeader) -> onnx.ModelProto:
+    """The graph as an ONNX model with the header's names and metadata; equal input gives equal bytes.
+
+    Raises:
+        ExportError: torch cannot turn the graph into ONNX, or it needs operators that are not plain ones.
+        PolicyError: the header has more provenance than a reader accepts.
+    """
+    entries = header.metadata()
+    try:
+        model = _exported(FlatGraph(frozen(graph)), list(header.inputs.values()))
+        _tidy(model, header)
+        onnx.helper.set_model_props(model, entries)
+        _checker.check_model(model, full_check=True)
+    except Exception as error:  # torch, onnxscript and onnx each raise several types of their own
+        raise ExportError(f"the policy graph cannot be written as ONNX: {_reason(error)}") from error
+    _require_plain(model)
+    return model
+
+
+def _reason(error: BaseException) -> str:
+    """First line of what went wrong at the bottom of a chain of errors."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _exported(flat: FlatGraph, sizes: list[int]) -> onnx.ModelProto:
+    worlds = torch.export.Dim("n")
+    example = tuple(torch.zeros(_EXAMPLE_WORLDS, size) for size in sizes)
+    with _quiet():
+        program = _exporter.export(
+            flat,
+            example,
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=(tuple({0: worlds} for _ in sizes),),
+            verbose=False,
+        )
+    return program.model_proto
+
+
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Silences what torch's exporter prints, warns and logs."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
+    """Gives inputs and outputs their names; drops source lines, inferred shapes and other traces of the exporter."""
+    graph = model.graph
+    names = _new_names(model, header)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        node.name = node.output[0]
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    for tensor in graph.initializer:
+        tensor.name = names.get(tensor.name, tensor.name)
+        tensor.ClearField("metadata_props")
+        tensor.ClearField("doc_string")
+    for values, sizes in ((graph.input, header.inputs), (graph.output, header.outputs)):
+        del values[:]
+        values.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size])
+            for name, size in sizes.items()
+        )
+    for label in ("value_info", "metadata_props", "doc_string", "quantization_annotation"):
+        graph.ClearField(label)
+    graph.name = "policy"
+    model.ir_version = IR_VERSION
+    model.producer_name, model.producer_version = "physai", ""
+    for label in ("doc_string", "domain", "model_version"):
+        model.ClearField(label)
+
+
+def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
+    """Old to new names: inputs and outputs by the header, all else without the wrapper's prefix and apart from them."""
+    graph = model.graph
+    old_names = [value.name for value in (*graph.input, *graph.output)]
+    new_names = [*header.inputs, *header.outputs]
+    names = dict(zip(old_names, new_names, strict=False))
+    if len(graph.input) != len(header.inputs) or len(names) != len(new_names) or len(old_names) != len(new_names):
+        raise ExportError(f"torch exported the inputs and outputs {old_names}, the graph has {new_names}")
+    taken = set(names.values())
+    inner = [tensor.name for tensor in graph.initializer]
+    inner += [name for node in graph.node for name in node.output if name]
+    for old in inner:
+        if old not in names:
+            new = old.removeprefix(_PREFIX)
+            while new in taken:
+                new += "_"
+            taken.add(new)
+            names[old] = new
+    return names
+
+
+def _require_plain(model: onnx.ModelProto) -> None:
+    """Refuses operators of other domains, local functions, and weights outside the file."""
+    strange = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    outside = [t.name for t in model.graph.initializer if t.data_location != onnx.TensorProto.DEFAULT]
+    if strange or model.functions or outside or opsets != {"": OPSET}:
+        raise ExportError(
+            f"the graph needs more than one file with the plain operators of opset {OPSET}: operators {strange}, "
+            f"{len(model.functions)} local functions, weights outside the file {outside}, operator sets {opsets}"
+        )

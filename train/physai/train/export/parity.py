@@ -1,0 +1,248 @@
+"""Does the exported policy compute what the trained one computes? Asked on states the policy visits in the twin."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from physai.sdk.base.errors import ExportError
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
+from physai.sim.engines.protocol import Array
+from physai.sim.envs.environment import Bools, Environment
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.tasks.task import Task
+from physai.train.export.onnx_graph import FlatGraph, frozen
+from physai.train.models.policy_graph import PolicyGraph
+
+TOLERANCE = 1e-5
+"""Greatest relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network adds up."""
+
+SEQUENCE_TOLERANCE = 1e-4
+"""Greatest relative difference of an output after up to SEQUENCE_STEPS periods of separate memories."""
+
+SEQUENCE_STEPS = 200
+DRIFT_LIMIT = 0.03 * SEQUENCE_TOLERANCE
+"""Greatest relative difference that rounding may have made in the trained policy for a comparison to mean anything.
+
+The two programs round differently, so that one may have moved several times as far as the other."""
+
+BATCH_SIZES = (1, 1024)
+"""Numbers of worlds the exported graph must run with, beside the number of visited states."""
+
+PARITY_SEED = 0x9A417E57
+MAX_STATES = 100_000
+_WORLDS = 32
+_MAX_STEPS = 1000
+
+Arrays = dict[str, Array]
+"""Arrays under the names of the exported graph's inputs and outputs, shape (n, size)."""
+
+Evaluate = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""All outputs for all inputs, memory included."""
+
+
+@dataclass(frozen=True)
+class Visits:
+    """What the trained policy saw and did in the twin."""
+
+    header: PolicyHeader
+    inputs: Arrays
+    """Inputs in the visited states, memory included, shape (states, size)."""
+    outputs: Arrays
+    """What the trained policy answered, shape (states, size)."""
+    first_inputs: tuple[Arrays, ...]
+    """Sensors and commands of the first periods, shape (worlds, size)."""
+    first_outputs: tuple[Arrays, ...]
+    """Answers of the same periods."""
+    first_done: tuple[Bools, ...]
+    """Worlds whose episode ended after each of these periods."""
+
+
+def evaluator(graph: PolicyGraph, dtype: torch.dtype = torch.float32) -> Evaluate:
+    """The trained graph under the names of the exported one, computing in `dtype`."""
+    flat = FlatGraph(frozen(graph).to(dtype))
+
+    @torch.no_grad()
+    def evaluate(inputs: Mapping[str, Array]) -> Arrays:
+        values = flat(*(torch.as_tensor(inputs[name], dtype=dtype) for name in flat.inputs))
+        return {name: value.numpy().copy() for name, value in zip(flat.outputs, values, strict=True)}
+
+    return evaluate
+
+
+def visit(graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[float], None] | None = None) -> Visits:
+    """Plays the policy in the randomised twin and notes states spread evenly over its first 1000 periods.
+
+    Raises:
+        ExportError: `states` is out of range, or the policy answers something that is no finite number.
+    """
+    if not 1 <= states <= MAX_STATES:
+        raise ExportError(f"{states} visited states asked for; choose 1 to {MAX_STATES}")
+    header = PolicyHeader(graph.contract, graph.state_sizes)
+    worlds = min(_WORLDS, states)
+    per_world = math.ceil(states / worlds)
+    episode_steps = round(task.episode_length_s / task.contract.timing.control_dt)
+    steps = max(SEQUENCE_STEPS, per_world, min(episode_steps, _MAX_STEPS))
+    noted = set(np.linspace(0, steps - 1, per_world).astype(int).tolist())
+    env, evaluate = Environment(task, worlds, seed=PARITY_SEED), evaluator(graph)
+    now, memory = env.reset(), _no_memory(header, worlds)
+    seen: list[tuple[Arrays, Arrays]] = []
+    first: list[tuple[Arrays, Arrays, Bools]] = []
+    for step in range(steps):
+        fields = {name: np.array(value) for name, value in {**now.sensors, **now.commands}.items()}
+        outputs = dict(evaluate({**fields, **memory}))
+        _require_finite(outputs, step)
+        now = env.step(outputs)
+        if step in noted:
+            seen.append(({**fields, **memory}, outputs))
+        if step < SEQUENCE_STEPS:
+            first.append((fields, outputs, now.done))
+        memory = _next_memory(header, outputs, now.done)
+        if progress is not None:
+            progress((step + 1) / steps)
+    return Visits(
+        header=header,
+        inputs=_stacked([inputs for inputs, _ in seen], list(header.inputs), states),
+        outputs=_stacked([outputs for _, outputs in seen], list(header.outputs), states),
+        first_inputs=tuple(fields for fields, _, _ in first),
+        first_outputs=tuple(outputs for _, outputs, _ in first),
+        first_done=tuple(done for _, _, done in first),
+    )
+
+
+def _require_finite(outputs: Arrays, step: int) -> None:
+    for name, value in outputs.items():
+        bad = np.argwhere(~np.isfinite(value))
+        if len(bad):
+            row, column = (int(index) for index in bad[0])
+            raise ExportError(
+                f"the trained policy itself answers {value[row, column]}: {name}[{column}], world {row}, period "
+                f"{step}; its training has diverged: train again with a smaller learning_rate"
+            )
+
+
+def _no_memory(header: PolicyHeader, worlds: int) -> Arrays:
+    return {STATE_PREFIX + name: np.zeros((worlds, size), np.float32) for name, size in header.state_sizes.items()}
+
+
+def _next_memory(header: PolicyHeader, outputs: Mapping[str, Array], done: Bools) -> Arrays:
+    """The memory after a period, forgotten where an episode has ended."""
+    return {
+        STATE_PREFIX + name: np.where(done[:, None], np.float32(0.0), outputs[NEXT_PREFIX + name])
+        for name in header.state_sizes
+    }
+
+
+def _stacked(rows: list[Arrays], names: list[str], count: int) -> Arrays:
+    return {name: np.concatenate([row[name] for row in rows])[:count] for name in names}
+
+
+def rounding(graph: PolicyGraph, visits: Visits) -> dict[str, float]:
+    """Greatest relative difference of each output, over the visited states, to the trained graph in float64."""
+    exact = evaluator(graph, torch.float64)(visits.inputs)
+    differences = _differences(visits.header.contract, exact, visits.outputs)
+    return {name: float(difference.max()) for name, difference in differences.items()}
+
+
+def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: Visits) -> dict[str, float]:
+    """Refuses an export that answers differently in a visited state, or not for every number of worlds.
+
+    An output differs by |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded joint and 1 for
+    an element of the memory; TOLERANCE is allowed.
+
+    Returns:
+        Greatest relative difference of each output over the visited states.
+
+    Raises:
+        ExportError: an element differs by more, or is not a number.
+    """
+    contract = visits.header.contract
+    try:
+        greatest = _require_close(contract, visits.outputs, policy.evaluate(visits.inputs), TOLERANCE, "state {row}")
+        for size in BATCH_SIZES:
+            inputs, outputs = _resized(visits.inputs, size), _resized(visits.outputs, size)
+            where = f"state {{row}} in a batch of {size}"
+            _require_close(contract, outputs, policy.evaluate(inputs), TOLERANCE, where)
+    except ExportError as error:
+        own = max(rounding(graph, visits).values())
+        raise ExportError(
+            f"{error}. Rounding to float32 alone moves the trained policy by up to {own:.1e}: if that is near what is "
+            "allowed, its network is too steep (train it with smaller weights), else its export is wrong (report it)"
+        ) from error
+    return greatest
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """How an export did with its own memory."""
+
+    differences: dict[str, float]
+    """Greatest relative difference of each output over the periods."""
+    restarts: int
+    """How often both memories had to be set to the trained policy's; 0 for a memory that forgets."""
+
+
+def check_sequence(policy: OnnxPolicy, graph: PolicyGraph, visits: Visits) -> Sequence:
+    """Refuses an export that drifts from the trained policy when each feeds back its own memory.
+
+    Both get the same sensors and commands; SEQUENCE_TOLERANCE is allowed, measured as in `check_states`. A memory that
+    integrates and whose sensors do not follow it amplifies the last bit of a number exponentially, in the trained
+    policy as in the exported one. So the trained graph runs along in float64: when rounding alone has moved its
+    float32 twin by DRIFT_LIMIT, all memories start again from one.
+
+    Raises:
+        ExportError: an element differs by more, or is not a number.
+    """
+    header, restarts = visits.header, 0
+    greatest = dict.fromkeys(header.outputs, 0.0)
+    exact = evaluator(graph, torch.float64)
+    memory = exact_memory = _no_memory(header, len(visits.first_done[0]))
+    periods = zip(visits.first_inputs, visits.first_outputs, visits.first_done, strict=True)
+    for step, (fields, wanted, done) in enumerate(periods):
+        found, ideal = policy.evaluate({**fields, **memory}), exact({**fields, **exact_memory})
+        drift = max(float(d.max()) for d in _differences(header.contract, ideal, wanted).values())
+        if drift <= DRIFT_LIMIT:
+            where = f"world {{row}} after {step + 1} periods of its own memory"
+            now = _require_close(header.contract, wanted, found, SEQUENCE_TOLERANCE, where)
+            greatest = {name: max(value, now[name]) for name, value in greatest.items()}
+        else:
+            found = ideal = wanted
+            restarts += 1
+        memory, exact_memory = _next_memory(header, found, done), _next_memory(header, ideal, done)
+    return Sequence(greatest, restarts)
+
+
+def _resized(arrays: Arrays, rows: int) -> Arrays:
+    return {name: np.resize(array, (rows, array.shape[1])) for name, array in arrays.items()}
+
+
+def _differences(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array]) -> Arrays:
+    """Relative difference of every element of every output."""
+    scales = {term.target_name: np.array(term.scale) for term in contract.action.terms}
+    return {
+        name: np.abs(found[name] - value) / np.maximum(np.abs(value), scales.get(name, 1.0))
+        for name, value in wanted.items()
+    }
+
+
+def _require_close(
+    contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array], tolerance: float, where: str
+) -> dict[str, float]:
+    """Greatest relative difference of each output; `where` names a row in the message of a refusal."""
+    joints = {term.target_name: term.joints for term in contract.action.terms}
+    greatest: dict[str, float] = {}
+    for name, difference in _differences(contract, wanted, found).items():
+        bad = np.argwhere(~(difference <= tolerance))
+        if len(bad):
+            row, column = (int(index) for index in bad[0])
+            element = joints[name][column] if name in joints else column
+            raise ExportError(
+                f"the exported policy differs from the trained one: {name}[{element}], {where.format(row=row)}: "
+                f"torch {wanted[name][row, column]:.9g}, onnx {found[name][row, column]:.9g}, relative difference "
+                f"{difference[row, column]:.3g}, allowed {tolerance:g}"
+            )
+        greatest[name] = float(difference.max())
+    return greatest

@@ -1,0 +1,382 @@
+"""The policy as one graph: sensors and commands in, joint commands out, all in SI units.
+
+Stages: `observe` (sensors, commands, state) → normalise → network → `command`. What trains is what flies: the learner
+calls the same stages that the exported ONNX graph holds.
+"""
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from physai.sdk.contract.interface import PREVIOUS_ACTION, last_memory, remembers_target, step_memory
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
+from physai.sdk.contract.robot import JOINT_SENSORS
+from physai.sdk.contract.terms import ActionTerm, ObservationTerm
+from physai.train.models.kinematics import ForwardKinematics, pick, pose_error
+from physai.train.models.perceptron import TanhPerceptron
+from physai.train.models.position_limits import PositionLimiter
+
+State = dict[str, Tensor]
+"""Explicit memory of the graph, first axis the world; `started` is 0 before the first call."""
+
+
+class Actor(Protocol):
+    """A network from normalised observations to the mean of the action distribution."""
+
+    state_size: int
+    """Width of the recurrent state; 0 for a feed-forward network."""
+
+    def __call__(self, observation: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean action, shape (n, actions), and the next hidden state, shape (n, state_size)."""
+        ...
+
+
+class Normaliser(nn.Module):
+    """Scales observations to zero mean and unit variance by running statistics, clipped to ±10."""
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        """Starts as the identity for vectors of `size` elements."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("_shift", torch.zeros(size), persistent=False)
+        self.register_buffer("_scale", torch.ones(size), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised observations, shape (n, size)."""
+        return ((x - self._shift) * self._scale).clamp(-10.0, 10.0)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Merges a batch, shape (n, size), into the statistics (Chan, Golub, LeVeque 1983)."""
+        x = x.double()
+        count = float(x.shape[0])
+        variance, mean = torch.var_mean(x, dim=0, correction=0)
+        total = self.count + count
+        delta = mean - self.mean
+        self.variance.copy_(
+            (self.variance * self.count + variance * count + delta * delta * self.count * count / total) / total
+        )
+        self.mean.add_(delta * count / total)
+        self.count.copy_(total)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Recomputes the constants `forward` uses, after the statistics changed or were loaded."""
+        if float(self.count) > 0:
+            self._shift = self.mean.float()
+            self._scale = (1.0 / torch.sqrt(self.variance + 1e-4)).float()
+
+
+class ObservationTerms(nn.Module):
+    """The contract's observation terms."""
+
+    _default_pos: Tensor
+
+    def __init__(self, contract: PolicyContract) -> None:
+        """Resolves names to columns once."""
+        super().__init__()
+        robot = contract.robot
+        self._terms = contract.observation.terms
+        self._columns = {t.name: list(robot.joint_index(t.joints or robot.joint_names)) for t in self._terms}
+        default = torch.tensor([joint.default_pos for joint in robot.joints])
+        self.register_buffer("_default_pos", default, persistent=False)
+        self._sizes = {t.name: contract.term_width(t) for t in self._terms}
+        self._targets = [(t.target_name, list(robot.joint_index(t.joints))) for t in contract.action.terms]
+        chains = {chain.name: chain for chain in robot.chains}
+        # By number: torch forbids a module's name a dot, which a chain's may have.
+        used = dict.fromkeys(t.chain for t in self._terms if t.kind == "pose_error" and t.chain is not None)
+        self._chains = {name: index for index, name in enumerate(used)}
+        self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
+        self.size = contract.observation_size
+
+    def history_sizes(self) -> dict[str, int]:
+        """State inputs that hold past samples, and their widths."""
+        return {f"history_{t.name}": self._sizes[t.name] * t.history for t in self._terms if t.history > 1}
+
+    def forward(
+        self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> tuple[Tensor, State]:
+        """Observation vector, shape (n, size), and the histories after this sample."""
+        blocks: list[Tensor] = []
+        histories: State = {}
+        for term in self._terms:
+            value = self._value(term, sensors, commands, state)
+            if term.clip is not None:
+                value = value.clamp(-term.clip, term.clip)
+            if term.offset != 0.0 or term.scale != 1.0:
+                value = (value - term.offset) * term.scale
+            if term.history > 1:
+                name = f"history_{term.name}"
+                shifted = torch.cat([state[name][:, value.shape[1] :], value], dim=1)
+                # Before the first sample there is no past: the first one stands for it.
+                value = torch.where(state["started"] > 0.5, shifted, value.repeat(1, term.history))
+                histories[name] = value
+            blocks.append(value)
+        return torch.cat(blocks, dim=1), histories
+
+    def _value(
+        self,
+        term: ObservationTerm,
+        sensors: Mapping[str, Tensor],
+        commands: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> Tensor:
+        columns = self._columns[term.name]
+        source = term.source or ""
+        if term.kind == "sensor":
+            return pick(sensors[source], columns) if source in JOINT_SENSORS else sensors[source]
+        if term.kind == "joint_pos_rel":
+            return pick(sensors["joint_pos"] - self._default_pos, columns)
+        if term.kind == "sin_cos":
+            angle = pick(sensors["joint_pos"], columns)
+            return torch.cat([torch.sin(angle), torch.cos(angle)], dim=1)
+        if term.kind == "projected_gravity":
+            return projected_gravity(sensors["imu_quat"])
+        if term.kind == "command":
+            return commands[source]
+        if term.kind == "pose_error":
+            position, quat = self._kinematics[self._chains[term.chain or ""]](sensors["joint_pos"])
+            return pose_error(commands[source], position, quat)
+        if term.kind == "last_target":
+            return torch.cat([self._last_target(name, columns, sensors, state) for name, columns in self._targets], 1)
+        return state[PREVIOUS_ACTION]
+
+    @staticmethod
+    def _last_target(
+        name: str, columns: list[int], sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Last command of one action term; positions less the measured position, 0 before the first command."""
+        last = state[last_memory(name)]
+        if name == POSITION_TARGET:
+            last = torch.where(state["started"] > 0.5, last - pick(sensors["joint_pos"], columns), 0.0 * last)
+        return last
+
+
+def projected_gravity(quat: Tensor) -> Tensor:
+    """Unit vector of gravity in the base frame, R(quat)ᵀ · (0, 0, -1), shape (n, 3); quat is wxyz, base in world."""
+    w, x, y, z = quat.unbind(dim=1)
+    return torch.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), x * x + y * y - w * w - z * z], dim=1)
+
+
+class ActionTerms(nn.Module):
+    """The contract's action terms: network outputs in [-1, 1] to joint commands."""
+
+    def __init__(self, contract: PolicyContract) -> None:
+        """Turns bounds and scales into constants."""
+        super().__init__()
+        self._terms = contract.action.terms
+        self._columns = {t.target_name: list(contract.robot.joint_index(t.joints)) for t in self._terms}
+        limits = position_limits(contract)
+        self._limiter = PositionLimiter(limits) if limits else None
+        observed = remembers_target(contract)
+        self._remembered = [
+            t for t in self._terms if observed or t.kind.endswith("incremental") or self._limited(t) is not None
+        ]
+        for term in self._terms:
+            for label in ("scale", "offset", "lower", "upper"):
+                self.register_buffer(
+                    f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False
+                )
+
+    def _limited(self, term: ActionTerm) -> PositionLimiter | None:
+        return self._limiter if term.target_name == POSITION_TARGET else None
+
+    def memory_sizes(self) -> dict[str, int]:
+        """State inputs that hold the last command of terms that need it, and the step to it; and their widths."""
+        sizes = {last_memory(t.target_name): len(t.joints) for t in self._remembered}
+        for term in self._terms:
+            limiter = self._limited(term)
+            if limiter is not None and limiter.accelerates:
+                sizes[step_memory(term.target_name)] = len(term.joints)
+        return sizes
+
+    def forward(
+        self, action: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], State]:
+        """Joint commands by output name, shape (n, joints), and the memory after this command."""
+        targets: dict[str, Tensor] = {}
+        memory: State = {}
+        start = 0
+        for term in self._terms:
+            name = term.target_name
+            part = action[:, start : start + len(term.joints)].clamp(-1.0, 1.0)
+            start += len(term.joints)
+            limiter = self._limited(term)
+            if limiter is not None:
+                target, last = self._within_limits(term, limiter, part, sensors, state)
+                if limiter.accelerates:
+                    memory[step_memory(name)] = target - last
+            else:
+                target = self._bounded(term, part, sensors, state)
+            if term in self._remembered:
+                memory[last_memory(name)] = target
+            targets[name] = target
+        return targets, memory
+
+    def _bounded(
+        self, term: ActionTerm, part: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Commands inside the term's own bounds."""
+        scale, offset, lower, upper = self._constants(term)
+        if not term.kind.endswith("incremental"):
+            return (offset + scale * part).clamp(lower, upper)
+        last = state[last_memory(term.target_name)]
+        if term.target_name == POSITION_TARGET:
+            last = torch.where(state["started"] > 0.5, last, self._measured(sensors))
+        return (last + scale * part).clamp(lower, upper)
+
+    def _within_limits(
+        self,
+        term: ActionTerm,
+        limiter: PositionLimiter,
+        part: Tensor,
+        sensors: Mapping[str, Tensor],
+        state: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Positions inside speed and acceleration limits too, and those sent last, or measured before the first."""
+        scale, offset, _, _ = self._constants(term)
+        started = state["started"] > 0.5
+        last = torch.where(started, state[last_memory(POSITION_TARGET)], limiter.reference(self._measured(sensors)))
+        step = scale * part if term.kind.endswith("incremental") else offset + scale * part - last
+        before = torch.zeros_like(last)
+        if limiter.accelerates:
+            before = torch.where(started, state[step_memory(POSITION_TARGET)], before)
+        return limiter(step, last, before), last
+
+    def _measured(self, sensors: Mapping[str, Tensor]) -> Tensor:
+        """Measured positions of the position-commanded joints, in their term's order."""
+        return pick(sensors["joint_pos"], self._columns[POSITION_TARGET])
+
+    def _constants(self, term: ActionTerm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        scale, offset, lower, upper = (
+            self.get_buffer(f"{term.target_name}_{label}") for label in ("scale", "offset", "lower", "upper")
+        )
+        return scale, offset, lower, upper
+
+
+class PolicyGraph(nn.Module):
+    """Observation terms, normaliser, network and action terms of one policy."""
+
+    def __init__(self, contract: PolicyContract, actor: nn.Module) -> None:
+        """Puts an actor network (see `Actor`) between the contract's terms."""
+        super().__init__()
+        self.contract = contract
+        self.observation = ObservationTerms(contract)
+        self.normaliser = Normaliser(self.observation.size)
+        self.actor = actor
+        self.action = ActionTerms(contract)
+        self._remembers_action = any(t.kind == PREVIOUS_ACTION for t in contract.observation.terms)
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """Names and widths of the state inputs and outputs, in graph order."""
+        sizes = {"started": 1, **self.observation.history_sizes(), **self.action.memory_sizes()}
+        if self._remembers_action:
+            sizes[PREVIOUS_ACTION] = self.contract.action.size
+        hidden = int(getattr(self.actor, "state_size", 0))
+        if hidden:
+            sizes["hidden"] = hidden
+        return sizes
+
+    def initial_state(self, num_worlds: int) -> State:
+        """State before the first call: zeros throughout."""
+        return {name: torch.zeros(num_worlds, size) for name, size in self.state_sizes.items()}
+
+    def observe(
+        self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> tuple[Tensor, State]:
+        """Observation vector before normalisation, shape (n, observation.size), and the histories after it."""
+        return self.observation(sensors, commands, state)
+
+    def command(
+        self, action: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], State]:
+        """Joint commands and the memory after them; `action` is the network's output or a sample around it."""
+        targets, memory = self.action(action, sensors, state)
+        memory["started"] = torch.ones_like(state["started"])
+        if self._remembers_action:
+            memory[PREVIOUS_ACTION] = action.clamp(-1.0, 1.0)
+        return targets, memory
+
+    def forward(
+        self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]
+    ) -> tuple[dict[str, Tensor], State]:
+        """One control period without exploration: what the robot runs."""
+        observation, histories = self.observe(sensors, commands, state)
+        hidden = state.get("hidden", observation[:, :0])
+        action, hidden = self.actor(self.normaliser(observation), hidden)
+        targets, memory = self.command(action, sensors, state)
+        after: State = {**histories, **memory}
+        if "hidden" in state:
+            after["hidden"] = hidden
+        return targets, {name: after[name] for name in self.state_sizes}
+
+
+def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    """Initialises a layer with an orthogonal matrix of the given gain and zero bias."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "elu": nn.ELU, "relu": nn.ReLU}
+
+
+def mlp(sizes: list[int], activation: str, output_gain: float) -> nn.Sequential:
+    """A multilayer perceptron of the given widths, orthogonal weights, linear output."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes[:-1]):
+        layers += [orthogonal(nn.Linear(inputs, outputs), math.sqrt(2.0)), ACTIVATIONS[activation]()]
+    layers.append(orthogonal(nn.Linear(sizes[-2], sizes[-1]), output_gain))
+    return TanhPerceptron(*layers) if activation == "tanh" else nn.Sequential(*layers)
+
+
+class ActorMLP(nn.Module):
+    """Feed-forward actor."""
+
+    state_size = 0
+
+    def __init__(self, observations: int, actions: int, hidden: tuple[int, ...], activation: str) -> None:
+        """Builds `observations` → hidden layers → `actions`."""
+        super().__init__()
+        self.layers = mlp([observations, *hidden, actions], activation, 0.01)
+
+    def forward(self, observation: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean action; the empty hidden state is passed through."""
+        return self.layers(observation), hidden
+
+
+class ActorGRU(nn.Module):
+    """Recurrent actor: one GRU cell, then a perceptron. Its memory is an explicit input and output."""
+
+    def __init__(
+        self, observations: int, actions: int, hidden: tuple[int, ...], activation: str, state_size: int
+    ) -> None:
+        """Builds `observations` → GRU of `state_size` → hidden layers → `actions`."""
+        super().__init__()
+        self.state_size = state_size
+        self.input = nn.Linear(observations, 3 * state_size)
+        self.recurrent = nn.Linear(state_size, 3 * state_size)
+        self.layers = mlp([state_size, *hidden, actions], activation, 0.01)
+
+    def forward(self, observation: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean action, shape (n, actions), and the next hidden state, shape (n, state_size).
+
+        The cell is written out (Cho et al. 2014, in torch's arrangement) because it exports to plain MatMul nodes.
+        """
+        reset_in, update_in, new_in = self.input(observation).chunk(3, dim=1)
+        reset_h, update_h, new_h = self.recurrent(hidden).chunk(3, dim=1)
+        reset, update = torch.sigmoid(reset_in + reset_h), torch.sigmoid(update_in + update_h)
+        hidden = (1.0 - update) * torch.tanh(new_in + reset * new_h) + update * hidden
+        return self.layers(hidden), hidden

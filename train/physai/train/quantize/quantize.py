@@ -1,0 +1,303 @@
+"""Puts a policy in int8, FP8 or FP16 beside its float graph, after it has shown that the commands stay the same.
+
+Nothing is written unless the variant keeps within the contract's bound in states the policy visits in its twin and in
+the golden states, does the task there as well as the float graph, and TensorRT, where it is installed, builds an engine
+from it. The robot checks a variant against the same `golden.npz` as the float graph: every command must lie within the
+contract's `safety.parity_tolerance` of the recorded one (`physai.sdk.policy.parity`), where the float graph itself
+must agree
+to rounding.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.base.files import read_plain, write_atomic
+from physai.sdk.onnx.graph import check_policy
+from physai.sdk.onnx.tensorrt_build import FP8_FROM, BuiltEngine, build_engine, cross_targets
+from physai.sdk.policy.golden import read_golden
+from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, PolicyHeader
+from physai.sdk.policy.parity import SOURCE_KEY, command_errors, greatest_error
+from physai.sim.engines.protocol import Array
+from physai.sim.policies.onnx import OnnxPolicy
+from physai.train.quantize.choice import Choice, Comparison, Rehearse, choose
+from physai.train.quantize.formats import Quantiser, Variant, file_name
+from physai.train.quantize.paired_evaluation import Pairs
+from physai.train.quantize.states import QuantiseError, VisitedStates, require_own
+
+PREFIX = "quantised."
+"""What the provenance entries of a variant begin with, beside those of its float graph."""
+
+TARGETS = (86, 89, 120)
+"""Compute capabilities an engine is built for: Ampere as in Orin, Ada, Blackwell as in Thor.
+
+TensorRT for RTX knows neither 87 (Orin) nor 110 (Thor) themselves; their robots build for themselves."""
+
+
+@dataclass(frozen=True)
+class VariantReport:
+    """One variant: what it is made of, how close it stays, and whether TensorRT takes it."""
+
+    variant: Variant
+    choice: Choice
+    golden_error: float | None = None
+    """Greatest error in the golden states [joint unit]; None where there are none."""
+    file: str | None = None
+    """Where it lies; None if it was refused."""
+    sha256: str | None = None
+    size: int | None = None
+    tensorrt: str | None = None
+    """Which TensorRT built engines from it, and for what; None if none did."""
+
+
+@dataclass(frozen=True)
+class QuantiseReport:
+    """What was written, and what was not."""
+
+    policy: str
+    source_sha256: str
+    states: int
+    """Calibration states; as many others were compared in."""
+    states_sha256: str
+    episodes: int
+    seed: int
+    variants: tuple[VariantReport, ...]
+    unbuilt: str | None = None
+    """Why TensorRT was not asked; None if it was."""
+
+    @property
+    def refused(self) -> tuple[VariantReport, ...]:
+        """Variants that are not to be had within the contract's bound."""
+        return tuple(report for report in self.variants if report.choice.refused)
+
+
+@dataclass(frozen=True)
+class Original:
+    """A float graph and what lies beside it."""
+
+    path: Path
+    data: bytes
+    golden: bytes | None
+
+
+def read_original(path: Path) -> Original:
+    """Reads an exported policy.
+
+    Raises:
+        QuantiseError: a file cannot be read.
+    """
+    golden = path.parent / GOLDEN_FILE
+    return Original(path, _read(path), _read(golden) if golden.is_file() else None)
+
+
+def quantise_policy(
+    original: Original,
+    states: VisitedStates,
+    folder: Path,
+    *,
+    variants: Sequence[Variant],
+    tensorrt: bool = True,
+    rehearse: Rehearse | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> QuantiseReport:
+    """Writes the variants of a policy that keep within its contract's bound; equal input gives equal bytes.
+
+    Args:
+        original: the float graph.
+        states: what it visited, see `record_states`.
+        folder: where the files go; made if missing.
+        variants: which to make.
+        tensorrt: have TensorRT for RTX build engines, if it is installed.
+        rehearse: plays a variant against the float graph, see `Rehearsal.compare`; None to do without.
+        progress: gets the share of the work that is done.
+
+    Raises:
+        QuantiseError: the graph is no float one, the states are another policy's, or a file cannot be written.
+        PolicyError: the graph is refused.
+        GoldenError: the golden states are damaged, or of another policy.
+        TensorRtError: TensorRT refuses a variant; nothing is written then.
+    """
+    bench = _set_up(original, states, folder, tensorrt=tensorrt, rehearse=rehearse)
+    reports: list[VariantReport] = []
+    files: dict[str, bytes] = {}
+    for variant in variants:
+        report, data = _make(bench, variant)
+        reports.append(report)
+        if data is not None:
+            files[file_name(variant)] = data
+        if progress is not None:
+            progress(len(reports) / len(variants))
+    _write(folder, files)
+    return QuantiseReport(
+        policy=str(original.path),
+        source_sha256=states.policy_sha256,
+        states=states.count,
+        states_sha256=states.sha256,
+        episodes=states.episodes,
+        seed=states.seed,
+        variants=tuple(reports),
+        unbuilt=bench.unbuilt,
+    )
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What every variant is made with."""
+
+    original: Original
+    header: PolicyHeader
+    """The float graph's."""
+    states: VisitedStates
+    folder: Path
+    quantiser: Quantiser
+    comparison: Comparison
+    targets: tuple[int, ...]
+    """What TensorRT builds for; empty if it is not asked."""
+    unbuilt: str | None
+    rehearse: Rehearse | None
+
+
+def _set_up(
+    original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool, rehearse: Rehearse | None
+) -> _Bench:
+    source = str(original.path)
+    policy = OnnxPolicy(original.data, source=source)
+    if SOURCE_KEY in policy.header.provenance:
+        raise QuantiseError(f"{source} is a quantised policy itself; name the float graph it was made of")
+    require_own(states, original.data, source)
+    targets, unbuilt = _targets() if tensorrt else ((), "not asked to")
+    return _Bench(
+        original=original,
+        header=policy.header,
+        states=states,
+        folder=folder,
+        quantiser=Quantiser(original.data, states.calibration, source=source),
+        comparison=Comparison(policy, _asked(original, policy.header, states)),
+        targets=targets,
+        unbuilt=unbuilt,
+        rehearse=rehearse,
+    )
+
+
+def _asked(original: Original, header: PolicyHeader, states: VisitedStates) -> dict[str, Array]:
+    """States to compare in: those kept for it, and the golden ones, in which the robot will ask again."""
+    if original.golden is None:
+        return states.check
+    golden = read_golden(original.golden, header, source=str(original.path.parent / GOLDEN_FILE))
+    return {name: np.concatenate([values, golden.inputs[name]]) for name, values in states.check.items()}
+
+
+def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]:
+    """The best mixture of a variant, with its story in its metadata; no bytes if none keeps within the bound."""
+    quantiser, header = bench.quantiser, bench.header
+    bound = header.contract.safety.parity_tolerance
+    choice = choose(
+        variant,
+        quantiser.layers,
+        lambda layers: quantiser.make(variant, layers, header),
+        bench.comparison,
+        bound,
+        bench.rehearse,
+    )
+    if choice.refused:
+        return VariantReport(variant, choice), None
+    names = {layer.name for layer in choice.layers if layer.precision == variant}
+    layers = [layer for layer in quantiser.layers if layer.name in names]
+    told = replace(header, provenance={**header.provenance, **_facts(variant, choice, bench.states)})
+    data = quantiser.make(variant, layers, told)
+    check_policy(data, source=file_name(variant))
+    golden_error = _golden_error(bench.original, header, data, variant)
+    built = _build(data, variant, bench.targets)
+    report = VariantReport(
+        variant=variant,
+        choice=choice,
+        golden_error=golden_error,
+        file=str(bench.folder / file_name(variant)),
+        sha256=sha256_hex(data),
+        size=len(data),
+        tensorrt=built and _built_text(built),
+    )
+    return report, data
+
+
+def _facts(variant: Variant, choice: Choice, states: VisitedStates) -> dict[str, str]:
+    """What a variant says of how it was made."""
+    facts = {
+        "format": variant,
+        "layers": json.dumps({layer.name: layer.precision for layer in choice.layers}),
+        "layer_errors": json.dumps({layer.name: float(f"{layer.error_alone:.6g}") for layer in choice.layers}),
+        "joint_errors": json.dumps({joint.joint: float(f"{joint.max:.6g}") for joint in choice.joints}),
+        "bound": f"{choice.bound:g}",
+        "states": str(states.count),
+        "states_sha256": states.sha256,
+        "states_episodes": str(states.episodes),
+        "states_seed": str(states.seed),
+        "states_twin": states.twin_sha256,
+        "pairs": "" if choice.pairs is None else _pairs_text(choice.pairs),
+        "version.onnxruntime": version("onnxruntime"),
+        "version.onnx": version("onnx"),
+    }
+    return {SOURCE_KEY: states.policy_sha256, **{PREFIX + key: value for key, value in facts.items()}}
+
+
+def _pairs_text(pairs: Pairs) -> str:
+    return f"{pairs.pairs} pairs, {pairs.worse} worse, {pairs.better} better"
+
+
+def _golden_error(original: Original, header: PolicyHeader, data: bytes, variant: Variant) -> float | None:
+    """Greatest difference to the golden answers; refuses what the robot would refuse."""
+    if original.golden is None:
+        return None
+    golden = read_golden(original.golden, header, source=str(original.path.parent / GOLDEN_FILE))
+    found = OnnxPolicy(data, source=file_name(variant)).evaluate(golden.inputs)
+    error = greatest_error(command_errors(header.contract, golden.outputs, found))
+    bound = header.contract.safety.parity_tolerance
+    if not error <= bound:
+        raise QuantiseError(
+            f"{file_name(variant)} is up to {error:.3g} away from the golden answers, the contract allows {bound:g} "
+            "[joint unit], so the robot would refuse it; are they the float graph's own? export the run again"
+        )
+    return error
+
+
+def _targets() -> tuple[tuple[int, ...], str | None]:
+    """What engines can be built for here, or why none can."""
+    try:
+        known = cross_targets()
+    except MissingExtraError as error:
+        return (), str(error)
+    return tuple(target for target in TARGETS if target in known), None
+
+
+def _build(data: bytes, variant: Variant, targets: tuple[int, ...]) -> BuiltEngine | None:
+    able = tuple(target for target in targets if variant != "fp8" or target >= FP8_FROM)
+    return build_engine(data, source=file_name(variant), targets=able) if able else None
+
+
+def _built_text(built: BuiltEngine) -> str:
+    return f"{built.library} {built.version}, SM {', '.join(map(str, built.targets))}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = read_plain(path, limit=MAX_POLICY_BYTES)
+    except OSError as error:
+        raise QuantiseError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not len(data) <= MAX_POLICY_BYTES:
+        raise QuantiseError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the most a policy may have")
+    return data
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomic(folder / name, data)
+    except OSError as error:
+        raise QuantiseError(f"cannot write into {folder}: {error.strerror or error}") from error

@@ -1,0 +1,287 @@
+"""Run folders: what a run was told, how it went, and a checkpoint it can continue from bit for bit.
+
+A checkpoint replaces the one before in a single rename, so a kill -9 or a full disk at any instant leaves a whole one.
+It holds tensors, numbers and text only and is read without unpickling code (`weights_only`).
+"""
+
+import dataclasses
+import io
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from pydantic import ConfigDict, with_config
+
+from physai.sdk.base.canonical import canonical_json
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.base.errors import CheckpointError, TaskError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.diff import require_same
+from physai.sdk.contract.io import CONTRACT_FILE, load_contract, parse_contract, save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import Frozen
+from physai.sim.policies.resolve import Origin, choose_origin
+from physai.sim.tasks.task import Task
+from physai.sim.twin.measured_task import training_task
+from physai.sim.twin.twin import load_twin
+from physai.train.config import TrainConfig
+from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.runner import Trainer, build_graph
+
+CHECKPOINT_FILE = "checkpoint.pt"
+CONFIG_FILE = "config.json"
+FORMAT_VERSION = 1
+MAX_CONFIG_BYTES = 1 << 20
+MAX_CHECKPOINT_BYTES = 4 << 30
+
+_MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
+"""What torch and the worlds raise for state of another shape or kind than theirs."""
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True, kw_only=True)
+class TaskSource(Origin):
+    """How a run's task is found again."""
+
+    twin: str | None = None
+    """Absolute path of the calibrated twin it was trained in."""
+
+    def load(self) -> Task:
+        """Makes the task."""
+        task = super().load()
+        return training_task(task, load_twin(self.twin)) if self.twin else task
+
+    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "TaskSource":
+        """What a run folder says, once its user has named what is not built in.
+
+        Raises:
+            TaskError: task or robot are files, and were not named; see `choose_origin`.
+        """
+        said = {"task": self.task, "robot": self.robot, "preset": self.preset}
+        origin = choose_origin(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
+        return TaskSource(**dataclasses.asdict(origin), twin=self.twin)
+
+
+class _Config(Frozen):
+    """What `save_config` writes."""
+
+    format_version: Literal[1]
+    source: TaskSource
+    config: TrainConfig
+    provenance: dict[str, str]
+
+
+_KIND = DocumentKind(
+    name="run's configuration",
+    format_version=FORMAT_VERSION,
+    max_bytes=MAX_CONFIG_BYTES,
+    max_depth=4,
+    error=CheckpointError,
+)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A trained policy and where it came from."""
+
+    folder: Path
+    task: Task
+    config: TrainConfig
+    graph: PolicyGraph
+    provenance: dict[str, str]
+
+
+def save_config(folder: Path, source: TaskSource, config: TrainConfig, contract: PolicyContract) -> None:
+    """Writes what the run was told: resolved configuration, versions, commit and contract.
+
+    Raises:
+        CheckpointError: the folder cannot be made or written.
+    """
+    document = {
+        "format_version": FORMAT_VERSION,
+        "source": dataclasses.asdict(source),
+        "config": dataclasses.asdict(config),
+        "provenance": provenance(config),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
+        save_contract(contract, folder / CONTRACT_FILE)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+
+
+def load_config(folder: Path) -> tuple[TaskSource, TrainConfig, dict[str, str]]:
+    """Reads `save_config` back.
+
+    Raises:
+        CheckpointError: the folder is no run folder or its configuration is damaged.
+    """
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    document = _KIND.parse(_Config, data, source=str(path))
+    return document.source, document.config, document.provenance
+
+
+def provenance(config: TrainConfig) -> dict[str, str]:
+    """Seed, commit and versions that made a run."""
+    versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
+    return {
+        "seed": str(config.seed),
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": " ".join(["physai", *sys.argv[1:]])[:4096],
+        **{f"version.{name}": version for name, version in versions.items()},
+    }
+
+
+def git_commit() -> str:
+    """Commit of the repository this package lies in, with `+changes` if it differs; empty for an installed one."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def save_checkpoint(trainer: Trainer, folder: Path) -> None:
+    """Replaces the folder's checkpoint by the trainer's present state.
+
+    Raises:
+        CheckpointError: it cannot be written; the old one is untouched.
+    """
+    data = io.BytesIO()
+    torch.save(_state(trainer), data)
+    try:
+        write_atomic(folder / CHECKPOINT_FILE, data.getvalue())
+    except OSError as error:
+        kept = "the one before is kept" if (folder / CHECKPOINT_FILE).exists() else "there is none before it"
+        raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
+
+
+def _state(trainer: Trainer) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "contract": canonical_json(trainer.task.contract).decode(),
+        "iteration": trainer.iteration,
+        "seconds": trainer.seconds,
+        "graph": trainer.graph.state_dict(),
+        "ppo": trainer.learner.ppo.state_dict(),
+        "critic_normaliser": trainer.learner.critic_normaliser.state_dict(),
+        "optimizer": trainer.learner.ppo.optimizer.state_dict(),
+        "learning_rate": trainer.learner.ppo.learning_rate,
+        "generator": trainer.generator.get_state(),
+        "collector": trainer.collector.state_dict(),
+        "pending": trainer.pending.state_dict() if trainer.pending else None,
+    }
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """The raw content of a run's checkpoint.
+
+    Raises:
+        CheckpointError: it is missing, damaged, too large or of another format.
+    """
+    path = folder / CHECKPOINT_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{folder} has no {CHECKPOINT_FILE}; the run ended before its first one was saved")
+    if path.stat().st_size > MAX_CHECKPOINT_BYTES:
+        raise CheckpointError(f"{path}: {path.stat().st_size} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
+    try:
+        state = cast(dict[str, Any], torch.load(path, weights_only=True))
+        version = state["format_version"]
+    except Exception as error:  # torch raises half a dozen unrelated types for a damaged file
+        raise CheckpointError(f"{path}: damaged: {error}") from error
+    if version != FORMAT_VERSION:
+        raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
+    if not isinstance(state.get("contract"), str):
+        raise CheckpointError(f"{path}: damaged: it holds no contract")
+    return state
+
+
+def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
+    """Puts a fresh trainer of the same task and configuration where the checkpoint left off.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be read or does not fit the trainer.
+        ContractMismatchError: it was trained under another contract.
+    """
+    state = read_checkpoint(folder)
+    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
+    require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
+    try:
+        _load_learner(trainer, state)
+        trainer.collector.load_state_dict(state["collector"])
+        if state["pending"] is not None:
+            trainer.pending = trainer.new_rollout()
+            trainer.pending.load_state_dict(state["pending"])
+        trainer.iteration, trainer.seconds = int(state["iteration"]), float(state["seconds"])
+    except _MISFIT as error:
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
+
+
+def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    learner = trainer.learner
+    learner.graph.load_state_dict(state["graph"])
+    learner.ppo.load_state_dict(state["ppo"])
+    learner.critic_normaliser.load_state_dict(state["critic_normaliser"])
+    learner.ppo.optimizer.load_state_dict(state["optimizer"])
+    learner.ppo.set_learning_rate(float(state["learning_rate"]))
+    trainer.generator.set_state(state["generator"])
+    learner.graph.normaliser.refresh()
+    learner.critic_normaliser.refresh()
+
+
+def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
+    """The policy of a run folder.
+
+    Args:
+        folder: of the run.
+        task: built-in name or Python file, where the run's task is not built in.
+        robot: built-in name, MJCF or URDF file, where the run's robot is not built in.
+
+    Raises:
+        TaskError: what is not built in was not named.
+        CheckpointError: the folder is no run folder or has no readable checkpoint.
+        ContractMismatchError: the task has changed since the run.
+    """
+    source, config, made_by = load_config(folder)
+    source = source.chosen(folder, task=task, robot=robot)
+    state = read_checkpoint(folder)
+    made = source.load()
+    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
+    require_same(saved, made.contract, left=f"the run's contract ({folder})", right="the task's contract now")
+    graph = build_graph(made, config)
+    try:
+        graph.load_state_dict(state["graph"])
+        iteration = int(state["iteration"])
+    except _MISFIT as error:
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit its configuration: {error}") from error
+    graph.normaliser.refresh()
+    origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
+    twin = origin.pop("twin", None)
+    if twin is not None:
+        # A path says nothing on another computer.
+        origin["twin_hash"] = load_twin(twin).hash
+    made_by = {**made_by, **origin, "iteration": str(iteration), "run": folder.resolve().name}
+    return LoadedRun(folder=folder, task=made, config=config, graph=graph, provenance=made_by)
+
+
+def run_contract(folder: Path) -> PolicyContract:
+    """The contract a run was started with."""
+    return load_contract(folder / CONTRACT_FILE)

@@ -1,0 +1,151 @@
+"""Collects rollouts: the worlds, the policy that acts in them, and where both stand."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from physai.sim.envs.environment import Environment, StepResult
+from physai.sim.tasks.task import Task
+from physai.train.algorithms.ppo import PPO, Rollout
+from physai.train.config import TrainConfig
+from physai.train.models.numpy_policy import as_tensor, as_tensors, seeded
+from physai.train.models.policy_graph import Normaliser, PolicyGraph, State
+
+
+class Learner(nn.Module):
+    """What learning changes: the policy graph, PPO's critic and exploration around it, the critic's normaliser."""
+
+    def __init__(self, graph: PolicyGraph, ppo: PPO, critic_normaliser: Normaliser) -> None:
+        """Holds the three together so that they are copied together."""
+        super().__init__()
+        self.graph = graph
+        self.ppo = ppo
+        self.critic_normaliser = critic_normaliser
+
+    @torch.no_grad()
+    def follow(self, other: "Learner") -> None:
+        """Takes over the other's weights and statistics."""
+        for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
+            mine.copy_(theirs)
+        for mine, theirs in zip(self.buffers(), other.buffers(), strict=True):
+            mine.copy_(theirs)
+
+    def value(self, critic_input: Tensor) -> Tensor:
+        """State values from raw critic inputs."""
+        return self.ppo.value(self.critic_normaliser(critic_input))
+
+
+class Collector:
+    """Steps the worlds with a copy of the learner, so that it may run while the learner learns."""
+
+    def __init__(self, task: Task, config: TrainConfig, learner: Learner, *, num_threads: int) -> None:
+        """Builds the worlds and resets them; `num_threads` are the engine's."""
+        self.config = config
+        self.learner = copy.deepcopy(learner)
+        self.env = Environment(
+            task,
+            config.num_envs,
+            seed=config.seed,
+            training=True,
+            control_repeat=config.control_repeat,
+            num_threads=num_threads,
+        )
+        self.generator = seeded(config.seed)
+        self.now: StepResult = self.env.reset()
+        self.memory: State = self.learner.graph.initial_state(config.num_envs)
+        self.judged = torch.zeros(0)
+        """Outcomes of the latest judged commands or episodes, 1 for success, oldest first."""
+        self.env.curriculum = 0.0 if config.curriculum_iterations else 1.0
+
+    @property
+    def success(self) -> float:
+        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        return float(self.judged.mean()) if len(self.judged) else 0.0
+
+    @torch.no_grad()
+    def collect(self, rollout: Rollout) -> Rollout:
+        """Fills the rollout with the next steps of every world, and its summary of them."""
+        config = self.config
+        noise = torch.randn(rollout.action.shape, generator=self.generator)
+        if "hidden" in self.memory:
+            rollout.hidden.copy_(self.memory["hidden"])
+        outcomes: list[Tensor] = []
+        metrics: dict[str, list[Tensor]] = {}
+        rollout.reward_terms.clear()
+        for t in range(config.horizon):
+            rollout.raw_critic[t] = as_tensor(self.now.critic)
+            result = self._act(t, noise[t], rollout)
+            self._record(t, result, rollout)
+            if result.judged.any():
+                outcomes.append(as_tensor(result.succeeded[result.judged]).float())
+                for name, values in result.metrics.items():
+                    metrics.setdefault(name, []).append(torch.as_tensor(values))
+            for name, value in result.reward_terms.items():
+                rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / config.horizon
+            self.now = result
+        rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
+        rollout.value.copy_(self.learner.ppo.value(rollout.critic))
+        rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
+        self.judged = torch.cat([self.judged, *outcomes])[-config.num_envs :]
+        self.env.curriculum = config.curriculum(self.env.curriculum, self.success)
+        rollout.metrics = {name: float(torch.cat(values).double().mean()) for name, values in metrics.items()}
+        return rollout
+
+    def _act(self, t: int, noise: Tensor, rollout: Rollout) -> StepResult:
+        """One step of every world with exploration; fills row t and advances the graph's memory."""
+        graph, memory = self.learner.graph, self.memory
+        sensors, commands = as_tensors(self.now.sensors), as_tensors(self.now.commands)
+        observation, histories = graph.observe(sensors, commands, memory)
+        rollout.raw_observation[t] = observation
+        normalised = graph.normaliser(observation)
+        hidden = memory.get("hidden", observation[:, :0])
+        action, mean, log_prob, hidden = self.learner.ppo.act(normalised, hidden, noise)
+        rollout.observation[t], rollout.action[t] = normalised, action
+        rollout.mean[t], rollout.log_prob[t] = mean, log_prob
+        periods: list[dict[str, Any]] = []
+        after = memory
+        for _ in range(self.config.control_repeat):
+            targets, changed = graph.command(action, sensors, after)
+            periods.append({name: target.numpy() for name, target in targets.items()})
+            after = {**after, **changed}
+        self.memory = {**after, **histories, **({"hidden": hidden} if "hidden" in memory else {})}
+        return self.env.step(*periods)
+
+    def _record(self, t: int, result: StepResult, rollout: Rollout) -> None:
+        """Rewards and ends of step t; worlds that ended forget."""
+        rollout.reward[t] = as_tensor(result.reward)
+        done = as_tensor(result.done)
+        rollout.done[t] = done
+        rollout.bootstrap[t] = 0.0
+        if result.truncated.any():
+            cut = as_tensor(result.truncated)
+            rollout.bootstrap[t, cut] = self.learner.value(as_tensor(result.final_critic)[cut])
+        if result.done.any():
+            for memory in self.memory.values():
+                memory[done] = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the worlds and their policy's memory stand; tensors only."""
+        return {
+            "environment": as_tensors(self.env.snapshot()),
+            "memory": self.memory,
+            "generator": self.generator.get_state(),
+            "judged": self.judged,
+            "curriculum": torch.tensor(self.env.curriculum, dtype=torch.float64),
+            "sensors": as_tensors(self.now.sensors),
+            "commands": as_tensors(self.now.commands),
+            "critic": as_tensor(self.now.critic),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues where `state_dict` left off."""
+        self.env.restore({name: tensor.numpy() for name, tensor in state["environment"].items()})
+        self.memory = {name: tensor.clone() for name, tensor in state["memory"].items()}
+        self.generator.set_state(state["generator"])
+        self.judged = state["judged"]
+        self.env.curriculum = float(state["curriculum"])
+        self.now.sensors = {name: tensor.numpy() for name, tensor in state["sensors"].items()}
+        self.now.commands = {name: tensor.numpy() for name, tensor in state["commands"].items()}
+        self.now.critic = state["critic"].numpy()

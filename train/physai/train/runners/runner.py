@@ -1,0 +1,188 @@
+"""The training loop: collect, learn, judge, save."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+
+from physai.sim.policies.evaluate import play_episodes
+from physai.sim.tasks.task import Task
+from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
+from physai.train.config import ConfigError, TrainConfig
+from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
+from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
+from physai.train.runners.collector import Collector, Learner
+
+
+@dataclass
+class IterationStats:
+    """What one iteration did."""
+
+    iteration: int
+    env_steps: int
+    """Environment steps of the whole run so far."""
+    seconds: float
+    """Time the run has trained [s], interruptions not counted."""
+    steps_per_s: float
+    """Environment steps per second of this iteration, learning included."""
+    reward_per_s: float
+    """Mean reward rate [1/s]."""
+    success: float
+    """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+    learning_rate: float
+    action_std: float
+    update: UpdateStats
+    reward_terms: dict[str, float] = field(default_factory=dict[str, float])
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    broken_episodes: int = 0
+
+
+def processors(config: TrainConfig) -> int:
+    """Processors the run may use."""
+    return config.num_threads or len(os.sched_getaffinity(0))
+
+
+def engine_threads(config: TrainConfig) -> int:
+    """Threads that step the worlds: all processors, or those the overlapping learner leaves."""
+    return max(1, processors(config) // 2) if config.overlap else processors(config)
+
+
+def learner_threads(config: TrainConfig) -> int:
+    """Threads of each torch operation: half of the processors, as actor and critic learn beside each other."""
+    return max(1, processors(config) // 2)
+
+
+def check_control_repeat(task: Task, config: TrainConfig) -> None:
+    """A history would span other times on the robot than in training if actions were repeated.
+
+    Raises:
+        ConfigError: the task's observations have a history and `control_repeat` is not 1.
+    """
+    remembered = [term.name for term in task.contract.observation.terms if term.history > 1]
+    if remembered and config.control_repeat != 1:
+        raise ConfigError(
+            f"control_repeat {config.control_repeat}: the observation {remembered[0]} of {task.name} has a history, "
+            "which needs control_repeat 1"
+        )
+
+
+def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
+    """An untrained policy graph for the task's contract."""
+    probe = PolicyGraph(task.contract, torch.nn.Identity())
+    observations, actions = probe.observation.size, task.contract.action.size
+    if config.actor == "gru":
+        actor: torch.nn.Module = ActorGRU(observations, actions, config.hidden, config.activation, config.gru_size)
+    else:
+        actor = ActorMLP(observations, actions, config.hidden, config.activation)
+    return PolicyGraph(task.contract, actor)
+
+
+class Trainer:
+    """One training run in memory; `physai.train.runners.checkpoint` puts it on disk and takes it back."""
+
+    def __init__(self, task: Task, config: TrainConfig) -> None:
+        """Builds worlds, graph and learner from the configuration's seed."""
+        self.task, self.config = task, config
+        check_control_repeat(task, config)
+        seed_torch(config.seed)
+        self.generator = seeded(config.seed + 1)
+        graph = build_graph(task, config)
+        ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
+        self.learner = Learner(graph, ppo, Normaliser(task.critic_size))
+        self.collector = Collector(task, config, self.learner, num_threads=engine_threads(config))
+        self.gamma = config.gamma(task.contract.timing.control_dt)
+        self.pending: Rollout | None = None
+        """With overlap, the rollout that is collected but not yet learned from."""
+        self._spare: list[Rollout] = []
+        self.iteration = 0
+        self.seconds = 0.0
+
+    @property
+    def graph(self) -> PolicyGraph:
+        """The policy being trained."""
+        return self.learner.graph
+
+    def new_rollout(self) -> Rollout:
+        """An empty rollout of this run's sizes."""
+        hidden = int(getattr(self.graph.actor, "state_size", 0))
+        sizes = (self.graph.observation.size, self.task.critic_size, self.task.contract.action.size, hidden)
+        return Rollout(self.config, *sizes)
+
+    def train_iteration(self) -> IterationStats:
+        """Collects one rollout, learns from one, and reports.
+
+        With overlap the worlds are stepped by the policy of the last iteration while the learner improves it on the
+        rollout before: both processors work, and PPO's ratio accounts for the policy being one update older.
+        """
+        start = time.perf_counter()
+        if self.config.overlap:
+            rollout = self.pending or self._collect()
+            self.collector.learner.follow(self.learner)
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                collecting = pool.submit(self._collect)
+                update = self._learn(rollout)
+                self.pending = collecting.result()
+        else:
+            self.collector.learner.follow(self.learner)
+            rollout = self._collect()
+            update = self._learn(rollout)
+        self._spare.append(rollout)
+        self.iteration += 1
+        elapsed = time.perf_counter() - start
+        self.seconds += elapsed
+        return self._stats(rollout, update, elapsed)
+
+    def _collect(self) -> Rollout:
+        return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout())
+
+    def _learn(self, rollout: Rollout) -> UpdateStats:
+        update = self.learner.ppo.update(rollout, self.gamma, self.generator)
+        self.graph.normaliser.update(rollout.raw_observation.flatten(0, 1))
+        self.learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
+        return update
+
+    def _stats(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
+        steps = self.config.num_envs * self.config.horizon
+        return IterationStats(
+            iteration=self.iteration,
+            env_steps=steps * self.iteration,
+            seconds=self.seconds,
+            steps_per_s=steps / elapsed,
+            reward_per_s=float(rollout.reward.mean()) / self.collector.env.step_dt,
+            success=self.collector.success,
+            learning_rate=self.learner.ppo.learning_rate,
+            action_std=float(self.learner.ppo.log_std.detach().exp().mean()),
+            update=update,
+            reward_terms=dict(rollout.reward_terms),
+            metrics=rollout.metrics,
+            broken_episodes=len(self.collector.env.broken_episodes),
+        )
+
+    def evaluate(self, episodes: int = 256) -> dict[str, float]:
+        """Judges the policy without exploration; see `evaluate_graph`."""
+        return evaluate_graph(self.graph, self.task, episodes=episodes, num_threads=self.config.num_threads)
+
+
+def evaluate_graph(
+    graph: PolicyGraph,
+    task: Task,
+    *,
+    episodes: int,
+    num_threads: int = 0,
+    randomise: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, float]:
+    """Plays one episode per world (`physai.sim.policies.evaluate.play_episodes`) and reports successes and mean
+    metrics.
+
+    Returns:
+        `judged` and `succeeded` (counts), `success` (share), and each of the task's metrics (mean).
+    """
+    played = play_episodes(
+        GraphPolicy(graph), task, episodes=episodes, randomise=randomise, num_threads=num_threads, progress=progress
+    )
+    counts = {"judged": sum(played.judged), "succeeded": sum(played.succeeded)}
+    return {**counts, "success": played.success, **played.metrics}

@@ -1,0 +1,128 @@
+"""One training run from the command line's point of view: budget, signals, files, resume."""
+
+import signal
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from physai.train.runners import eval_scheduler as judging
+from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
+from physai.train.runners.reporting import CsvSink, LiveSink, Sink, TensorBoardSink, WandbSink, draw_learning_curve
+from physai.train.runners.runner import Trainer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    iterations: int
+    env_steps: int
+    seconds: float
+    """Time spent training [s]."""
+    success: float | None
+    """Share of successes without exploration, from the last evaluation; None if there was none."""
+    reason: str
+    """Why it ended, in words."""
+
+
+class StopRequest:
+    """Becomes true at the first SIGINT or SIGTERM, so that an iteration ends whole; a second SIGINT stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler."""
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def stop_on_signal() -> Generator[StopRequest]:
+    """Turns signals into a request for as long as the block runs."""
+    request = StopRequest()
+    previous = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def run(
+    trainer: Trainer,
+    folder: Path,
+    *,
+    time_budget_s: float | None = None,
+    resume: bool = False,
+    wandb_project: str | None = None,
+    extra_sinks: Sequence[Sink] = (),
+) -> Outcome:
+    """Trains until the budget, the iterations or the success threshold end it, or somebody stops it.
+
+    Args:
+        trainer: a fresh trainer.
+        folder: run folder, which exists; checkpoints, logs and the learning curve go there.
+        time_budget_s: training time after which to end [s], earlier sessions of the run included.
+        resume: continue from the folder's checkpoint.
+        wandb_project: also log to this Weights & Biases project.
+        extra_sinks: further places for the statistics.
+    """
+    if resume:
+        restore_checkpoint(trainer, folder)
+    with ExitStack() as stack:
+        live = stack.enter_context(LiveSink(trainer.config, time_budget_s))
+        sinks: list[Sink] = [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
+        if wandb_project:
+            sinks.append(WandbSink(folder, trainer.config, wandb_project))
+        sinks += extra_sinks
+        for sink in sinks:
+            stack.callback(sink.close)
+        request = stack.enter_context(stop_on_signal())
+        outcome = _loop(trainer, folder, sinks, request, time_budget_s)
+    draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
+    return outcome
+
+
+def _loop(
+    trainer: Trainer, folder: Path, sinks: Sequence[Sink], request: StopRequest, time_budget_s: float | None
+) -> Outcome:
+    config = trainer.config
+    saved_s = time.monotonic()
+    judge = judging.Judging(config.stop_at_success, config.promising_success)
+    success: float | None = None
+    reason = "all iterations done"
+    if not (folder / CHECKPOINT_FILE).exists():
+        save_checkpoint(trainer, folder)
+    while trainer.iteration < config.iterations:
+        stats = trainer.train_iteration()
+        for sink in sinks:
+            sink.write(stats)
+        if request.asked:
+            reason = "stopped by a signal; continue with --resume"
+            break
+        if time_budget_s is not None and trainer.seconds >= time_budget_s:
+            reason = f"time budget of {time_budget_s:g} s used"
+            break
+        if judge.due(stats.success, trainer.seconds):
+            start, before = trainer.seconds, time.perf_counter()
+            success = trainer.evaluate(judging.EPISODES)["success"]
+            trainer.seconds += time.perf_counter() - before
+            if judge.judged(success, start, trainer.seconds):
+                reason = f"{success:.1%} success without exploration"
+                break
+        if time.monotonic() - saved_s >= config.checkpoint_every_s:
+            save_checkpoint(trainer, folder)
+            saved_s = time.monotonic()
+    save_checkpoint(trainer, folder)
+    return Outcome(
+        iterations=trainer.iteration,
+        env_steps=trainer.iteration * config.num_envs * config.horizon,
+        seconds=trainer.seconds,
+        success=success,
+        reason=reason,
+    )
