@@ -3,7 +3,7 @@
 # and run with the robot's tree, its network and the right to be scheduled in time:
 #   docker run --network host --ipc host --cap-add SYS_NICE --cap-add IPC_LOCK --ulimit rtprio=80 --ulimit memlock=-1 \
 #     -v /var/lib/physai:/var/lib/physai -v /etc/physai:/etc/physai:ro physai-ros
-# With `--build-arg EXTRAS=ros,sim` it holds the twin, too, and rehearse.launch.py works in it.
+# With `--build-arg EXTRAS=ros,sim` it holds the twin, too, and simulate.launch.py works in it.
 ARG ROS_DISTRO=jazzy
 FROM ros:${ROS_DISTRO}-ros-base
 ARG ROS_DISTRO

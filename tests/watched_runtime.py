@@ -17,7 +17,7 @@ from hanging_policy import ACCELERATION, PERIOD_S, SPEED
 from patience import PATIENCE_S, nap, until
 from robot_end import RobotEnd
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.slots.health import health_path
@@ -138,7 +138,7 @@ class WatchedRuntime:
 
 def installed(folder: Path, contract: PolicyContract) -> Path:
     """The tree of a robot with an active policy that can hang."""
-    workshop = Workshop()
+    workshop = SampleSigners()
     site = Site.make(folder / "robot", workshop, {}, now=datetime.now(UTC))
     bundle = workshop.published(hanging_policy.policy(contract), version=1)
     site.agent.install(bundle, unsafe_no_verdict=True)

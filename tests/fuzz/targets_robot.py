@@ -16,7 +16,7 @@ from fuzz.target import Target
 from fuzz.targets_sdk import FOLDER, bundle, from_file
 
 from physai.deploy_jetson.agent.incoming import parse_recipe
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.fleet import load_fleet
 from physai.deploy_jetson.flash.protocol import Offer
 from physai.deploy_jetson.flash.protocol import decode as decode_line
@@ -26,12 +26,12 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import HealthWriter, read_counters
 from physai.deploy_jetson.slots.layout import seal
 from physai.deploy_jetson.slots.records import (
-    Event,
     HealthLimits,
+    InferenceRuntime,
     Marker,
     RobotIdentity,
-    Runtime,
     SelfTest,
+    SlotEvent,
     SlotFile,
     State,
     Trial,
@@ -43,7 +43,7 @@ from physai.deploy_jetson.transport.dds import cdr
 from physai.deploy_jetson.transport.dds.commanders import Told
 from physai.deploy_jetson.transport.dds.messages import DEFINITIONS
 from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
-from physai.sdk.transport.lease import Claim, Stage
+from physai.sdk.transport.lease import LeaseClaim, LeaseStage
 
 HASH = "5" * 64
 TIME = "2026-11-21T12:00:00Z"
@@ -55,14 +55,14 @@ def _records() -> Sequence[bytes]:
     marker = Marker(
         bundle_sha256=HASH, bundle_id=HASH, version=3, task="push", robot="arm", contract_fingerprint=HASH,
         control_dt=0.01, signers=("publisher 3f",), verdict_expires=TIME, unsafe_no_verdict=False, installed=TIME,
-        runtime=Runtime(backend="onnxruntime", member="policy.onnx", versions={"onnxruntime": "1.20"}),
+        runtime=InferenceRuntime(backend="onnxruntime", member="policy.onnx", versions={"onnxruntime": "1.20"}),
         self_test=SelfTest(
             golden_states=2, golden_worst=0.1, ticks=9, tick_p50_s=0.1, tick_p99_s=0.1, tick_max_s=0.1, deadline_s=0.1
         ),
         files={"bundle": SlotFile(sha256=HASH, size=3)},
     )  # fmt: skip
     trial = Trial(slot="a", previous="b", bundle_sha256=HASH, version=3, started=TIME, boot_id="x")
-    state = State(trial=trial, events=(Event(time=TIME, kind="activated", version=3),), rejected=(HASH,))
+    state = State(trial=trial, events=(SlotEvent(time=TIME, kind="activated", version=3),), rejected=(HASH,))
     return [encode(marker), encode(state), encode(RobotIdentity(robot="arm")), encode(HealthLimits())]
 
 
@@ -130,7 +130,7 @@ def _cdr_messages() -> Sequence[bytes]:
 
 
 def _claim() -> bytes:
-    return Told(Claim("host/1/ab", Stage.HOLDS, 3), "owner", frozenset({"/a", "/b"})).encode().encode()
+    return Told(LeaseClaim("host/1/ab", LeaseStage.HOLDS, 3), "owner", frozenset({"/a", "/b"})).encode().encode()
 
 
 def _counters() -> Sequence[bytes]:
@@ -205,7 +205,7 @@ PARAMETERS = (
 
 TARGETS = (
     Target("recipe", parse_recipe, lambda: [json.dumps({"policy.onnx": HASH, "manifest.json": HASH}).encode()]),
-    Target("parcel", lambda data: Parcel.open(data, source="x").offer(), lambda: [bundle()]),
+    Target("upload", lambda data: BundleUpload.open(data, source="x").offer(), lambda: [bundle()]),
     Target(
         "flash-line", lambda data: Offer.parse(decode_line(data)), lambda: [_offer()], finish=lambda data: _line(data)
     ),
@@ -233,4 +233,4 @@ def _line(data: bytes) -> bytes:
 
 
 def _offer() -> bytes:
-    return Parcel.open(bundle(), source="x").offer(wait_s=1.0).encode()
+    return BundleUpload.open(bundle(), source="x").offer(wait_s=1.0).encode()

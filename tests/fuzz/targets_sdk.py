@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from fuzz.target import Target
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.onnx_metadata import parse_onnx_metadata
@@ -45,8 +45,8 @@ def from_file(name: str, parse: Callable[[Path], object]) -> Callable[[bytes], o
 
 
 @cache
-def workshop() -> Workshop:
-    return Workshop()
+def workshop() -> SampleSigners:
+    return SampleSigners()
 
 
 @cache

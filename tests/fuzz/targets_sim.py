@@ -34,13 +34,13 @@ from physai.sim.logs.readers.column_map import load_column_map
 from physai.sim.playback.player import Player
 from physai.sim.playback.recording_reader import read_recording
 from physai.sim.playback.recording_writer import RecordingWriter
-from physai.sim.policies.scripted import Agent
+from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import FittedParameter
 from physai.sim.twin.twin import load_twin, nominal_twin, save_twin
 from physai.train.config import TrainConfig
-from physai.train.runners.checkpoint import TaskSource, load_config, read_checkpoint, save_config
+from physai.train.runners.checkpoint import RunTaskSource, load_config, read_checkpoint, save_config
 
 HINGE = RobotSpec(
     name="arm",
@@ -167,7 +167,7 @@ def _played() -> bytes:
     task = replace(load_task("cartpole-swingup"), episode_length_s=0.1)
     path = FOLDER / "played.mcap"
     with RecordingWriter(path, task, origin={"seed": "0"}) as writer:
-        for moment in Player(Agent(task.contract, "random"), task, episodes=2):
+        for moment in Player(ScriptedPolicy(task.contract, "random"), task, episodes=2):
             writer.add(moment)
     return _plain(path.read_bytes())
 
@@ -246,7 +246,7 @@ def _restored(data: bytes) -> bytes:
 
 
 def _config() -> bytes:
-    save_config(FOLDER / "run", TaskSource(task="cartpole-swingup"), TrainConfig(), sample_contract())
+    save_config(FOLDER / "run", RunTaskSource(task="cartpole-swingup"), TrainConfig(), sample_contract())
     return (FOLDER / "run" / "config.json").read_bytes()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
 from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
@@ -106,7 +106,7 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
     root = tmp_path / "robot"
     limits = HealthLimits(window_s=0.4, start_timeout_s=120.0, alive_timeout_s=60.0)
     trust, asked = SignedTrust.load(keys / "trust.json"), Requirements(unsafe_no_verdict=True)
-    Agent(root=root).setup(RobotIdentity(robot="cartpole"), trust, limits, asked)
+    UpdateAgent(root=root).setup(RobotIdentity(robot="cartpole"), trust, limits, asked)
 
     def flash(bundle: Path) -> tuple[int, dict[str, Any]]:
         # Whatever five seconds of training were judged to be.
@@ -135,7 +135,7 @@ def test_its_bundle_goes_over_ssh_onto_a_robot_that_commits_to_it_or_goes_back(
 def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> None:
     folder, _ = demo
     root = tmp_path / "robot"
-    Agent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))
+    UpdateAgent(root=root).setup(RobotIdentity(robot="cartpole"), SignedTrust.load(folder / "keys" / "trust.json"))
     bundle = str(folder / f"{TASK}.physai")
     install = ("robot", "install", bundle, "--root", str(root), "--activate", "--unsafe-no-verdict")
     ended = physai(*install)

@@ -1,4 +1,4 @@
-"""`physai robot run` beside `physai robot rehearse`: every process a user's, over UDP, in one process and in two."""
+"""`physai robot run` beside `physai robot simulate`: every process a user's, over UDP, in one process and in two."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def runtime(root: Path, *words: str) -> tuple[str, ...]:
 
 
 def robot(port: int) -> tuple[str, ...]:
-    return ("robot", "rehearse", TASK, "--transport", "udp", "--set", f"bind=127.0.0.1:{port}", "--json")
+    return ("robot", "simulate", TASK, "--transport", "udp", "--set", f"bind=127.0.0.1:{port}", "--json")
 
 
 def over_udp(port: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from robot_end import RobotEnd
 from watched_runtime import ROUNDING, WatchedRuntime, installed
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
-from physai.deploy_jetson.transport.dds.node import Node
+from physai.deploy_jetson.transport.dds.node import DdsNode
 from physai.sdk.transport.lease import TERM_S
 from physai.sim.virtual_robot.transport import free_port
 
@@ -199,7 +199,7 @@ def test_a_runtime_that_is_deactivated_hands_the_robot_over(setup: Setup) -> Non
 
 @ON_DDS
 def test_a_stranger_who_publishes_the_commands_keeps_a_runtime_away(setup: Setup) -> None:
-    stranger = Node(int(setup.options["domain"]), "teleop")
+    stranger = DdsNode(int(setup.options["domain"]), "teleop")
     stranger.writer("/joint_command", "sensor_msgs/msg/JointState")
     runtime = setup.start()
     runtime.wait_for(lambda: "another publisher of /joint_command" in waits_for(runtime))
@@ -213,7 +213,7 @@ def test_a_stranger_who_publishes_the_commands_keeps_a_runtime_away(setup: Setup
 def test_a_stranger_who_comes_later_ends_the_drive(setup: Setup) -> None:
     runtime = setup.start()
     runtime.wait_for_run()
-    stranger = Node(int(setup.options["domain"]), "teleop")
+    stranger = DdsNode(int(setup.options["domain"]), "teleop")
     stranger.writer("/joint_command", "sensor_msgs/msg/JointState")
     until(lambda: not drives(runtime), said=runtime.text)
     count = len(setup.robot.log)

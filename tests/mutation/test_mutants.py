@@ -8,7 +8,7 @@ from mutants.bench import blocking
 from mutants.suite import MUTANTS
 from mutants.trials import Mutant
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 
 ASKED = {
     "contract",
@@ -38,7 +38,7 @@ def test_a_mutant_is_blocked_by_the_gate_that_should(mutant: Mutant, tmp_path: P
     assert found, f"{mutant.name} passes every gate"
     first = found[0]
     assert (first.gate, first.outcome, first.cause) == (mutant.gate, mutant.outcome, mutant.cause), first.message
-    assert verdict.outcome is not Outcome.PASS
+    assert verdict.outcome is not VerdictOutcome.PASS
     assert first.message
     assert first.next_step
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ros_world import WAIT_S, RosWorld, Slots, slots_of
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 
 SOURCE = Path(__file__).parents[2] / "ros" / "colcon"
@@ -36,13 +36,13 @@ def interruptible() -> None:
 
 
 @pytest.fixture(scope="session")
-def bundles() -> tuple[Workshop, dict[int, bytes]]:
-    workshop = Workshop(created=datetime.now(UTC) - timedelta(minutes=5))
+def bundles() -> tuple[SampleSigners, dict[int, bytes]]:
+    workshop = SampleSigners(created=datetime.now(UTC) - timedelta(minutes=5))
     return workshop, {version: workshop.bundle(version) for version in (1, 2)}
 
 
 @pytest.fixture
-def world(tmp_path: Path, bundles: tuple[Workshop, dict[int, bytes]]) -> Iterator[RosWorld]:
+def world(tmp_path: Path, bundles: tuple[SampleSigners, dict[int, bytes]]) -> Iterator[RosWorld]:
     workshop, made = bundles
     site = Site.make(tmp_path / "robot", workshop, made, now=datetime.now(UTC))
     site.run(1)

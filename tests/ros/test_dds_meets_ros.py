@@ -76,7 +76,7 @@ def test_a_ros_driver_that_is_killed_and_started_again(world: RosWorld) -> None:
     world.driver()
 
     def told(word: str) -> bool:
-        return world.physai("robot", "tell", word, "--root", str(world.root)).process.wait(60.0) == 0
+        return world.physai("robot", "command", word, "--root", str(world.root)).process.wait(60.0) == 0
 
     # Refused until the joint was seen to rest, which it is once the new driver is heard.
     eventually(lambda: told("reset") and told("start"), "reset and start")

@@ -9,7 +9,7 @@ from ros_world import RosWorld, eventually
 from physai.deploy_jetson.transport.dds.cdr import decode
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.ros.frames import POSE
-from physai.ros.wire import RosWire
+from physai.ros.wire import RosMiddleware
 
 JOINT_STATE = "sensor_msgs/msg/JointState"
 
@@ -21,7 +21,7 @@ def test_a_target_on_the_table_reaches_the_loop_in_the_robots_frame(node: Any) -
     from geometry_msgs.msg import PoseStamped, TransformStamped
     from tf2_ros import StaticTransformBroadcaster, TransformBroadcaster
 
-    wire = RosWire(node, 0, frames={"/target_pose": "base_link"})
+    wire = RosMiddleware(node, 0, frames={"/target_pose": "base_link"})
     reader = wire.reader("/target_pose", POSE, reliable=True)
     publisher = node.create_publisher(PoseStamped, "target_pose", 1)
 
@@ -91,7 +91,7 @@ def test_the_newest_message_is_taken_however_deep_the_queue(world: RosWorld) -> 
     rclpy.init(context=context, domain_id=int(world.environment["ROS_DOMAIN_ID"]))
     depth = Parameter("qos_overrides./joint_states.subscription.depth", value=50)
     node: Any = rclpy.create_node("deep", context=context, parameter_overrides=[depth])
-    wire = RosWire(node, 0)
+    wire = RosMiddleware(node, 0)
     reader = wire.reader("/joint_states", JOINT_STATE, reliable=True)
     publisher = node.create_publisher(JointState, "joint_states", 100)
     eventually(lambda: publisher.get_subscription_count() > 0, "a subscriber")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ros
 def rehearsed(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> Started:
     world.overlay(prefix)
     words = (f"task:={task}", f"root:={slots(task, robot)}", f"params_file:={world.parameters()}")
-    started = world.launch("rehearse.launch.py", *words)
+    started = world.launch("simulate.launch.py", *words)
     started.says("active at ")
     return started
 
@@ -50,7 +50,7 @@ def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str,
     launched.says("commands come")
     nodes = world.ros2("node", "list").stdout
     assert "/physai_policy" in nodes
-    assert "/physai_rehearsal" in nodes
+    assert "/physai_virtual_robot" in nodes
     assert world.ros2("lifecycle", "get", "/physai_policy").stdout.startswith("active")
     launched.end(signal.SIGINT)
     ended_in_order(launched.text())
@@ -69,11 +69,11 @@ def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path)
     world.overlay(prefix)
     root = slots("cartpole-swingup", "cartpole")
     words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
-    one = world.launch("rehearse.launch.py", *words, "namespace:=left")
+    one = world.launch("simulate.launch.py", *words, "namespace:=left")
     one.says("active at ")
     nodes = world.ros2("node", "list").stdout
     assert "/left/physai_policy" in nodes
-    assert "/left/physai_rehearsal" in nodes
+    assert "/left/physai_virtual_robot" in nodes
     one.says("commands come")
 
 
@@ -90,7 +90,7 @@ def test_a_refused_first_configuration_drives_nothing_later(world: RosWorld, slo
     world.overlay(prefix)
     root, made = world.folder / "slots", slots("cartpole-swingup", "cartpole")
     words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
-    launched = world.launch("rehearse.launch.py", *words)
+    launched = world.launch("simulate.launch.py", *words)
     launched.says("the policy was refused; the reason is above")
     launched.says("`physai robot watch` has ended")
     # Without the socket of a runtime that an earlier test killed.
@@ -113,7 +113,7 @@ def test_the_launch_ends_a_trial(world: RosWorld, slots: Slots, prefix: Path) ->
     world.overlay(prefix)
     params = world.parameters()
     params.write_text(f"{params.read_text()}    root: {root}\n")
-    launched = world.launch("rehearse.launch.py", "task:=ur10e-reach", f"params_file:={params}")
+    launched = world.launch("simulate.launch.py", "task:=ur10e-reach", f"params_file:={params}")
     launched.says("active at ")
     eventually(lambda: re.search("version 1 (committed|rolled-back): ", launched.text()), "the end of the trial")
     launched.end(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The rehearsal robot under the standard services of a simulator, called by a node of rclpy's."""
+"""The virtual robot under the standard services of a simulator, called by a node of rclpy's."""
 
 import time
 from typing import Any

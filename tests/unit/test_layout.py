@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sdk", "train", "sim", "deploy_jetson", "ros")
@@ -96,6 +96,6 @@ VERBS = [entry for entry in entry_points(group="physai.commands") if entry.modul
 @pytest.mark.parametrize("entry", VERBS, ids=[entry.name for entry in VERBS])
 def test_every_verb_loads(entry: EntryPoint) -> None:
     command = entry.load()
-    assert isinstance(command, Command)
+    assert isinstance(command, CliCommand)
     assert command.summary
     assert "\n" not in command.summary

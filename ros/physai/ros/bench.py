@@ -24,8 +24,8 @@ from physai.deploy_jetson.bench.timing.dds import (
     meet,
 )
 from physai.ros.transport import OwnNode, require_rclpy
-from physai.ros.wire import RosWire
-from physai.sdk.base.benchmark import Bench, Options, Result, Say, WorkloadError
+from physai.ros.wire import RosMiddleware
+from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 
 WAYS = ("physai", "plain")
 QUICK_BLOCKS = 2
@@ -39,7 +39,7 @@ def _answer_ours() -> None:
     """Sends back whatever comes, until it is killed: serialised, as the policy node does."""
     there, back = _topics("physai")
     own = OwnNode("physai_answer", _domain())
-    end = FixedEnd(RosWire(own.node, _domain()), reads=there, writes=back)
+    end = FixedEnd(RosMiddleware(own.node, _domain()), reads=there, writes=back)
     parent = os.getppid()
     while os.getppid() == parent:
         if end.receive(ANSWER_S):
@@ -75,7 +75,7 @@ def _domain() -> int:
     return int(os.environ["ROS_DOMAIN_ID"])
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures both ways in turns.
 
     Raises:
@@ -93,7 +93,7 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         for way in WAYS:
             there, back = _topics(way)
             # A wire each: what waits for one answer must not be woken by the other's.
-            ends[way] = FixedEnd(RosWire(own.node, _domain()), reads=back, writes=there)
+            ends[way] = FixedEnd(RosMiddleware(own.node, _domain()), reads=back, writes=there)
             meet(ends[way])
         durations: dict[str, list[list[float]]] = {way: [] for way in WAYS}
         lost = 0
@@ -113,20 +113,22 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     return _results(durations, lost)
 
 
-def _results(durations: dict[str, list[list[float]]], lost: int) -> list[Result]:
+def _results(durations: dict[str, list[list[float]]], lost: int) -> list[BenchmarkResult]:
     pairs = list(zip(durations["physai"], durations["plain"], strict=True))
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         ratios = [float(np.quantile(ours, share) / np.quantile(plain, share)) for ours, plain in pairs]
         results.append(
-            Result(name=f"ros_rtt_over_plain.{name}", unit="", runs=tuple(ratios), peer="a plain rclpy node")
+            BenchmarkResult(name=f"ros_rtt_over_plain.{name}", unit="", runs=tuple(ratios), peer="a plain rclpy node")
         )
         for way in WAYS:
             whole = np.concatenate(durations[way])
             results.append(
-                Result(name=f"ros_rtt_us.{way}.{name}", unit="us", runs=(float(np.quantile(whole, share)) * 1e6,))
+                BenchmarkResult(
+                    name=f"ros_rtt_us.{way}.{name}", unit="us", runs=(float(np.quantile(whole, share)) * 1e6,)
+                )
             )
-    results.append(Result(name="ros_lost", unit="", runs=(float(lost),)))
+    results.append(BenchmarkResult(name="ros_lost", unit="", runs=(float(lost),)))
     return results
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, End
+from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.watchdog.client import END_S
@@ -53,7 +53,7 @@ class Drive:
             telemetry: further arguments of `Runtime`.
         """
         self.runtime = Runtime(replace(options, stand_by=True), transport, say=say, **telemetry)
-        self.end: End | None = None
+        self.end: LoopEnd | None = None
         """Why it ended; None as long as it runs, or if it failed."""
         self.error: Exception | None = None
         """What it failed with."""

@@ -32,9 +32,9 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.ros.drive import STOP_S, Drive, DriveError
@@ -289,7 +289,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _load_slot(self) -> str:
         """Switches to what is installed; the running loop takes it over between two ticks."""
-        trial = Agent(root=Path(str(self._value("root")))).activate()
+        trial = UpdateAgent(root=Path(str(self._value("root")))).activate()
         takes_over = self._drive is not None and self._value("hot_swap")
         taken = "the loop takes it over, or says why not" if takes_over else "configure loads it"
         return f"version {trial.version} is active in slot {trial.slot}, on trial; {taken}"
@@ -340,7 +340,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _ended(self, drive: Drive) -> None:
         """The loop has ended by itself: the node follows it down."""
-        if drive.end is End.OTHER_CONTRACT:
+        if drive.end is LoopEnd.OTHER_CONTRACT:
             self.get_logger().warning("a policy with another contract was activated; configure the node again for it")
         else:
             self.get_logger().error(f"the control loop has ended: {drive.error or drive.end}")

@@ -1,4 +1,4 @@
-"""The standard services of a simulator (package `simulation_interfaces`) for a rehearsal robot.
+"""The standard services of a simulator (package `simulation_interfaces`) for a virtual robot.
 
 Served below the node's namespace, as other simulators do: `get_simulator_features`, `get_simulation_state`,
 `set_simulation_state`, `reset_simulation`, `step_simulation`, `get_entities`, `get_entity_info`, `get_entity_state`,

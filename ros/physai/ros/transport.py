@@ -8,15 +8,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
-from physai.deploy_jetson.transport.dds.ends import COMPANION_OF, NODE, WATCHDOG_SUFFIX, DdsRobotLink, DdsTransport
-from physai.ros.wire import RosWire, relative
+from physai.deploy_jetson.transport.dds.ends import COMPANION_OF, NODE, WATCHDOG_SUFFIX, DdsRobotEndpoint, DdsTransport
+from physai.ros.wire import RosMiddleware, relative
 from physai.sdk.base.errors import MissingExtraError
-from physai.sdk.transport.protocol import Companion, TransportError
+from physai.sdk.transport.protocol import TransportError, WatchdogEndpoint
 from physai.sdk.transport.simulation import Simulation
 
 DDS_MIDDLEWARE = ("rmw_cyclonedds_cpp", "rmw_fastrtps_cpp", "rmw_fastrtps_dynamic_cpp", "rmw_connextdds")
 TRANSPORT_NODE = "physai_transport"
-ROBOT_NODE = "physai_rehearsal"
+ROBOT_NODE = "physai_virtual_robot"
 
 
 class RosTransport(DdsTransport):
@@ -40,7 +40,7 @@ class RosTransport(DdsTransport):
         require_rclpy()
         self._given = node
         self._own: OwnNode | None = None
-        self._wire: RosWire | None = None
+        self._wire: RosMiddleware | None = None
         self._resolved: int | None = None
         """File of the binding that a companion reads."""
 
@@ -54,16 +54,16 @@ class RosTransport(DdsTransport):
         if self._wire is not None:
             self._wire.forget()
 
-    def _join(self) -> RosWire:
+    def _join(self) -> RosMiddleware:
         if self._given is not None:
             binding = find_binding(self._contract, self._options.get("binding"))
             frames = {one.topic: one.frame for one in binding.reads if one.frame is not None}
-            self._wire = RosWire(self._given, self._domain, frames=frames)
+            self._wire = RosMiddleware(self._given, self._domain, frames=frames)
             return self._wire
         self._own = OwnNode(self._options.get(NODE, TRANSPORT_NODE), self._domain)
-        return RosWire(self._own.node, self._domain)
+        return RosMiddleware(self._own.node, self._domain)
 
-    def companion(self) -> Companion:
+    def companion(self) -> WatchdogEndpoint:
         """See `HasCompanion`: on DDS without ROS where that speaks to the same robot, else on a node of its own.
 
         Either uses the names that the topics have after remapping.
@@ -76,7 +76,7 @@ class RosTransport(DdsTransport):
         options = {name: self._options[name] for name in ("range",) if name in self._options}
         options |= {"domain": str(self._domain), "binding": f"/dev/fd/{descriptor}"}
         options |= {NODE: str(node.get_name()) + WATCHDOG_SUFFIX, COMPANION_OF: self._opened().owner}
-        return Companion("dds" if speaks_dds() else self.name, options, (descriptor,))
+        return WatchdogEndpoint("dds" if speaks_dds() else self.name, options, (descriptor,))
 
     def _forget_binding(self) -> None:
         descriptor, self._resolved = self._resolved, None
@@ -108,7 +108,7 @@ def resolved(binding: Binding, node: Any) -> Binding:
     return binding.model_copy(update={"reads": full(binding.reads), "writes": full(binding.writes)})
 
 
-class RosRobotLink(DdsRobotLink):
+class RosRobotEndpoint(DdsRobotEndpoint):
     """The robot's end, on a node of its own."""
 
     name = "ros"
@@ -119,9 +119,9 @@ class RosRobotLink(DdsRobotLink):
         require_rclpy()
         self._own: OwnNode | None = None
 
-    def _join(self) -> RosWire:
+    def _join(self) -> RosMiddleware:
         self._own = OwnNode(ROBOT_NODE, self._domain)
-        return RosWire(self._own.node, self._domain)
+        return RosMiddleware(self._own.node, self._domain)
 
     def serve(self, simulation: Simulation) -> str:
         """See `ServesSimulation`: the services of the package simulation_interfaces, where that is installed."""

@@ -29,7 +29,7 @@ WAIT_SLICE_NS = 100_000_000
 """Longest wait inside rclpy [ns], where no signal is seen."""
 
 
-class RosWire:
+class RosMiddleware:
     """Readers and writers of bytes on an rclpy node; for one thread, which need not be the one that spins the node."""
 
     def __init__(self, node: Any, domain: int, *, frames: Mapping[str, str] | None = None) -> None:

@@ -12,14 +12,14 @@ from mutants.twins import credible_twin
 
 from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence
-from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sim.gates.checks.gate import Context
-from physai.sim.gates.execution.subject import Subject, open_subject
+from physai.sim.gates.execution.subject import ValidationSubject, open_subject
 from physai.sim.gates.judgement import judge
-from physai.sim.gates.runner import Line, all_gates, find_all
+from physai.sim.gates.runner import ProgressLine, all_gates, find_all
 from physai.sim.gates.settings import GateSettings
-from physai.sim.policies.resolve import Origin
+from physai.sim.policies.resolve import TaskSource
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.twin.record import SensorNoise, Timing
@@ -114,8 +114,8 @@ class Trial:
 
 def validate(trial: Trial, folder: Path) -> Verdict:
     """The verdict, with a short search and everything else as by default."""
-    origin = Origin(task=TASKS[trial.base], robot=trial.robot)
-    subject: Subject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
+    origin = TaskSource(task=TASKS[trial.base], robot=trial.robot)
+    subject: ValidationSubject = open_subject(trial.path, trial.twin, origin=origin, baseline=trial.baseline)
     search = {"falsification": {"generations": 2, "population": 8, "seeds": 2, "confirmations": 16}}
     context = Context(subject, GateSettings.model_validate({**search, **(trial.settings or {})}))
     evidence = LatencyEvidence(
@@ -131,13 +131,13 @@ def validate(trial: Trial, folder: Path) -> Verdict:
     return judge(context, gates, find_all(context, gates, folder, jobs=1, tell=_nobody), folder)
 
 
-def _nobody(lines: Sequence[Line]) -> None:
+def _nobody(lines: Sequence[ProgressLine]) -> None:
     """Progress is shown to nobody."""
 
 
 def blocking(verdict: Verdict) -> list[GateResult]:
     """Gates that do not pass, in order, the one left out not counted."""
-    return [g for g in verdict.gates if g.gate != NOT_ASKED and g.outcome is not Outcome.PASS]
+    return [g for g in verdict.gates if g.gate != NOT_ASKED and g.outcome is not VerdictOutcome.PASS]
 
 
 def honest_trial(folder: Path, base: str, number: int = 0) -> Trial:

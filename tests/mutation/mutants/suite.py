@@ -32,7 +32,7 @@ from mutants.trials import (
     worse_than_before,
 )
 
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 
 SWAPPED = (1, 0, 2, 3, 4, 5)
 """The arm's first two joints."""
@@ -88,7 +88,7 @@ FILES = (
             ),
         )
     ),
-    Mutant("golden answers missing", changed(with_golden(None)), "parity", None, Outcome.INCONCLUSIVE),
+    Mutant("golden answers missing", changed(with_golden(None)), "parity", None, VerdictOutcome.INCONCLUSIVE),
     Mutant("deadline missed on the target", changed(with_ticks((0.0005, 0.05) * 5000)), "latency", Cause.TIMING),
     Mutant(
         "four misses in a row on the target",
@@ -102,7 +102,7 @@ FILES = (
         changed(with_ticks((0.0005,) * 10_000, of="0" * 64)),
         "latency",
         None,
-        Outcome.INCONCLUSIVE,
+        VerdictOutcome.INCONCLUSIVE,
     ),
 )
 
@@ -158,7 +158,7 @@ BEHAVIOUR = (
 LONGER = ('<body name="link2" pos="0 0 -0.2">', '<body name="link2" pos="0 0 -0.3">')
 
 TWINS = tuple(
-    Mutant(name, make, "twin", Cause.TWIN, Outcome.INCONCLUSIVE, quick=quick)
+    Mutant(name, make, "twin", Cause.TWIN, VerdictOutcome.INCONCLUSIVE, quick=quick)
     for name, make, quick in (
         ("twin fitted to nothing", changed(unfitted), True),
         ("twin judged on nothing", changed(unjudged), False),

@@ -10,7 +10,7 @@ from mutants.bench import Trial, honest, honest_trial, task, twin, write
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
 from physai.sim.gates.execution.subject import QUANTISED_FILE
 from physai.sim.twin.record import SensorNoise, Timing
@@ -29,7 +29,7 @@ class Mutant:
     make: Make
     gate: str
     cause: Cause | None
-    outcome: Outcome = Outcome.FAIL
+    outcome: VerdictOutcome = VerdictOutcome.FAIL
     quick: bool = False
 
 

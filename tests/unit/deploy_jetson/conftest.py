@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -21,12 +21,12 @@ def now() -> datetime:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Workshop:
-    return Workshop(created=NOW - timedelta(hours=1))
+def workshop() -> SampleSigners:
+    return SampleSigners(created=NOW - timedelta(hours=1))
 
 
 @pytest.fixture(scope="session")
-def bundles(workshop: Workshop) -> dict[int, bytes]:
+def bundles(workshop: SampleSigners) -> dict[int, bytes]:
     return {version: workshop.bundle(version) for version in range(1, 5)}
 
 
@@ -42,5 +42,5 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def site(folder: Path, workshop: Workshop, bundles: dict[int, bytes]) -> Site:
+def site(folder: Path, workshop: SampleSigners, bundles: dict[int, bytes]) -> Site:
     return Site.make(folder / "robot", workshop, bundles, now=NOW)

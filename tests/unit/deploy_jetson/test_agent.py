@@ -13,7 +13,7 @@ from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError, SlotError
 from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.sdk.bundle.archive import signature_file
-from physai.sdk.bundle.manifest import Facts, attach, pack, read_bundle
+from physai.sdk.bundle.manifest import ManifestFacts, attach, pack, read_bundle
 from physai.sdk.contract.gaps import lacks_text
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.signing.attestation import bundle_statement
@@ -232,7 +232,7 @@ def test_a_damaged_active_slot_does_not_start(site: Site) -> None:
 def test_signed_again_is_another_bundle(site: Site) -> None:
     site.run(1)
     members = sample_policy(seed=1)
-    bundle = read_bundle(pack(members, Facts(version=1, created=site.workshop.created)))
+    bundle = read_bundle(pack(members, ManifestFacts(version=1, created=site.workshop.created)))
     envelope = site.workshop.publisher.envelope(bundle_statement(bundle.id)).encode()
     published = attach(bundle, {signature_file(site.workshop.publisher.key_id): envelope})
     validated = site.workshop.validated(published, valid_for=timedelta(days=60))

@@ -13,7 +13,7 @@ from physai.deploy_jetson.agent import selftest, selftest_apart
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.selftest import run_self_test
 from physai.deploy_jetson.agent.tested import Tested
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, quick_clock, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, quick_clock, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.runtime.hot_swap.candidate import examine
@@ -30,7 +30,7 @@ def children() -> list[str]:
 
 
 @pytest.fixture
-def hanging(workshop: Workshop) -> bytes:
+def hanging(workshop: SampleSigners) -> bytes:
     """A bundle whose policy takes minutes for one state."""
     members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=500)
     return workshop.validated(workshop.published(members, version=2))
@@ -53,7 +53,7 @@ def test_a_policy_that_hangs_is_not_installed(site: Site, hanging: bytes, monkey
 
 
 def test_one_that_hangs_before_the_first_state_is_not_installed(
-    site: Site, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    site: Site, workshop: SampleSigners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """onnxruntime computes constants when it loads a graph."""
     members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=500, folded=True)
@@ -70,7 +70,7 @@ def test_one_that_is_slow_is_refused_at_its_first_state() -> None:
 
 
 def test_one_that_takes_all_memory_is_not_installed(
-    site: Site, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+    site: Site, workshop: SampleSigners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two matrices of 400 MB each, where 512 MiB are allowed."""
     members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=3, width=10_000)
@@ -96,7 +96,7 @@ def test_what_is_shown_apart_is_what_is_shown_here(site: Site) -> None:
     assert ("reference", 0.25) in told
 
 
-def test_why_it_fails_is_told_as_it_is_here(site: Site, workshop: Workshop) -> None:
+def test_why_it_fails_is_told_as_it_is_here(site: Site, workshop: SampleSigners) -> None:
     members = {**sample_policy(seed=1), GOLDEN_FILE: sample_policy(seed=2)[GOLDEN_FILE]}
     bundle = workshop.published(members, version=2)
     reasons: list[str] = []
@@ -128,7 +128,7 @@ def test_a_process_that_dies_or_fails(request_bytes: bytes, reason: str) -> None
     assert children() == before
 
 
-class Tell:
+class ReportProgress:
     """Unpickled, it says by an exception what the kernel thinks of the process."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -138,7 +138,7 @@ class Tell:
 def test_a_policy_that_takes_all_memory_costs_nobody_else_theirs() -> None:
     """The runtime that drives the robot meanwhile is another process of the same computer."""
     with pytest.raises(ApartError, match=r"^ValueError: 1000"):
-        call_apart(selftest_apart.__name__, pickle.dumps(Tell()), what="the test", limit_s=lambda told: 60.0)
+        call_apart(selftest_apart.__name__, pickle.dumps(ReportProgress()), what="the test", limit_s=lambda told: 60.0)
 
 
 def test_one_that_does_not_even_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.agent.agent import UpdateAgent
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.power_cuts.crash import CrashBench, commands
 from physai.deploy_jetson.bench.power_cuts.disk import (
     LOST_LINK,
     Content,
     Disk,
+    DiskNode,
     Names,
-    Node,
     Synced,
     image_key,
     materialise,
@@ -36,9 +36,9 @@ def images(disk: Disk) -> list[dict[str, tuple[str, bytes]]]:
 
 def fresh(**files: bytes) -> Disk:
     """A synced disk with files 1, 2, … in its root."""
-    nodes = {0: Node("d")}
+    nodes = {0: DiskNode("d")}
     for number, (name, data) in enumerate(files.items(), 1):
-        nodes[number] = Node("f", data)
+        nodes[number] = DiskNode("f", data)
         nodes[0].names[name] = number
     return Disk(nodes)
 
@@ -49,7 +49,7 @@ def test_a_synced_disk_has_one_image() -> None:
 
 def test_a_new_file_may_be_missing_empty_cut_or_zero() -> None:
     disk = fresh()
-    disk.add(1, Node("f"))
+    disk.add(1, DiskNode("f"))
     disk.apply(Names(0, (("a", 1),)))
     disk.apply(Content(1, b"abcd"))
     found = [image.get("a", ("-", b"gone"))[1] for image in images(disk)]
@@ -76,7 +76,7 @@ def test_renames_are_atomic_but_come_in_any_order() -> None:
 
 def test_a_new_link_may_point_nowhere() -> None:
     disk = fresh()
-    disk.add(1, Node("l", target="slots/a", loose=True))
+    disk.add(1, DiskNode("l", target="slots/a", loose=True))
     disk.apply(Names(0, (("current", 1),)))
     found = [image.get("current") for image in images(disk)]
     assert sorted(found, key=str) == [("l", LOST_LINK.encode()), ("l", b"slots/a"), None]
@@ -111,7 +111,7 @@ def test_the_recorder_and_the_disk_agree_with_the_real_one(tmp_path: Path) -> No
 
 
 @pytest.fixture(scope="module")
-def short_story(workshop: Workshop) -> list[tuple[str, Callable[[Agent], Any]]]:
+def short_story(workshop: SampleSigners) -> list[tuple[str, Callable[[UpdateAgent], Any]]]:
     """The first policy stays, the second fails."""
     bundles = [workshop.bundle(version) for version in (1, 2)]
     return [
@@ -124,7 +124,7 @@ def short_story(workshop: Workshop) -> list[tuple[str, Callable[[Agent], Any]]]:
     ]
 
 
-def test_no_power_cut_harms(folder: Path, workshop: Workshop, short_story: Any) -> None:
+def test_no_power_cut_harms(folder: Path, workshop: SampleSigners, short_story: Any) -> None:
     bench = CrashBench(folder, workshop=workshop)
     result = bench.replay(bench.record(short_story), nested=False)
     assert result.bad == []
@@ -149,13 +149,15 @@ def leaves_out(kind: str, names: str) -> Ignores:
     ],
     ids=["bundle", "marker", "state", "root folder", "slot folders"],
 )
-def test_a_sync_that_is_left_out_is_found(folder: Path, workshop: Workshop, short_story: Any, ignores: Ignores) -> None:
+def test_a_sync_that_is_left_out_is_found(
+    folder: Path, workshop: SampleSigners, short_story: Any, ignores: Ignores
+) -> None:
     bench = CrashBench(folder, workshop=workshop)
     result = bench.replay(bench.record(short_story, ignores=ignores), nested=False, max_bad=1)
     assert result.bad
 
 
-def test_the_whole_story_does_all_there_is_to_do(workshop: Workshop) -> None:
+def test_the_whole_story_does_all_there_is_to_do(workshop: SampleSigners) -> None:
     words = {name.split()[0] for name, _ in commands(workshop)}
     assert words == {"install", "activate", "commit", "roll", "gc"}
 

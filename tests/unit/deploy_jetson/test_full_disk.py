@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_policy
+from physai.deploy_jetson.agent.agent import UpdateAgent
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots.errors import SlotError
@@ -20,7 +20,7 @@ from physai.deploy_jetson.slots.errors import SlotError
 MAX_OPERATIONS = 100
 
 
-def failing_at_every_write(site: Site, act: Callable[[Agent], object], *, lasting: bool) -> Iterator[int]:
+def failing_at_every_write(site: Site, act: Callable[[UpdateAgent], object], *, lasting: bool) -> Iterator[int]:
     """Does something again and again, with its first, second, … writing operation failing, until none does.
 
     Yields the number of the operation after each failure; the caller asks, and puts things back.
@@ -153,7 +153,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_is_really_full(
-    small_disk: Path, site: Site, workshop: Workshop, bundles: dict[int, bytes]
+    small_disk: Path, site: Site, workshop: SampleSigners, bundles: dict[int, bytes]
 ) -> None:
     there = Site.make(small_disk / "robot", workshop, bundles, now=site.agent.clock())
     there.run(1)
@@ -172,7 +172,7 @@ def test_a_disk_that_is_really_full(
     assert event.reason == "it limps"
 
 
-def test_a_read_only_disk(small_disk: Path, workshop: Workshop, bundles: dict[int, bytes], now: datetime) -> None:
+def test_a_read_only_disk(small_disk: Path, workshop: SampleSigners, bundles: dict[int, bytes], now: datetime) -> None:
     there = Site.make(small_disk / "robot", workshop, bundles, now=now)
     there.run(1)
     there.agent.install(bundles[2])

@@ -11,8 +11,8 @@ from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.health import (
     SIZE,
     Counters,
-    Finding,
     Health,
+    HealthFinding,
     HealthWindow,
     HealthWriter,
     boot_id,
@@ -46,7 +46,7 @@ def window(limits: HealthLimits = LIMITS) -> HealthWindow:
     return HealthWindow(limits, bundle_sha256=BUNDLE, control_dt=0.01, boot_id="boot", now_ns=10 * SECOND)
 
 
-def judge(counters: Counters | None, *, at_s: float = 12.0, limits: HealthLimits = LIMITS) -> Finding:
+def judge(counters: Counters | None, *, at_s: float = 12.0, limits: HealthLimits = LIMITS) -> HealthFinding:
     return window(limits).update(counters, round(at_s * SECOND))
 
 

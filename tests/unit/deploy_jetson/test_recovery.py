@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import LockedError, SlotError
 from physai.deploy_jetson.slots.lock import locked
-from physai.deploy_jetson.slots.records import MAX_EVENTS, Event, State, decode, encode
+from physai.deploy_jetson.slots.records import MAX_EVENTS, SlotEvent, State, decode, encode
 from physai.deploy_jetson.slots.tree import known_time
 
 
@@ -53,7 +53,7 @@ def test_a_lost_link(site: Site, target: str | None) -> None:
     assert site.active_version == 1
 
 
-def after_boot(site: Site, number: int) -> Agent:
+def after_boot(site: Site, number: int) -> UpdateAgent:
     return site.on(boot=lambda: f"boot {number}")
 
 
@@ -113,7 +113,7 @@ def test_an_unreadable_note_in_the_lock(site: Site, note: bytes) -> None:
 def test_events_are_bounded(site: Site) -> None:
     moment = site.agent.clock()
     for number in range(MAX_EVENTS + 5):
-        site.agent.store.note(Event(time="2026-11-21T12:00:00Z", kind="repaired", reason=str(number)), now=moment)
+        site.agent.store.note(SlotEvent(time="2026-11-21T12:00:00Z", kind="repaired", reason=str(number)), now=moment)
     events = site.agent.store.state().events
     assert [event.reason for event in events] == [str(number) for number in range(5, MAX_EVENTS + 5)]
 
@@ -134,7 +134,7 @@ def test_no_reason_breaks_the_state(tmp_path_factory: pytest.TempPathFactory, re
     from physai.deploy_jetson.slots.store import SlotStore
     from physai.deploy_jetson.slots.tree import printable_reason
 
-    event = Event(time="2026-11-21T12:00:00Z", kind="repaired", reason=printable_reason(reason))
+    event = SlotEvent(time="2026-11-21T12:00:00Z", kind="repaired", reason=printable_reason(reason))
     state = State(events=(event,) * MAX_EVENTS)
     assert decode(State, encode(state), source="state") == state
     assert SlotStore(PosixFileSystem(tmp_path_factory.getbasetemp())).is_new()

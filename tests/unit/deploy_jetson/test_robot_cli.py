@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from patience import until
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.bench.fixtures.sample import ROBOT, quick_clock, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import robot as cli
@@ -41,7 +41,7 @@ def rooted(site: Site, monkeypatch: pytest.MonkeyPatch, now: datetime) -> Site:
     site.agent.setup(RobotIdentity(robot=ROBOT), limits=limits)
     make = cli._agent  # pyright: ignore[reportPrivateUsage]
 
-    def with_still_clocks(arguments: argparse.Namespace) -> Agent:
+    def with_still_clocks(arguments: argparse.Namespace) -> UpdateAgent:
         return replace(make(arguments), clock=lambda: now, tick_clock_ns=quick_clock)
 
     monkeypatch.setattr(cli, "_agent", with_still_clocks)

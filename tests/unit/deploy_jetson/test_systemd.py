@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from physai.deploy_jetson.agent.config import RobotConfig
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S
 from physai.deploy_jetson.runtime.watchdog.client import END_S
 from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S
@@ -50,7 +50,7 @@ def destination(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_install_twice(destination: Path, workshop: Workshop) -> None:
+def test_install_twice(destination: Path, workshop: SampleSigners) -> None:
     trust = destination / "trust.json"
     workshop.signed().save(trust)
     for unit in ("cell-1", "cell-2"):
@@ -85,7 +85,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="no ssh-keygen here")
-def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, workshop: Workshop) -> None:
+def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, workshop: SampleSigners) -> None:
     workshop.signed().save(destination / "trust.json")
     (destination / "id.pub").write_text(KEY)
     keys = destination / "home/physai/.ssh/authorized_keys"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.agent.watch import Watched, Watcher
+from physai.deploy_jetson.agent.watch import TrialWatcher, Watched
 from physai.deploy_jetson.bench.fixtures.site import BOOT_ID, Site
 from physai.deploy_jetson.bench.power_cuts.failing_files import FaultyFileSystem
 from physai.deploy_jetson.slots import health
@@ -36,9 +36,9 @@ class Machine:
             self.now_ns += round(seconds * SECOND / 20)
             self.live(self)
 
-    def watcher(self, **changes: Any) -> Watcher:
+    def watcher(self, **changes: Any) -> TrialWatcher:
         agent = self.site.on(**changes)
-        return Watcher(agent, monotonic_ns=lambda: self.now_ns, sleep=self.sleep)
+        return TrialWatcher(agent, monotonic_ns=lambda: self.now_ns, sleep=self.sleep)
 
 
 @pytest.fixture(autouse=True)

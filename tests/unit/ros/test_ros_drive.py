@@ -10,10 +10,10 @@ import pytest
 from patience import until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandError, Ticket
-from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.errors import SlotError
@@ -96,7 +96,7 @@ class Unreachable(LocalRobot):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    workshop = Workshop(created=NOW - timedelta(hours=1))
+    workshop = SampleSigners(created=NOW - timedelta(hours=1))
     made = Site.make(tmp_path_factory.mktemp("ros") / "robot", workshop, {1: workshop.bundle(1)}, now=NOW)
     made.run(1)
     return made
@@ -141,7 +141,7 @@ def test_up_and_down_and_up_again(drives: Drives) -> None:
     sent = robot.sent
     drive.stop(WAIT_S)
     assert drive.runtime.state is Lifecycle.FINALIZED
-    assert drive.end is End.SHUTDOWN
+    assert drive.end is LoopEnd.SHUTDOWN
     assert robot.sent == sent
     drive.stop(WAIT_S)
 

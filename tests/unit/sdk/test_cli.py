@@ -23,7 +23,7 @@ START = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
 
 VERB = """
 import argparse
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-envs", type=int, default=1)
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     {body}
 
-command = Command(summary="{summary}", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="{summary}", add_arguments=add_arguments, run=run)
 """
 
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from physai.sdk.transport.lease import EXPIRY_S, MAX_RIVALS, RENEW_S, SETTLE_S, TERM_S, Claim, Lease, Stage
+from physai.sdk.transport.lease import EXPIRY_S, MAX_RIVALS, RENEW_S, SETTLE_S, TERM_S, Lease, LeaseClaim, LeaseStage
 
 DELAYS_S = (0.0, 0.03, 0.15)
 """What a message may take; the sum of the longest and `RENEW_S` is less than `SETTLE_S`."""
@@ -22,8 +22,8 @@ class Member:
     stands: bool = False
     halts: bool = False
     """Whether it stands still as soon as it has renewed its claim, before it tells it."""
-    untold: Claim | None = None
-    inbox: list[tuple[float, Claim]] = field(default_factory=list[tuple[float, Claim]])
+    untold: LeaseClaim | None = None
+    inbox: list[tuple[float, LeaseClaim]] = field(default_factory=list[tuple[float, LeaseClaim]])
 
     def drives(self, now_s: float) -> bool:
         """Whether it would send a command now."""
@@ -88,7 +88,7 @@ class Fleet(RuleBasedStateMachine):
         else:
             self.tell(member, member.lease.claim, delay)
 
-    def tell(self, member: Member, claim: Claim, delay: float) -> None:
+    def tell(self, member: Member, claim: LeaseClaim, delay: float) -> None:
         for other in self.members:
             if other is not member:
                 other.inbox.append((self.now_s + delay, claim))
@@ -117,7 +117,7 @@ def test_it_is_had_after_a_while_and_numbered() -> None:
     assert not lease.holds
     now_s = alone(RENEW_S, lease, SETTLE_S - RENEW_S)
     now_s = now_s if lease.holds else alone(RENEW_S, lease, now_s)
-    assert lease.claim == Claim("m", Stage.HOLDS, 1)
+    assert lease.claim == LeaseClaim("m", LeaseStage.HOLDS, 1)
     assert not lease.had
     alone(RENEW_S, lease, now_s)
     assert lease.had
@@ -125,22 +125,22 @@ def test_it_is_had_after_a_while_and_numbered() -> None:
 
 def test_a_holder_is_waited_for_until_it_is_silent() -> None:
     lease = Lease("a")
-    lease.hear(Claim("z", Stage.HOLDS, 7), 0.0)
+    lease.hear(LeaseClaim("z", LeaseStage.HOLDS, 7), 0.0)
     lease.ask(0.0)
     now_s = alone(EXPIRY_S - RENEW_S, lease)
-    assert lease.rival == Claim("z", Stage.HOLDS, 7)
+    assert lease.rival == LeaseClaim("z", LeaseStage.HOLDS, 7)
     assert not lease.holds
     alone(1.0, lease, now_s)
-    assert lease.claim == Claim("a", Stage.HOLDS, 8)
+    assert lease.claim == LeaseClaim("a", LeaseStage.HOLDS, 8)
 
 
 def test_of_two_holders_the_higher_number_keeps_the_robot() -> None:
     lease = Lease("m")
     lease.ask(0.0)
     now_s = alone(1.0, lease)
-    lease.hear(Claim("z", Stage.HOLDS, 1), now_s)
+    lease.hear(LeaseClaim("z", LeaseStage.HOLDS, 1), now_s)
     assert lease.holds
-    lease.hear(Claim("a", Stage.HOLDS, 1), now_s)
+    lease.hear(LeaseClaim("a", LeaseStage.HOLDS, 1), now_s)
     assert (lease.holds, lease.lost) == (False, "another runtime holds the robot, with lease 1 after 1")
 
 
@@ -160,9 +160,9 @@ def test_who_stood_still_has_lost_it() -> None:
 def test_strangers_without_number_do_not_fill_the_memory() -> None:
     lease = Lease("m")
     for number in range(10 * MAX_RIVALS):
-        lease.hear(Claim(f"z{number}", Stage.IDLE, 0), 0.0)
+        lease.hear(LeaseClaim(f"z{number}", LeaseStage.IDLE, 0), 0.0)
     assert len(lease.alive(0.0)) == MAX_RIVALS
-    lease.hear(Claim("late", Stage.HOLDS, 3), EXPIRY_S + 1.0)
+    lease.hear(LeaseClaim("late", LeaseStage.HOLDS, 3), EXPIRY_S + 1.0)
     assert set(lease.alive(EXPIRY_S + 1.0)) == {"late"}
 
 
@@ -193,7 +193,7 @@ def test_who_stood_still_before_it_told_its_decision_does_not_drive_on_it() -> N
     while not late.holds:
         now_s = alone(RENEW_S, late, now_s)
     early.ask(now_s)
-    early.hear(Claim("z", Stage.ASKS, 0), now_s)
+    early.hear(LeaseClaim("z", LeaseStage.ASKS, 0), now_s)
     now_s = alone(1.2, early, now_s)
     assert early.had
     assert not late.overdue(now_s)

@@ -18,10 +18,10 @@ from physai.sdk.evidence.verdict import (
     Counterexample,
     GateResult,
     Measurement,
-    Outcome,
     SeedRange,
     Verdict,
     VerdictError,
+    VerdictOutcome,
     combine,
     load_verdict,
     parse_verdict,
@@ -29,10 +29,10 @@ from physai.sdk.evidence.verdict import (
     utc_text,
 )
 
-PASS, FAIL, INCONCLUSIVE = Outcome
+PASS, FAIL, INCONCLUSIVE = VerdictOutcome
 
 
-def gate(name: str = "success", outcome: Outcome = PASS, **fields: Any) -> GateResult:
+def gate(name: str = "success", outcome: VerdictOutcome = PASS, **fields: Any) -> GateResult:
     given: dict[str, Any] = {"question": "Does it do its task?", "method": "60 episodes", "threshold": "rate ≥ 0.9"}
     if outcome is not PASS:
         given |= {"message": "It falls in 7 of 60 episodes.", "next_step": "Watch the counterexample."}
@@ -56,8 +56,8 @@ def verdict(*gates: GateResult, **fields: Any) -> Verdict:
     return Verdict(**given | fields)
 
 
-@pytest.mark.parametrize("outcomes", list(product(Outcome, repeat=3)), ids=lambda o: "-".join(o))
-def test_every_combination_of_three(outcomes: tuple[Outcome, ...]) -> None:
+@pytest.mark.parametrize("outcomes", list(product(VerdictOutcome, repeat=3)), ids=lambda o: "-".join(o))
+def test_every_combination_of_three(outcomes: tuple[VerdictOutcome, ...]) -> None:
     expected = FAIL if FAIL in outcomes else INCONCLUSIVE if INCONCLUSIVE in outcomes else PASS
     assert combine(outcomes) is expected
     assert combine(iter(outcomes)) is expected
@@ -68,8 +68,11 @@ def test_no_gates_decide_nothing() -> None:
     assert verdict().outcome is INCONCLUSIVE
 
 
-@given(st.lists(st.sampled_from(Outcome), max_size=6), st.lists(st.sampled_from(Outcome), min_size=1, max_size=6))
-def test_parts_combine_to_the_whole(first: list[Outcome], second: list[Outcome]) -> None:
+@given(
+    st.lists(st.sampled_from(VerdictOutcome), max_size=6),
+    st.lists(st.sampled_from(VerdictOutcome), min_size=1, max_size=6),
+)
+def test_parts_combine_to_the_whole(first: list[VerdictOutcome], second: list[VerdictOutcome]) -> None:
     whole = combine(first + second)
     assert combine(second + first) is whole
     assert combine([combine(second), *first]) is whole
@@ -138,7 +141,7 @@ counterexamples = st.builds(
 
 @st.composite
 def gates(draw: st.DrawFn, name: str) -> GateResult:
-    outcome = draw(st.sampled_from(Outcome))
+    outcome = draw(st.sampled_from(VerdictOutcome))
     why = text if outcome is PASS else line.filter(str.strip)
     return GateResult(
         gate=name,

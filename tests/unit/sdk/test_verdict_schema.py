@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from physai.sdk.base.canonical import canonical_json
-from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, SeedRange, Verdict
+from physai.sdk.evidence.verdict import (
+    Cause,
+    Counterexample,
+    GateResult,
+    Measurement,
+    SeedRange,
+    Verdict,
+    VerdictOutcome,
+)
 from physai.sdk.evidence.verdict_schema import schema_text, verdict_schema
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -20,7 +28,7 @@ def record() -> dict[str, Any]:
     """A verdict with every field in use."""
     blocked = GateResult(
         gate="success",
-        outcome=Outcome.FAIL,
+        outcome=VerdictOutcome.FAIL,
         question="Does it do its task?",
         method="sequential test",
         threshold="rate at least 0.9",
@@ -41,7 +49,7 @@ def record() -> dict[str, Any]:
         gates_sha256="d" * 64,
         created="2026-11-21T12:00:00Z",
         gates=(blocked,),
-        outcome=Outcome.FAIL,
+        outcome=VerdictOutcome.FAIL,
         versions={"numpy": "2.3.0"},
         physai_version="0.1.0",
     )

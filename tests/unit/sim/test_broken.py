@@ -14,7 +14,7 @@ import pytest
 from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
 from physai.sim.envs import divergence as broken
-from physai.sim.envs.divergence_replay import replay_broken
+from physai.sim.envs.divergence_replay import replay_diverged
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
 from physai.sim.tasks.registry import load_task, task_names
@@ -65,7 +65,7 @@ def test_a_broken_world_ends_alone(slider_task: TaskMaker, cause: str) -> None:
     assert not now.succeeded.any()
     assert now.reward[1] == 0.0
     assert is_finite(now)
-    (episode,) = env.broken_episodes
+    (episode,) = env.diverged_episodes
     assert (episode.world, episode.episode_seed, episode.step, episode.file) == (1, seed, 4, None)
     assert episode.target[0] == 1.0
     assert math.isnan(episode.target[1]) == (cause == "command")
@@ -75,19 +75,19 @@ def test_a_broken_world_ends_alone(slider_task: TaskMaker, cause: str) -> None:
         assert np.array_equal(now.reward[[0, 2]], reference.reward[[0, 2]])
         now, reference = push(env), push(sound)
         assert is_finite(now)
-    assert len(env.broken_episodes) == 1
-    assert sound.broken_episodes == []
+    assert len(env.diverged_episodes) == 1
+    assert sound.diverged_episodes == []
 
 
 def test_a_command_is_refused_before_it_arrives(slider_task: TaskMaker) -> None:
     task = slider_task(action_delay=Delay(lower_s=0.08, upper_s=0.08))
-    env = Environment(task, 2, num_threads=1, control_repeat=2)
+    env = Environment(task, 2, num_threads=1, action_repeat=2)
     env.reset()
     good, bad = np.zeros((2, 2), np.float32), np.array([[0.0, 0.0], [math.nan, 0.0]], np.float32)
     now = env.step({"joint_effort_target": bad}, {"joint_effort_target": good})
     assert now.terminated.tolist() == [False, True]
     assert is_finite(now)
-    assert len(env.broken_episodes) == 1
+    assert len(env.diverged_episodes) == 1
 
 
 def test_a_broken_world_does_not_colour_the_means(slider_task: TaskMaker) -> None:
@@ -115,12 +115,12 @@ def test_a_broken_step_is_dumped_and_played_again(name: str, training: bool, tmp
     now = env.step(action)
     assert now.terminated[2]
     assert is_finite(now)
-    (episode,) = env.broken_episodes
+    (episode,) = env.diverged_episodes
     assert episode.episode_seed == seed
     assert episode.file is not None
     assert episode.file.parent == tmp_path / "broken"
     assert episode.file.stat().st_size < 100_000
-    replay = replay_broken(episode.file)
+    replay = replay_diverged(episode.file)
     assert replay.reproduced
     assert np.array_equal(replay.qvel, speed)
     assert replay.episode.episode_seed == seed
@@ -144,21 +144,21 @@ def stiff(slider_task: TaskMaker) -> Task:
 
 def test_what_diverges_by_itself_diverges_again(slider_task: TaskMaker, tmp_path: Path) -> None:
     task = stiff(slider_task)
-    env = Environment(task, 4, num_threads=1, dump_folder=tmp_path, control_repeat=2)
+    env = Environment(task, 4, num_threads=1, dump_folder=tmp_path, action_repeat=2)
     env.reset()
     targets = {"joint_effort_target": np.ones((4, 2), np.float32)}
     for _ in range(10):
         assert is_finite(env.step(targets, targets))
-    assert len(env.broken_episodes) >= 4
-    assert len({episode.step for episode in env.broken_episodes}) > 1
-    for episode in env.broken_episodes:
+    assert len(env.diverged_episodes) >= 4
+    assert len({episode.step for episode in env.diverged_episodes}) > 1
+    for episode in env.diverged_episodes:
         assert episode.file is not None
-        replay = replay_broken(episode.file, task=task)
+        replay = replay_diverged(episode.file, task=task)
         assert replay.reproduced
         assert np.isfinite(replay.qpos).all()
         # The dump brings the masses it broke with: those of another range, here stable ones, are not drawn again.
         heavy = replace(task, randomisation=(replace(task.randomisation[0], lower=50.0, upper=50.0),))
-        assert replay_broken(episode.file, task=heavy).reproduced
+        assert replay_diverged(episode.file, task=heavy).reproduced
 
 
 def test_no_more_than_so_many_dumps_are_written(
@@ -170,9 +170,9 @@ def test_no_more_than_so_many_dumps_are_written(
     for _ in range(4):
         env.view.qpos[:] = math.nan
         push(env)
-    assert len(env.broken_episodes) == 8
+    assert len(env.diverged_episodes) == 8
     assert len(list(tmp_path.iterdir())) == 3
-    assert [episode.file is None for episode in env.broken_episodes] == [False] * 3 + [True] * 5
+    assert [episode.file is None for episode in env.diverged_episodes] == [False] * 3 + [True] * 5
 
 
 def test_an_unwritable_folder_is_an_error(slider_task: TaskMaker, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def dump(slider_task: TaskMaker, tmp_path: Path) -> Path:
     env = Environment(slider_task(), 1, num_threads=1, dump_folder=tmp_path)
     env.reset()
     push(env, nan_in=0)
-    (episode,) = env.broken_episodes
+    (episode,) = env.diverged_episodes
     assert episode.file is not None
     return episode.file
 
@@ -206,36 +206,36 @@ def rewritten(path: Path, **changes: Any) -> Path:
 
 
 def test_a_dump_belongs_to_its_task(slider_task: TaskMaker, dump: Path) -> None:
-    assert replay_broken(dump, task=slider_task()).reproduced
+    assert replay_diverged(dump, task=slider_task()).reproduced
     with pytest.raises(TaskError, match="task 'sliders', which is not built in"):
-        replay_broken(dump)
+        replay_diverged(dump)
     with pytest.raises(TaskError, match="written by another variant of task sliders; give the task itself"):
-        replay_broken(dump, task=load_task("cartpole-swingup"))
+        replay_diverged(dump, task=load_task("cartpole-swingup"))
 
 
 def test_what_is_no_dump_is_refused(slider_task: TaskMaker, dump: Path, tmp_path: Path) -> None:
     task = slider_task()
     with pytest.raises(TaskError, match="cannot be read"):
-        replay_broken(tmp_path / "none.npz", task=task)
+        replay_diverged(tmp_path / "none.npz", task=task)
     (tmp_path / "text.npz").write_text("no zip")
     with pytest.raises(TaskError, match="not the dump of a broken episode"):
-        replay_broken(tmp_path / "text.npz", task=task)
+        replay_diverged(tmp_path / "text.npz", task=task)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     with pytest.raises(TaskError, match="not the dump of a broken episode"):
-        replay_broken(tmp_path / "other.npz", task=task)
+        replay_diverged(tmp_path / "other.npz", task=task)
     with pytest.raises(TaskError, match="dump of format 2, this physai reads 1"):
-        replay_broken(rewritten(dump, format=2), task=task)
+        replay_diverged(rewritten(dump, format=2), task=task)
     with pytest.raises(TaskError, match="a damaged dump: 'training'"):
-        replay_broken(rewritten(dump, training=None), task=task)
+        replay_diverged(rewritten(dump, training=None), task=task)
     with pytest.raises(TaskError, match=r"'past' has shape \(1, 1, 4\) in the snapshot and \(1, 6, 4\) here"):
-        replay_broken(dump, task=slider_task(sensor_delay=Delay(lower_s=0.0, upper_s=0.2)))
+        replay_diverged(dump, task=slider_task(sensor_delay=Delay(lower_s=0.0, upper_s=0.2)))
 
 
 def test_a_dump_is_never_unpickled_and_bounded(slider_task: TaskMaker, tmp_path: Path) -> None:
     np.savez(tmp_path / "pickled.npz", about=np.array([{"format": 1}], dtype=object))
     with pytest.raises(TaskError, match="not the dump of a broken episode"):
-        replay_broken(tmp_path / "pickled.npz", task=slider_task())
+        replay_diverged(tmp_path / "pickled.npz", task=slider_task())
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.npy", bytes(broken.MAX_DUMP_BYTES + 1))
     with pytest.raises(TaskError, match=r"67108865 bytes unpacked, a dump has at most 67108864"):
-        replay_broken(tmp_path / "bomb.npz", task=slider_task())
+        replay_diverged(tmp_path / "bomb.npz", task=slider_task())

@@ -15,7 +15,7 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.virtual_robot import paced_twin
 from physai.sim.virtual_robot.paced_twin import PacedTwin, realtime
-from physai.sim.virtual_robot.process import Clock, FakeRobot
+from physai.sim.virtual_robot.process import Clock, VirtualRobot
 from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 TaskMaker = Callable[..., Task]
@@ -58,9 +58,9 @@ class Quiet:
 
 
 @contextmanager
-def playing(task: Task, clock: Clock = "realtime") -> Generator[tuple[FakeRobot, Quiet]]:
+def playing(task: Task, clock: Clock = "realtime") -> Generator[tuple[VirtualRobot, Quiet]]:
     link = Quiet(task.contract)
-    fake = FakeRobot(RobotTwin(task), link, clock=clock)
+    fake = VirtualRobot(RobotTwin(task), link, clock=clock)
     over = threading.Event()
     thread = threading.Thread(target=lambda: fake.run(duration_s=600.0, stopped=over.is_set))
     thread.start()
@@ -113,7 +113,7 @@ def test_what_it_cannot_do_it_refuses(slider_task: TaskMaker) -> None:
 
 
 def test_it_quits_and_refuses_from_then_on(slider_task: TaskMaker) -> None:
-    fake = FakeRobot(RobotTwin(slider_task()), Quiet(slider_task().contract))
+    fake = VirtualRobot(RobotTwin(slider_task()), Quiet(slider_task().contract))
     thread = threading.Thread(target=lambda: fake.run(duration_s=600.0))
     thread.start()
     fake.control.change(SimulationState.QUITTING)
@@ -133,7 +133,7 @@ def test_a_link_that_fails_while_it_is_stepped_is_told_to_both(slider_task: Task
             super().publish(fields, stamp_ns)
 
     link = Cut(slider_task().contract)
-    fake = FakeRobot(RobotTwin(slider_task()), link)
+    fake = VirtualRobot(RobotTwin(slider_task()), link)
     failed: list[str] = []
 
     def run() -> None:

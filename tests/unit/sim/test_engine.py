@@ -195,14 +195,14 @@ def test_a_world_that_diverges_is_reported_alone(name: str, value: float) -> Non
     engine.state(name)[2, -1] = value
     for twin in (engine, sound):
         twin.drive(np.repeat(twin.state("ctrl")[:, None], 4, axis=1))
-    assert engine.broken().tolist() == [False, False, True, False]
-    assert not sound.broken().any()
+    assert engine.diverged().tolist() == [False, False, True, False]
+    assert not sound.diverged().any()
     others = [0, 1, 3]
     assert np.array_equal(engine.snapshot()["state"][others], sound.snapshot()["state"][others])
     engine.state("ctrl")[2] = 0.0
     engine.reset(np.arange(4) == 2, home_qpos(GO2.model)[None], np.zeros((1, GO2.model.nv)))
     engine.step(4)
-    assert not engine.broken().any()
+    assert not engine.diverged().any()
 
 
 def test_a_diverging_world_prints_nothing_and_leaves_no_file(
@@ -212,7 +212,7 @@ def test_a_diverging_world_prints_nothing_and_leaves_no_file(
     engine = stand(2, num_threads=1)
     engine.state("qvel")[0, 0] = math.nan
     engine.step(4)
-    assert engine.broken()[0]
+    assert engine.diverged()[0]
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
 
@@ -222,9 +222,9 @@ def test_a_restored_engine_is_sound_again() -> None:
     saved = engine.snapshot()
     engine.state("qvel")[0, 0] = math.nan
     engine.step(1)
-    assert engine.broken()[0]
+    assert engine.diverged()[0]
     engine.restore(saved)
-    assert not engine.broken()[0]
+    assert not engine.diverged()[0]
 
 
 def test_a_model_without_memory_for_its_contacts_is_refused() -> None:
@@ -239,7 +239,7 @@ def test_a_model_without_memory_for_its_contacts_is_refused() -> None:
 
 def _step_and_ask(engine: MujocoEngine) -> Array:
     engine.step(1)
-    return engine.broken()
+    return engine.diverged()
 
 
 def test_the_given_model_is_left_as_it_was() -> None:

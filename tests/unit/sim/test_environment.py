@@ -408,7 +408,7 @@ def test_what_a_step_returned_is_the_callers(slider_task: TaskMaker) -> None:
 
 
 def test_misuse_is_refused(slider_task: TaskMaker) -> None:
-    env = Environment(slider_task(), 2, num_threads=1, control_repeat=2)
+    env = Environment(slider_task(), 2, num_threads=1, action_repeat=2)
     with pytest.raises(TaskError, match=r"2 worlds need one seed each, got seeds of shape \(3,\)"):
         env.reset(seeds_of(3))
     with pytest.raises(TaskError, match="step takes 2 control periods of commands, got 1"):

@@ -15,11 +15,11 @@ Captured = pytest.CaptureFixture[str]
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was exported before it learned anything."""
     from physai.train.config import TrainConfig
-    from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+    from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
     from physai.train.runners.runner import Trainer
 
     folder = tmp_path_factory.mktemp("untrained")
-    source = TaskSource(task="cartpole-swingup")
+    source = RunTaskSource(task="cartpole-swingup")
     config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1)
     trainer = Trainer(source.load(), config)
     save_config(folder, source, config, trainer.task.contract)
@@ -66,7 +66,7 @@ def test_a_run_folder_as_json(run_folder: Path, capsys: Captured) -> None:
     assert (result["judged"], result["succeeded"], result["success"]) == (3, 0, 0.0)
     # Clopper-Pearson with no success in n: upper bound 1 - 0.025^(1/n).
     assert result["success_interval_95"] == [0.0, pytest.approx(1.0 - 0.025 ** (1 / 3))]
-    assert result["broken_episodes"] == 0
+    assert result["diverged_episodes"] == 0
 
 
 def test_the_policy_file_itself_in_words(run_folder: Path, capsys: Captured) -> None:

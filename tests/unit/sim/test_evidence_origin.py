@@ -11,7 +11,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.evidence.origin import Origin
 from physai.sim.calibrate.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.sim.logs import LogError, read_log
-from physai.sim.logs.readers.table import Stream, Table
+from physai.sim.logs.readers.table import ColumnStream, Table
 from physai.sim.robots import load_robot
 from physai.sim.twin.record import LogRecord, Logs
 from physai.sim.twin.twin import load_twin, nominal_twin
@@ -89,7 +89,7 @@ def test_no_origin_hides_behind_many(recordings: Path, tmp_path: Path) -> None:
 
 def test_a_joined_file_does_not_vouch_for_the_others() -> None:
     def said(*origins: str) -> Origin:
-        streams = tuple(Stream(name="a.csv", columns={}, origins=frozenset({mark} - {""})) for mark in origins)
+        streams = tuple(ColumnStream(name="a.csv", columns={}, origins=frozenset({mark} - {""})) for mark in origins)
         return Table("a.csv", (), "0" * 64, streams).origin
 
     assert said("", "robot cartpole/lab-1").kind == "unknown"

@@ -10,10 +10,10 @@ import pytest
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array, JointCommand, empty_command
 from physai.sim.cli import watch as watching
-from physai.sim.cli.watch import Watch
+from physai.sim.cli.watch import TallyWatch
 from physai.sim.tasks.task import Task
 from physai.sim.virtual_robot import paced_twin
-from physai.sim.virtual_robot.process import Clock, FakeRobot
+from physai.sim.virtual_robot.process import Clock, VirtualRobot
 from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 TaskMaker = Callable[..., Task]
@@ -67,9 +67,9 @@ class LocalLink:
         pass
 
 
-def robot(task: Task, policy: Policy, clock: Clock) -> tuple[FakeRobot, LocalLink]:
+def robot(task: Task, policy: Policy, clock: Clock) -> tuple[VirtualRobot, LocalLink]:
     link = LocalLink(task.contract, policy)
-    return FakeRobot(RobotTwin(task), link, clock=clock), link
+    return VirtualRobot(RobotTwin(task), link, clock=clock), link
 
 
 def test_lockstep_answers_every_command_with_the_next_sample(slider_task: TaskMaker) -> None:
@@ -126,7 +126,7 @@ def test_a_watcher_tells_what_changes_and_each_problem_once(
     monkeypatch.setattr(watching, "LOOK_S", 600.0)
     fake, link = robot(slider_task(), lambda number: 1.0, "lockstep")
     told: list[str] = []
-    watch = Watch(fake.tally, link.problems, told.append)
+    watch = TallyWatch(fake.tally, link.problems, told.append)
     try:
         watch.look()
         watch.look()

@@ -16,10 +16,10 @@ from physai.sdk.base.errors import ModelError, TaskError
 from physai.sdk.transport.protocol import TransportError
 from physai.sdk.transport.registry import open_transport
 from physai.sim.envs.divergence import DUMP_FORMAT
-from physai.sim.envs.divergence_replay import replay_broken
+from physai.sim.envs.divergence_replay import replay_diverged
 from physai.sim.playback.counterexample import recorded_task
 from physai.sim.playback.recording_reader import Recording
-from physai.sim.policies.resolve import Origin, choose_origin
+from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import TwinError
@@ -61,12 +61,12 @@ class Planted:
     def write_run(self, **said: str) -> Path:
         """A run folder: what `physai train` has written, but for the source."""
         from physai.train.config import TrainConfig
-        from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+        from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
         from physai.train.runners.runner import Trainer
 
         config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1, iterations=1)
         trainer = Trainer(load_task("cartpole-swingup"), config)
-        save_config(self.run, TaskSource(task="cartpole-swingup"), config, trainer.task.contract)
+        save_config(self.run, RunTaskSource(task="cartpole-swingup"), config, trainer.task.contract)
         save_checkpoint(trainer, self.run)
         file = self.run / "config.json"
         document = json.loads(file.read_text())
@@ -134,16 +134,16 @@ def test_a_task_file_that_the_user_names_is_run(verb: str, planted: Planted) -> 
 def test_what_was_named_and_what_was_said() -> None:
     """A user's task takes the file's robot and variant along only where the file means the same task."""
     said = {"task": "runs/mine.py", "robot": "cartpole", "preset": "wide"}
-    assert choose_origin(said, source="it", task="here/mine.py") == Origin(
+    assert choose_task_source(said, source="it", task="here/mine.py") == TaskSource(
         task="here/mine.py", robot="cartpole", preset="wide"
     )
-    assert choose_origin(said, source="it", task="ur10e-reach") == Origin(task="ur10e-reach")
+    assert choose_task_source(said, source="it", task="ur10e-reach") == TaskSource(task="ur10e-reach")
     said["robot"] = "../robot.xml"
-    assert choose_origin(said, source="it", task="mine.py", robot="robot.xml").robot == "robot.xml"
+    assert choose_task_source(said, source="it", task="mine.py", robot="robot.xml").robot == "robot.xml"
     with pytest.raises(TaskError, match=r"it says it is for the robot '\.\./robot\.xml', which is not built in"):
-        choose_origin(said, source="it", task="mine.py")
+        choose_task_source(said, source="it", task="mine.py")
     with pytest.raises(TaskError, match="it does not say which task"):
-        choose_origin({}, source="it")
+        choose_task_source({}, source="it")
 
 
 @pytest.mark.parametrize("options", [{}, {"over": "udp"}])
@@ -172,7 +172,7 @@ def test_a_dump_runs_no_task_file(planted: Planted) -> None:
     file = planted.task.with_name("broken.npz")
     np.savez(file, about=about, targets=np.zeros((1, 1)))
     with pytest.raises(TaskError, match="which is not built in"):
-        replay_broken(file)
+        replay_diverged(file)
     assert not planted.ran
 
 

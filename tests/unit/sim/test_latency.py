@@ -91,7 +91,7 @@ def test_without_randomisation_there_is_no_lag(slider_task: TaskMaker) -> None:
 @pytest.mark.parametrize("lag", [0, 3, 4, 9])
 def test_several_periods_in_one_step_are_the_same_physics(slider_task: TaskMaker, lag: int) -> None:
     task = slider_task(action_delay=Delay(lower_s=lag * PHYSICS_DT, upper_s=lag * PHYSICS_DT))
-    single, triple = (Environment(task, 2, num_threads=1, control_repeat=n) for n in (1, 3))
+    single, triple = (Environment(task, 2, num_threads=1, action_repeat=n) for n in (1, 3))
     single.reset()
     triple.reset()
     for efforts in ((1.0, -3.0, 2.0), (0.5, 4.0, -1.0)):

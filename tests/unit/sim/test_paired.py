@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.paired import PairedTest, anytime_drop, log_wealth, mcnemar_exact, paired_drop
 from physai.sim.stats.statistics import CountError, clopper_pearson
 
-PASS, FAIL, INCONCLUSIVE = Outcome
+PASS, FAIL, INCONCLUSIVE = VerdictOutcome
 
 Interval = Callable[[int, int, int], tuple[float, float]]
 
@@ -104,7 +104,9 @@ def test_wealth_does_not_grow_on_average_where_the_drop_is_the_margin(rates: tup
     assert mean <= 1.0 + 1e-9
 
 
-def error_rate(margin: float, alpha: float, p_worse: float, p_better: float, *, most: int, wrong: Outcome) -> float:
+def error_rate(
+    margin: float, alpha: float, p_worse: float, p_better: float, *, most: int, wrong: VerdictOutcome
+) -> float:
     """Exact probability that a test that looks after every pair ever gives the wrong answer."""
     alive = {(0, 0): 1.0}
     error = 0.0

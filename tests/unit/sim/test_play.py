@@ -9,9 +9,9 @@ import pytest
 
 from physai.sdk.base.errors import ContractMismatchError, TaskError, UnknownNameError
 from physai.sim.envs.environment import Environment
-from physai.sim.playback.player import Moment, Outcome, Player, episode_seed
+from physai.sim.playback.player import EpisodeOutcome, Moment, Player, episode_seed
 from physai.sim.policies.evaluate import evaluation_seeds, play_episodes
-from physai.sim.policies.scripted import AGENTS, Agent
+from physai.sim.policies.scripted import AGENTS, ScriptedPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task, Uniforms
 
@@ -26,7 +26,7 @@ def reach() -> Task:
     return load_task("ur10e-reach")
 
 
-class Push(Agent):
+class Push(ScriptedPolicy):
     """Commands one force for ever."""
 
     def __init__(self, task: Task, force: float) -> None:
@@ -37,9 +37,9 @@ class Push(Agent):
         return {"joint_effort_target": np.full((1, 1), self._force, np.float32)}
 
 
-def play(task: Task, agent: str = "zero", **options: Any) -> tuple[list[Moment], list[Outcome]]:
+def play(task: Task, agent: str = "zero", **options: Any) -> tuple[list[Moment], list[EpisodeOutcome]]:
     settings: dict[str, Any] = {"episodes": 1, **options}
-    player = Player(Agent(task.contract, agent), task, **settings)
+    player = Player(ScriptedPolicy(task.contract, agent), task, **settings)
     return list(player), player.outcomes
 
 
@@ -48,7 +48,7 @@ def short(task: Task, length_s: float) -> Task:
 
 
 def test_zero_holds_the_start_where_commands_are_increments(reach: Task) -> None:
-    agent = Agent(reach.contract, "zero")
+    agent = ScriptedPolicy(reach.contract, "zero")
     agent.reset(2)
     start = np.array([[0.1, -1.5, 1.5, -1.5, -1.5, 0.0], [0.2, -1.4, 1.4, -1.4, -1.4, 0.3]], np.float32)
     assert agent({"joint_pos": start}, {})["joint_pos_target"].tolist() == start.tolist()
@@ -61,7 +61,7 @@ def test_zero_holds_the_start_where_commands_are_increments(reach: Task) -> None
 
 def test_zero_commands_the_offset_where_commands_are_absolute() -> None:
     task = load_task("go2-velocity")
-    agent = Agent(task.contract, "zero")
+    agent = ScriptedPolicy(task.contract, "zero")
     agent.reset(1)
     target = agent({"joint_pos": np.zeros((1, 12), np.float32)}, {})["joint_pos_target"]
     assert target[0].tolist() == pytest.approx([0.1, 0.8, -1.5, -0.1, 0.8, -1.5, 0.1, 1.0, -1.5, -0.1, 1.0, -1.5])
@@ -70,11 +70,11 @@ def test_zero_commands_the_offset_where_commands_are_absolute() -> None:
 def test_hold_keeps_positions_and_lets_efforts_go(cartpole: Task) -> None:
     go2 = load_task("go2-velocity")
     start = np.linspace(-0.5, 0.5, 12, dtype=np.float32)[None]
-    agent = Agent(go2.contract, "hold")
+    agent = ScriptedPolicy(go2.contract, "hold")
     agent.reset(1)
     assert agent({"joint_pos": start}, {})["joint_pos_target"].tolist() == start.tolist()
     assert agent({"joint_pos": start + 1.0}, {})["joint_pos_target"].tolist() == start.tolist()
-    limp = Agent(cartpole.contract, "hold")
+    limp = ScriptedPolicy(cartpole.contract, "hold")
     limp.reset(1)
     assert limp({"joint_pos": np.ones((1, 2), np.float32)}, {})["joint_effort_target"].tolist() == [[0.0]]
 
@@ -84,7 +84,7 @@ def test_random_stays_within_step_and_bounds_and_repeats_with_its_seed(reach: Ta
     start = {"joint_pos": np.array(term.upper, np.float32)[None]}
     runs: list[np.ndarray[Any, Any]] = []
     for seed in (7, 7, 8):
-        agent = Agent(reach.contract, "random", seed=seed)
+        agent = ScriptedPolicy(reach.contract, "random", seed=seed)
         agent.reset(1)
         runs.append(np.concatenate([agent(start, {})["joint_pos_target"] for _ in range(50)]))
     assert (runs[0] == runs[1]).all()
@@ -96,7 +96,7 @@ def test_random_stays_within_step_and_bounds_and_repeats_with_its_seed(reach: Ta
 
 def test_unknown_agents_get_a_hint(cartpole: Task) -> None:
     with pytest.raises(UnknownNameError, match="no agent named 'randm'; did you mean random"):
-        Agent(cartpole.contract, "randm")
+        ScriptedPolicy(cartpole.contract, "randm")
 
 
 def test_an_episode_has_a_moment_per_period_and_one_at_its_end(cartpole: Task) -> None:
@@ -159,7 +159,7 @@ def test_seed_zero_plays_the_episodes_that_eval_judges() -> None:
     task = short(load_task("go2-velocity"), 4.0)
     assert [int(episode_seed(0, k)[0]) for k in range(3)] == evaluation_seeds(3).tolist()
     _, outcomes = play(task, episodes=3)
-    judged = play_episodes(Agent(task.contract, "zero"), task, episodes=3)
+    judged = play_episodes(ScriptedPolicy(task.contract, "zero"), task, episodes=3)
     assert tuple(outcome.succeeded for outcome in outcomes) == judged.succeeded
     assert tuple(outcome.judged for outcome in outcomes) == judged.judged
     mean = np.mean([outcome.metrics["velocity_error_m_s"] for outcome in outcomes])
@@ -180,7 +180,7 @@ def test_playing_stops_after_its_duration_or_when_asked(cartpole: Task) -> None:
     assert [outcome.ended for outcome in outcomes] == ["time", "stopped"]
     assert moments[-1].start_s + moments[-1].time_s == pytest.approx(0.3)
     assert (outcomes[1].judged, outcomes[1].success) == (0, None)
-    player = Player(Agent(cartpole.contract, "zero"), cartpole)
+    player = Player(ScriptedPolicy(cartpole.contract, "zero"), cartpole)
     count = 0
     for moment in player:
         count += 1
@@ -196,11 +196,11 @@ def test_bad_requests_name_both_values(cartpole: Task, reach: Task) -> None:
     with pytest.raises(TaskError, match="longer than 0 s, got nan"):
         play(cartpole, duration_s=float("nan"))
     with pytest.raises(ContractMismatchError):
-        Player(Agent(reach.contract, "zero"), cartpole)
+        Player(ScriptedPolicy(reach.contract, "zero"), cartpole)
 
 
 def test_outcomes_are_json_with_exact_seeds() -> None:
-    outcome = Outcome(1, 2**64 - 1, "time", 2.0, float("nan"), 2, 2, {"error_m": float("inf"), "angle_rad": 0.5})
+    outcome = EpisodeOutcome(1, 2**64 - 1, "time", 2.0, float("nan"), 2, 2, {"error_m": float("inf"), "angle_rad": 0.5})
     assert outcome.as_json() == {
         "episode": 1,
         "seed": "18446744073709551615",

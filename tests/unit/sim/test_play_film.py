@@ -27,7 +27,7 @@ from physai.sim.playback.markers import (
 from physai.sim.playback.player import Player
 from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter, rendering_backend
 from physai.sim.playback.video import Film, framing, pose_between, shrunk
-from physai.sim.policies.scripted import Agent
+from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import home_qpos
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
@@ -158,7 +158,7 @@ def test_a_target_shows_in_red_green_and_blue() -> None:
 
 
 def film(path: Path, task: Task, *, fps: float = 10.0, **options: Any) -> list[Any]:
-    player = Player(Agent(task.contract, "random"), task, **options)
+    player = Player(ScriptedPolicy(task.contract, "random"), task, **options)
     with Film(path, task, width=160, height=120, fps=fps) as camera:
         for moment in player:
             camera.add(moment)
@@ -212,7 +212,7 @@ def test_shrinking_takes_the_mean() -> None:
 @needs_opengl
 def test_a_robot_that_stands_still_is_drawn_once_and_a_new_target_again(tmp_path: Path) -> None:
     task = replace(load_task("ur10e-reach"), command_interval_s=0.32)
-    player = Player(Agent(task.contract, "zero"), task, duration_s=0.6, randomise=False)
+    player = Player(ScriptedPolicy(task.contract, "zero"), task, duration_s=0.6, randomise=False)
     drawn: list[Any] = []
     with Film(tmp_path / "a.mp4", task, width=64, height=48) as camera:
         for moment in player:

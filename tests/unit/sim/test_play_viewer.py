@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from physai.sim.playback.viewer import Pacer
+from physai.sim.playback.viewer import RealTimePacer
 
 XVFB = shutil.which("Xvfb")
 needs_xvfb = pytest.mark.skipif(XVFB is None, reason="no Xvfb to open windows on: apt-get install xvfb")
@@ -30,7 +30,7 @@ class Time:
 
 def test_waiting_errors_do_not_add_up() -> None:
     time = Time()
-    pacer = Pacer(time.clock, time.sleep)
+    pacer = RealTimePacer(time.clock, time.sleep)
     for frame in range(1, 1001):
         time.now += 0.002
         pacer.wait(frame / 60.0)
@@ -39,7 +39,7 @@ def test_waiting_errors_do_not_add_up() -> None:
 
 def test_a_short_lag_is_caught_up_with_and_a_long_one_is_not() -> None:
     time = Time()
-    pacer = Pacer(time.clock, time.sleep)
+    pacer = RealTimePacer(time.clock, time.sleep)
     time.now += 0.3
     pacer.wait(0.1)
     assert time.now == pytest.approx(100.3)
@@ -63,13 +63,13 @@ def display() -> Iterator[str]:
 
 CLOSED_BY_USER = """
 import sys
-from physai.sim.policies.scripted import Agent
+from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.playback.player import Player
 from physai.sim.tasks.registry import load_task
-from physai.sim.playback.viewer import Pacer, Window, watch
+from physai.sim.playback.viewer import RealTimePacer, Window, watch
 
 task = load_task("ur10e-reach")
-player = Player(Agent(task.contract, "zero"), task)
+player = Player(ScriptedPolicy(task.contract, "zero"), task)
 
 class Impatient(Pacer):
     def wait(self, time_s):

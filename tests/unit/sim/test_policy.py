@@ -228,7 +228,7 @@ def test_a_pole_that_nobody_swings_up(task: Task) -> None:
     assert played.succeeded == (0,) * 10
     assert played.success == 0.0
     assert played.success_interval() == pytest.approx((0.0, 0.3085), abs=1e-4)
-    assert played.broken == ()
+    assert played.diverged == ()
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     assert len(shares) == 500
@@ -324,8 +324,8 @@ def test_diverged_physics_counts_as_failure(task: Task) -> None:
     unbounded = replace(task, model=_without_limits(task))
     played = play_episodes(huge, unbounded, episodes=2, randomise=False)
     assert played.succeeded == (0, 0)
-    assert {episode.episode_seed for episode in played.broken} <= set(evaluation_seeds(2).tolist())
-    assert len(played.broken) == 2
+    assert {episode.episode_seed for episode in played.diverged} <= set(evaluation_seeds(2).tolist())
+    assert len(played.diverged) == 2
 
 
 def _without_limits(task: Task) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.sequential import RateTest, Sprt, anytime_rate
 from physai.sim.stats.statistics import CountError
 
@@ -20,11 +20,11 @@ def after(successes: int, trials: int, *, target: float = 0.8, alpha: float = 0.
 
 def test_it_passes_fails_or_does_not_know() -> None:
     # ln 100 / ln(0.9 / 0.8) = 39.1; ln 100 / ln(0.3 / 0.2) = 11.4.
-    assert after(39, 39).outcome is Outcome.INCONCLUSIVE
-    assert after(40, 40).outcome is Outcome.PASS
-    assert after(0, 11).outcome is Outcome.INCONCLUSIVE
-    assert after(0, 12).outcome is Outcome.FAIL
-    assert after(80, 100).outcome is Outcome.INCONCLUSIVE
+    assert after(39, 39).outcome is VerdictOutcome.INCONCLUSIVE
+    assert after(40, 40).outcome is VerdictOutcome.PASS
+    assert after(0, 11).outcome is VerdictOutcome.INCONCLUSIVE
+    assert after(0, 12).outcome is VerdictOutcome.FAIL
+    assert after(80, 100).outcome is VerdictOutcome.INCONCLUSIVE
     assert (after(0, 0).fewest_to_pass, after(0, 0).fewest_to_fail) == (40, 12)
 
 
@@ -54,22 +54,22 @@ def test_it_says_which_rate_would_ever_do() -> None:
 def test_wrong_answers_are_as_rare_as_promised() -> None:
     """At the target itself neither answer is right; looked at after every batch of 8, for 40 looks."""
     random = np.random.default_rng(3)
-    outcomes: list[Outcome] = []
+    outcomes: list[VerdictOutcome] = []
     for _ in range(1500):
         test = RateTest(0.9, 0.07, alpha=0.05)
         for batch in random.binomial(8, 0.9, 40):
             test.add(int(batch), 8)
-            if test.outcome is not Outcome.INCONCLUSIVE:
+            if test.outcome is not VerdictOutcome.INCONCLUSIVE:
                 break
         outcomes.append(test.outcome)
     # 1500 trials of probability 0.05: 75 expected, 100 is three standard deviations above.
-    assert outcomes.count(Outcome.PASS) <= 100
-    assert outcomes.count(Outcome.FAIL) <= 100
+    assert outcomes.count(VerdictOutcome.PASS) <= 100
+    assert outcomes.count(VerdictOutcome.FAIL) <= 100
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.floats(0.2, 0.95), st.floats(0.01, 0.3))
 def test_more_successes_never_make_it_worse(good: int, bad: int, target: float, margin: float) -> None:
-    order = [Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS]
+    order = [VerdictOutcome.FAIL, VerdictOutcome.INCONCLUSIVE, VerdictOutcome.PASS]
     test, better = RateTest(target, margin, alpha=0.01), RateTest(target, margin, alpha=0.01)
     test.add(good, good + bad)
     better.add(good + 1, good + 1 + bad)
@@ -87,9 +87,9 @@ def test_its_interval_bears_having_looked() -> None:
 
 
 def test_a_test_of_one_side_never_gives_the_other_answer() -> None:
-    assert Sprt(0.5, 0.8, alpha=0.0).add(1000, 1000) is Outcome.INCONCLUSIVE
-    assert Sprt(0.5, 0.8, beta=0.0).add(0, 1000) is Outcome.INCONCLUSIVE
-    assert Sprt(0.5, 0.8, alpha=0.0).add(0, 1000) is Outcome.FAIL
+    assert Sprt(0.5, 0.8, alpha=0.0).add(1000, 1000) is VerdictOutcome.INCONCLUSIVE
+    assert Sprt(0.5, 0.8, beta=0.0).add(0, 1000) is VerdictOutcome.INCONCLUSIVE
+    assert Sprt(0.5, 0.8, alpha=0.0).add(0, 1000) is VerdictOutcome.FAIL
     for wrong in (-0.1, 1.0, math.nan):
         with pytest.raises(CountError, match="alpha must lie between 0 and 1"):
             Sprt(0.5, 0.8, alpha=wrong)

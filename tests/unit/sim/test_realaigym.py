@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sim.leaderboards.realaigym import Criteria, RecordingError, Score, score
+from physai.sim.leaderboards.realaigym import Criteria, Score, TrajectoryError, score
 
 LINKS = (0.2, 0.3)
 Run = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
@@ -180,12 +180,12 @@ def test_more_torque_on_the_same_path_never_scores_better(run: Run, factor: floa
 )
 def test_malformed_recordings_are_refused(time: list[float], joint_pos: list[list[float]], message: str) -> None:
     rest = np.zeros((2, 2)) if len(time) == 2 else np.zeros((1, 2))
-    with pytest.raises(RecordingError, match=message):
+    with pytest.raises(TrajectoryError, match=message):
         score(time, joint_pos, rest, rest, link_lengths=LINKS)
 
 
 @pytest.mark.parametrize("link_lengths", [(0.2, 0.0), (math.nan, 0.3), (math.inf, 0.3)])
 def test_link_lengths_must_be_positive(link_lengths: tuple[float, float]) -> None:
     rest = np.zeros((2, 2))
-    with pytest.raises(RecordingError, match="link_lengths"):
+    with pytest.raises(TrajectoryError, match="link_lengths"):
         score([0.0, 1.0], rest, rest, rest, link_lengths=link_lengths)

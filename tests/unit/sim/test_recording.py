@@ -22,11 +22,11 @@ from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import ContractError
 from physai.sim.envs.environment import Environment
 from physai.sim.playback import recording_format as form
-from physai.sim.playback.player import Moment, Outcome, Player, Verdict
+from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment, Player
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import MAGIC, RecordedEpisode, read_recording
 from physai.sim.playback.recording_writer import RecordingWriter
-from physai.sim.policies.scripted import Agent
+from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
@@ -40,7 +40,7 @@ def reach() -> Task:
 def recorded(reach: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Moment]]:
     """Two episodes of ten control periods."""
     path = tmp_path_factory.mktemp("recording") / "a.mcap"
-    player = Player(Agent(reach.contract, "random"), reach, episodes=2)
+    player = Player(ScriptedPolicy(reach.contract, "random"), reach, episodes=2)
     moments = list(player)
     with RecordingWriter(path, reach, origin={"seed": "0"}) as writer:
         for moment in moments:
@@ -135,8 +135,12 @@ def test_any_numbers_come_back(reach: Task, tmp_path: Path, data: st.DataObject,
         return np.array(data.draw(st.lists(elements, min_size=size, max_size=size)), dtype)
 
     def moment(period: int, last: bool) -> Moment:
-        verdict = Verdict(True, {"error_m": data.draw(numbers)}) if last else None
-        outcome = Outcome(0, seed, "time", period * 0.032, data.draw(numbers), 1, 1, {"error_m": 0.5}) if last else None
+        verdict = EpisodeVerdict(True, {"error_m": data.draw(numbers)}) if last else None
+        outcome = (
+            EpisodeOutcome(0, seed, "time", period * 0.032, data.draw(numbers), 1, 1, {"error_m": 0.5})
+            if last
+            else None
+        )
         return Moment(
             episode=0,
             seed=seed,
@@ -282,7 +286,7 @@ def test_inconsistent_content_is_refused(
 
 def test_an_episode_whose_writer_failed_is_kept(reach: Task, tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
-    moments = iter(Player(Agent(reach.contract, "zero"), reach))
+    moments = iter(Player(ScriptedPolicy(reach.contract, "zero"), reach))
     with RecordingWriter(path, reach) as writer:
         for _ in range(3):
             writer.add(next(moments))
@@ -303,7 +307,7 @@ def test_files_that_cannot_be_opened_are_one_line(reach: Task, tmp_path: Path) -
 
 def record_into(path: str, task: Task) -> None:
     with RecordingWriter(path, task) as writer:
-        for moment in Player(Agent(task.contract, "zero"), task, episodes=1):
+        for moment in Player(ScriptedPolicy(task.contract, "zero"), task, episodes=1):
             writer.add(moment)
 
 

@@ -1,4 +1,4 @@
-"""`physai robot rehearse` as a user starts it: a process of its own, ended by signals, refused with one line."""
+"""`physai robot simulate` as a user starts it: a process of its own, ended by signals, refused with one line."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ import pytest
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.registry import open_transport
-from physai.sim.cli.ending import SILENT_S, Ending
+from physai.sim.cli.ending import SILENT_S, EndCondition
 from physai.sim.tasks.registry import load_task
 from physai.sim.virtual_robot.transport import free_port
 
@@ -147,7 +147,7 @@ class Clock:
 
 def test_the_end_of_one_that_lingers() -> None:
     clock = Clock()
-    ending = Ending(8.0, None, now_s=clock, catch=False)
+    ending = EndCondition(8.0, None, now_s=clock, catch=False)
     assert not ending.due(0)
     ending.signalled()
     assert not ending.due(1)
@@ -161,7 +161,7 @@ def test_the_end_of_one_that_lingers() -> None:
 )
 def test_it_goes_on_while_commands_come_but_not_for_ever(after_s: float, commands: int, due: bool) -> None:
     clock = Clock()
-    ending = Ending(8.0, None, now_s=clock, catch=False)
+    ending = EndCondition(8.0, None, now_s=clock, catch=False)
     assert not ending.due(1)
     ending.signalled()
     clock.now_s += after_s
@@ -169,7 +169,7 @@ def test_it_goes_on_while_commands_come_but_not_for_ever(after_s: float, command
 
 
 def test_one_that_does_not_linger_ends_at_once() -> None:
-    ending = Ending(0.0, None, catch=False)
+    ending = EndCondition(0.0, None, catch=False)
     assert not ending.due(1)
     ending.signalled()
     assert ending.due(2)

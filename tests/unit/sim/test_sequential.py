@@ -9,17 +9,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.sequential import Sprt, anytime_rate, boundary
 from physai.sim.stats.statistics import CountError, clopper_pearson
 
-PASS, FAIL, INCONCLUSIVE = Outcome
+PASS, FAIL, INCONCLUSIVE = VerdictOutcome
 
 
-def decisions(decide: Callable[[int, int], Outcome], rate: float, *, most: int, batch: int = 1) -> dict[Outcome, float]:
+def decisions(
+    decide: Callable[[int, int], VerdictOutcome], rate: float, *, most: int, batch: int = 1
+) -> dict[VerdictOutcome, float]:
     """Exact probability of each end of a test that looks after every batch, and is cut short after `most` trials."""
     alive = np.ones(1)
-    found = dict.fromkeys(Outcome, 0.0)
+    found = dict.fromkeys(VerdictOutcome, 0.0)
     for trials in range(1, most + 1):
         alive = np.append(alive * (1.0 - rate), 0.0) + np.append(0.0, alive * rate)
         if trials % batch:
@@ -33,7 +35,7 @@ def decisions(decide: Callable[[int, int], Outcome], rate: float, *, most: int, 
     return found
 
 
-def sprt(p0: float, p1: float, alpha: float, beta: float) -> Callable[[int, int], Outcome]:
+def sprt(p0: float, p1: float, alpha: float, beta: float) -> Callable[[int, int], VerdictOutcome]:
     return lambda successes, trials: Sprt(p0, p1, alpha=alpha, beta=beta).add(successes, trials)
 
 
@@ -77,7 +79,7 @@ def test_looking_at_a_fixed_sample_bound_does_not_keep_it() -> None:
     """The enumeration can tell: a 95 % lower bound that is looked at after each of 60 trials errs far more often."""
 
     @cache
-    def naive(successes: int, trials: int) -> Outcome:
+    def naive(successes: int, trials: int) -> VerdictOutcome:
         return PASS if clopper_pearson(successes, trials, confidence=0.9)[0] > 0.5 else INCONCLUSIVE
 
     assert decisions(naive, 0.5, most=60)[PASS] > 0.1
@@ -87,7 +89,7 @@ def test_looking_at_a_fixed_sample_bound_does_not_keep_it() -> None:
 
 @pytest.mark.parametrize(("rate", "confidence"), [(0.5, 0.9), (0.9, 0.9), (0.97, 0.95), (0.2, 0.8)])
 def test_all_anytime_intervals_of_a_run_hold_the_rate(rate: float, confidence: float) -> None:
-    def misses(successes: int, trials: int) -> Outcome:
+    def misses(successes: int, trials: int) -> VerdictOutcome:
         low, high = anytime_rate(successes, trials, confidence=confidence)
         return INCONCLUSIVE if low <= rate <= high else FAIL
 

@@ -65,7 +65,7 @@ def test_random_commands_keep_everything_finite(task: Task, training: bool) -> N
         judged += int(now.judged.sum())
         if now.judged.any():
             assert {name: len(v) for name, v in now.metrics.items()} == dict.fromkeys(task.metrics, now.judged.sum())
-    assert env.broken_episodes == []
+    assert env.diverged_episodes == []
     expected = {name: (4, size) for name, size in graph_interface(task.contract).sensors.items()}
     assert {name: value.shape for name, value in now.sensors.items()} == expected
 

@@ -60,10 +60,10 @@ def last_step(env: Any, actions: Any) -> Any:
 def test_a_foreign_learner_sees_what_ours_sees(name: str) -> None:
     """Our own collector and the adapter, same seed and actions: equal observations, rewards and ends, bit for bit."""
     task = replace(load_task(name), episode_length_s=0.5)
-    config = TrainConfig(num_envs=WORLDS, horizon=20, minibatches=1, control_repeat=2, hidden=(8,), seed=3)
+    config = TrainConfig(num_envs=WORLDS, horizon=20, minibatches=1, action_repeat=2, hidden=(8,), seed=3)
     trainer = Trainer(task, config)
     rollout = trainer.collector.collect(trainer.new_rollout())
-    worlds = TaskWorlds(task, WORLDS, seed=3, control_repeat=2, num_threads=1)
+    worlds = TaskWorlds(task, WORLDS, seed=3, action_repeat=2, num_threads=1)
     observation, critic = worlds.reset()
     ends = 0
     for t in range(config.horizon):
@@ -155,8 +155,8 @@ def test_repeated_actions_and_histories_do_not_mix(cartpole: Task) -> None:
     observation = cartpole.contract.observation.model_copy(update={"terms": tuple(terms)})
     remembering = replace(cartpole, contract=cartpole.contract.model_copy(update={"observation": observation}))
     assert TaskWorlds(remembering, 2).observations == 10
-    with pytest.raises(ConfigError, match="needs control_repeat 1"):
-        TaskWorlds(remembering, 2, control_repeat=2)
+    with pytest.raises(ConfigError, match="needs action_repeat 1"):
+        TaskWorlds(remembering, 2, action_repeat=2)
 
 
 def test_a_network_that_does_not_fit_is_refused(cartpole: Task) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.base.benchmark import Options, Result, WorkloadError, alternate, as_text, document, ratios
+from physai.sdk.base.benchmark import (
+    BenchmarkOptions,
+    BenchmarkResult,
+    WorkloadError,
+    alternate,
+    as_text,
+    document,
+    ratios,
+)
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
@@ -18,7 +26,7 @@ from physai.train.bench.registry import BENCHMARKS, run_benchmark
 from physai.train.cli.bench import command as verb
 from physai.train.config import TrainConfig
 
-TINY = engine.Size(worlds=4, steps=2, rounds=3)
+TINY = engine.EngineBenchSize(worlds=4, steps=2, rounds=3)
 
 
 def say(text: str) -> None:
@@ -31,7 +39,7 @@ def cartpole() -> Task:
 
 
 def test_the_value_is_the_median_and_the_document_is_complete() -> None:
-    result = Result(name="speed", unit="1/s", runs=(1.0, 10.0, 3.0), peer="other")
+    result = BenchmarkResult(name="speed", unit="1/s", runs=(1.0, 10.0, 3.0), peer="other")
     record = document("engine", [result])
     assert record["bench"] == "engine"
     assert record["results"] == [
@@ -58,15 +66,15 @@ def test_contenders_take_turns_in_both_directions() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="engine"):
-        run_benchmark("engin", Options(), say)
+        run_benchmark("engin", BenchmarkOptions(), say)
     with pytest.raises(PhysaiError, match="it has cartpole-swingup"):
-        run_benchmark("engine", Options(tasks=("go2-velocity",)), say)
+        run_benchmark("engine", BenchmarkOptions(tasks=("go2-velocity",)), say)
 
 
 @pytest.mark.parametrize(("name", "repeat"), [("cartpole-swingup", 1), ("pendubot-swingup", 5), ("ur10e-reach", 1)])
 def test_engine_compares_equal_amounts_of_physics(name: str, repeat: int) -> None:
     task = load_task(name)
-    whole, physics, raw = engine.measure(task, TINY, control_repeat=repeat)
+    whole, physics, raw = engine.measure(task, TINY, action_repeat=repeat)
     assert whole.name == f"env_over_raw.{task.robot.name}"
     assert whole.runs == ratios(physics.runs, raw.runs)
     assert len(whole.runs) == 3
@@ -90,7 +98,7 @@ def test_engine_sees_a_reward_that_is_not_finite(cartpole: Task) -> None:
 
     broken = replace(cartpole, rewards={"nan": RewardTerm(term=nothing, weight=1.0)})
     with pytest.raises(WorkloadError, match="not finite"):
-        engine.measure(broken, TINY, control_repeat=1)
+        engine.measure(broken, TINY, action_repeat=1)
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
@@ -100,13 +108,13 @@ def test_engine_sees_diverging_physics(cartpole: Task) -> None:
 
     broken = replace(cartpole, reset=infinite, training_reset=None)
     with pytest.raises(WorkloadError, match="diverged"):
-        engine.measure(broken, TINY, control_repeat=1)
+        engine.measure(broken, TINY, action_repeat=1)
 
 
 def test_engine_sees_steps_that_were_not_taken(cartpole: Task) -> None:
     targets = engine.random_targets(cartpole, TINY.worlds, 32)
     for contender in (
-        engine.Whole(cartpole, TINY.worlds, 1, targets),
+        engine.WholeEnvironment(cartpole, TINY.worlds, 1, targets),
         engine.Physics(cartpole, TINY, 1, targets),
     ):
         contender.play(2)
@@ -118,7 +126,7 @@ def test_engine_sees_steps_that_were_not_taken(cartpole: Task) -> None:
 def test_training_gives_every_learner_the_same_work() -> None:
     for library in ("stable_baselines3", "rsl_rl"):
         pytest.importorskip(library, reason=f"{library} is not installed (extra bench)")
-    results = run_benchmark("train", Options(quick=True), say)
+    results = run_benchmark("train", BenchmarkOptions(quick=True), say)
     names = ["steps_per_s.physai", "steps_per_s.sb3", "steps_per_s.rsl_rl", "steps_over_sb3", "steps_over_rsl_rl"]
     assert [result.name for result in results] == names
     assert all(len(result.runs) == 3 and result.value > 0.0 for result in results)
@@ -157,13 +165,13 @@ def test_a_race_nobody_wins_is_no_number(cartpole: Task, monkeypatch: pytest.Mon
     config = TrainConfig(num_envs=4, horizon=4, minibatches=1, hidden=(8,), num_threads=1)
     monkeypatch.setattr(training, "TIME_BUDGET_S", 0.2)
     assert training.time_to_success(learners.Ours, cartpole, config) is None
-    size = training.Size(config=config, iterations=1, rounds=1, races=1)
+    size = training.TrainBenchSize(config=config, iterations=1, rounds=1, races=1)
     with pytest.raises(WorkloadError, match="no success"):
         training.races(cartpole, size, dict.fromkeys(learners.CONTENDERS, 1), say)
 
 
 def test_processes_report_time_memory_and_failure() -> None:
-    results = cli.run(Options(quick=True), say)
+    results = cli.run(BenchmarkOptions(quick=True), say)
     assert [(result.name, result.unit, len(result.runs)) for result in results] == [("help_seconds", "s", 3)]
     finished = process.physai("--version")
     assert finished.output.startswith("physai ")
@@ -174,14 +182,14 @@ def test_processes_report_time_memory_and_failure() -> None:
 
 @pytest.mark.slow
 def test_memory_and_solve_run() -> None:
-    assert [r.name for r in memory.run(Options(quick=True), say)] == ["peak_rss_mb.ur10e-reach"]
-    names = [r.name for r in solve.run(Options(quick=True, tasks=("cartpole-swingup",)), say)]
+    assert [r.name for r in memory.run(BenchmarkOptions(quick=True), say)] == ["peak_rss_mb.ur10e-reach"]
+    names = [r.name for r in solve.run(BenchmarkOptions(quick=True, tasks=("cartpole-swingup",)), say)]
     assert names == ["seconds_to_success.cartpole-swingup", "success.cartpole-swingup"]
 
 
 @pytest.mark.slow
 def test_realaigym_runs() -> None:
-    names = [r.name for r in realaigym.run(Options(quick=True, tasks=("pendubot-swingup",)), say)]
+    names = [r.name for r in realaigym.run(BenchmarkOptions(quick=True, tasks=("pendubot-swingup",)), say)]
     assert names == ["score.pendubot", "score_over_board.pendubot"]
 
 

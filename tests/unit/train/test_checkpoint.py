@@ -25,7 +25,7 @@ from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import (
     CHECKPOINT_FILE,
     CONFIG_FILE,
-    TaskSource,
+    RunTaskSource,
     load_config,
     load_run,
     read_checkpoint,
@@ -36,11 +36,11 @@ from physai.train.runners.checkpoint import (
 )
 from physai.train.runners.runner import Trainer
 
-SOURCE = TaskSource(task="cartpole-swingup")
+SOURCE = RunTaskSource(task="cartpole-swingup")
 CONFIG = TrainConfig(num_envs=8, horizon=4, epochs=2, minibatches=2, hidden=(8, 8), gru_size=4, num_threads=1)
 
 
-def trainer(config: TrainConfig = CONFIG, iterations: int = 0, source: TaskSource = SOURCE) -> Trainer:
+def trainer(config: TrainConfig = CONFIG, iterations: int = 0, source: RunTaskSource = SOURCE) -> Trainer:
     result = Trainer(source.load(), config)
     for _ in range(iterations):
         result.train_iteration()
@@ -217,7 +217,7 @@ class TestDamage:
 
 class TestMismatch:
     def test_another_contract_is_refused_with_what_differs(self, folder: Path) -> None:
-        other = trainer(source=TaskSource(task="pendubot-swingup"))
+        other = trainer(source=RunTaskSource(task="pendubot-swingup"))
         before = [parameter.detach().clone() for parameter in other.graph.parameters()]
         with pytest.raises(ContractMismatchError) as caught:
             restore_checkpoint(other, folder)
@@ -238,7 +238,7 @@ class TestMismatch:
 
 class TestRunFolder:
     def test_what_a_run_was_told_comes_back(self, tmp_path: Path) -> None:
-        source = TaskSource(task="pendubot-swingup", preset="realaigym-v2")
+        source = RunTaskSource(task="pendubot-swingup", preset="realaigym-v2")
         config = replace(CONFIG, actor="gru", stop_at_success=0.5, overlap=True, learning_rate=1e-300, seed=5)
         contract = SOURCE.load().contract
         save_config(tmp_path / "deep" / "run", source, config, contract)

@@ -85,7 +85,7 @@ FLOATS = (
     "max_grad_norm",
     "initial_std",
     "stop_at_success",
-    "promising_success",
+    "eval_min_success",
     "checkpoint_every_s",
 )
 
@@ -97,7 +97,7 @@ def test_numbers_no_run_can_have_are_refused(key: str, text: str) -> None:
         with_options(DEFAULT, {key: text})
 
 
-COUNTS = ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size")
+COUNTS = ("num_envs", "horizon", "epochs", "minibatches", "action_repeat", "iterations", "gru_size")
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "1000000001"])
@@ -164,7 +164,7 @@ def test_discount_is_1_over_e_after_its_time() -> None:
 
 @given(st.integers(1, 50), st.floats(0.001, 0.1))
 def test_holding_an_action_leaves_the_discount_per_second(repeat: int, control_dt: float) -> None:
-    once, held = TrainConfig().gamma(control_dt), TrainConfig(control_repeat=repeat).gamma(control_dt)
+    once, held = TrainConfig().gamma(control_dt), TrainConfig(action_repeat=repeat).gamma(control_dt)
     assert held == pytest.approx(once**repeat)
 
 

@@ -26,7 +26,7 @@ from physai.sim.tasks.task import Task, Uniforms, WorldView
 from physai.train.config import TrainConfig
 from physai.train.export.export import export_policy, npz
 from physai.train.export.onnx_graph import build_onnx
-from physai.train.export.parity import TOLERANCE, Visits, check_sequence, check_states, visit
+from physai.train.export.parity import TOLERANCE, PolicyVisits, check_sequence, check_states, visit
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.runner import build_graph
@@ -92,7 +92,7 @@ def cartpole() -> Task:
 
 
 @pytest.fixture(scope="module")
-def visited(cartpole: Task) -> tuple[PolicyGraph, onnx.ModelProto, Visits]:
+def visited(cartpole: Task) -> tuple[PolicyGraph, onnx.ModelProto, PolicyVisits]:
     """A recurrent policy, its ONNX model, and what it saw."""
     graph = randomised(cartpole, CASES["gru"][1])
     return graph, build_onnx(graph, PolicyHeader(graph.contract, graph.state_sizes)), visit(graph, cartpole, states=64)
@@ -222,7 +222,7 @@ def tampered(model: onnx.ModelProto, name: str, factor: float) -> OnnxPolicy:
         "action.joint_effort_target_scale",
     ],
 )
-def test_a_tampered_constant_is_refused(visited: tuple[PolicyGraph, onnx.ModelProto, Visits], name: str) -> None:
+def test_a_tampered_constant_is_refused(visited: tuple[PolicyGraph, onnx.ModelProto, PolicyVisits], name: str) -> None:
     """A constant that is off by a thousandth of itself; by one part in 10⁹ it is the same float32."""
     graph, model, visits = visited
     policy = tampered(model, name, 1.001)
@@ -237,7 +237,9 @@ def test_a_tampered_constant_is_refused(visited: tuple[PolicyGraph, onnx.ModelPr
     assert check_sequence(untouched, graph, visits).restarts == 0
 
 
-def test_a_refusal_names_joint_state_and_both_values(visited: tuple[PolicyGraph, onnx.ModelProto, Visits]) -> None:
+def test_a_refusal_names_joint_state_and_both_values(
+    visited: tuple[PolicyGraph, onnx.ModelProto, PolicyVisits],
+) -> None:
     graph, model, visits = visited
     policy = tampered(model, "action.joint_effort_target_scale", 2.0)
     with pytest.raises(ExportError) as caught:

@@ -10,7 +10,7 @@ from physai.sdk.contract.io import load_contract
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.train.config import TrainConfig
 from physai.train.export.export import ExportReport
-from physai.train.runners.checkpoint import TaskSource, save_checkpoint, save_config
+from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
 from physai.train.runners.runner import Trainer
 
 
@@ -18,7 +18,7 @@ from physai.train.runners.runner import Trainer
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two short iterations."""
     folder = tmp_path_factory.mktemp("run")
-    source = TaskSource(task="cartpole-swingup")
+    source = RunTaskSource(task="cartpole-swingup")
     config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1)
     trainer = Trainer(source.load(), config)
     for _ in range(2):

@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import ContractMismatchError, PhysaiError
 from physai.sdk.bundle.source import VARIANTS as BUNDLE_VARIANTS
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sdk.policy.golden import GoldenError, read_golden
 from physai.sdk.policy.header import FINGERPRINT_KEY, GOLDEN_FILE, POLICY_FILE
 from physai.sdk.policy.parity import JointError, require_made_of
@@ -33,10 +33,10 @@ from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import nominal_twin
 from physai.train.cli import quantize as cli
 from physai.train.export.export import npz
-from physai.train.quantize.choice import HEADROOM, Comparison, Rehearse, choose
+from physai.train.quantize.choice import HEADROOM, ComparePairs, Comparison, choose
 from physai.train.quantize.formats import VARIANTS, file_name
 from physai.train.quantize.network import Layer
-from physai.train.quantize.paired_evaluation import Pairs, Rehearsal
+from physai.train.quantize.paired_evaluation import PairedEvaluation, Pairs
 from physai.train.quantize.quantize import Original, QuantiseReport, quantise_policy, read_original
 from physai.train.quantize.states import QuantiseError, VisitedStates, record_states
 
@@ -55,7 +55,7 @@ def make_task():
 
 STATES, EPISODES = 1500, 6
 FEW = ("--states", "1000", "--episodes", "3")
-SKIPPED = ("--skip-tensorrt", "--skip-rehearsal")
+SKIPPED = ("--skip-tensorrt", "--skip-paired-evaluation")
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ class Additive(Comparison):
         return sum(self.known[name] for name in json.loads(data))
 
 
-def chosen(errors: list[float], bound: float, rehearse: Rehearse | None = None) -> tuple[list[bool], bool]:
+def chosen(errors: list[float], bound: float, compare: ComparePairs | None = None) -> tuple[list[bool], bool]:
     """Which layers are quantised, and whether the variant is refused."""
     layers = [Layer(f"layer{index}", "x", "w", None, 1, 1, True) for index in range(len(errors))]
     known = {layer.name: error for layer, error in zip(layers, errors, strict=True)}
@@ -277,7 +277,7 @@ def chosen(errors: list[float], bound: float, rehearse: Rehearse | None = None) 
     def make(some: Collection[Layer]) -> bytes:
         return json.dumps([layer.name for layer in some]).encode()
 
-    choice = choose("int8", layers, make, Additive(known), bound, rehearse)
+    choice = choose("int8", layers, make, Additive(known), bound, compare)
     assert [layer.error_alone for layer in choice.layers] == errors
     return [layer.precision == "int8" for layer in choice.layers], bool(choice.refused)
 
@@ -303,29 +303,29 @@ def test_whatever_is_chosen_keeps_the_bound(errors: list[float], bound: float) -
 def test_layers_stay_float_until_the_task_is_done_as_well() -> None:
     asked: list[list[str]] = []
 
-    def rehearse(data: bytes) -> Pairs:
+    def compare(data: bytes) -> Pairs:
         asked.append(json.loads(data))
         good = "layer1" not in asked[-1]
-        return Pairs(640, 0 if good else 50, 4, Outcome.PASS if good else Outcome.INCONCLUSIVE)
+        return Pairs(640, 0 if good else 50, 4, VerdictOutcome.PASS if good else VerdictOutcome.INCONCLUSIVE)
 
-    assert chosen([0.2, 0.3, 0.1], 1.0, rehearse) == ([True, False, True], False)
+    assert chosen([0.2, 0.3, 0.1], 1.0, compare) == ([True, False, True], False)
     assert asked == [["layer0", "layer1", "layer2"], ["layer0", "layer2"]]
     asked.clear()
-    assert chosen([0.1, 0.1], 0.01, rehearse) == ([False, False], True)
+    assert chosen([0.1, 0.1], 0.01, compare) == ([False, False], True)
     assert asked == [], "what breaks the contract's bound is not played"
 
 
 def test_a_variant_that_cannot_do_the_task_is_refused(
     original: Original, states: VisitedStates, tmp_path: Path
 ) -> None:
-    lost = Pairs(640, 50, 4, Outcome.INCONCLUSIVE)
+    lost = Pairs(640, 50, 4, VerdictOutcome.INCONCLUSIVE)
     report = quantise_policy(
-        original, states, tmp_path, variants=("fp16",), tensorrt=False, rehearse=lambda data: lost
+        original, states, tmp_path, variants=("fp16",), tensorrt=False, compare=lambda data: lost
     ).variants[0]
     assert "of 640 episodes the best alone loses 50 that the float graph wins, and wins 4" in report.choice.refused
     assert list(tmp_path.iterdir()) == []
-    won = Pairs(192, 0, 1, Outcome.PASS)
-    report = quantise_policy(original, states, tmp_path, variants=("fp16",), tensorrt=False, rehearse=lambda data: won)
+    won = Pairs(192, 0, 1, VerdictOutcome.PASS)
+    report = quantise_policy(original, states, tmp_path, variants=("fp16",), tensorrt=False, compare=lambda data: won)
     header = OnnxPolicy.load(tmp_path / "policy.fp16.onnx").header
     assert header.provenance["quantised.pairs"] == "192 pairs, 0 worse, 1 better"
     assert "192 episodes with both graphs: loses 0 that the float graph wins, wins 1" in cli.report_text(report)
@@ -335,26 +335,28 @@ BRIEF = GateSettings(batch=16, non_inferiority=NonInferioritySettings(margin=0.3
 
 
 @pytest.fixture(scope="module")
-def rehearsal(original: Original) -> Rehearsal:
+def evaluation(original: Original) -> PairedEvaluation:
     task = task_of(original)
-    return Rehearsal(original.data, task, nominal_twin(task.robot), settings=BRIEF)
+    return PairedEvaluation(original.data, task, nominal_twin(task.robot), settings=BRIEF)
 
 
-def test_the_same_graph_does_as_well_as_itself(rehearsal: Rehearsal, original: Original) -> None:
-    found = rehearsal.compare(original.data)
-    assert (found.worse, found.better, found.drop, found.outcome) == (0, 0, 0.0, Outcome.PASS)
+def test_the_same_graph_does_as_well_as_itself(evaluation: PairedEvaluation, original: Original) -> None:
+    found = evaluation.compare(original.data)
+    assert (found.worse, found.better, found.drop, found.outcome) == (0, 0, 0.0, VerdictOutcome.PASS)
     # The boldest of 7 bets grows by 1 + 0.95 · 0.3 / 0.7 = 1.41 with each pair that agrees, and evidence of 200 is
     # asked for: 16 pairs make 1.41^16 / 7 = 34, 32 pairs make 8,000.
     assert found.pairs == 32
 
 
-def test_a_graph_that_fails_where_the_float_one_succeeds_is_seen(rehearsal: Rehearsal, original: Original) -> None:
+def test_a_graph_that_fails_where_the_float_one_succeeds_is_seen(
+    evaluation: PairedEvaluation, original: Original
+) -> None:
     model = onnx.load_from_string(original.data)
     for tensor in model.graph.initializer:
         if tensor.name.startswith("actor."):
             tensor.CopyFrom(numpy_helper.from_array(np.zeros_like(numpy_helper.to_array(tensor)), tensor.name))
-    found = rehearsal.compare(model.SerializeToString())
-    assert (found.outcome, found.better) == (Outcome.FAIL, 0)
+    found = evaluation.compare(model.SerializeToString())
+    assert (found.outcome, found.better) == (VerdictOutcome.FAIL, 0)
     assert found.worse > 0.5 * found.pairs
 
 

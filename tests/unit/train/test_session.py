@@ -17,9 +17,8 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.train.algorithms.ppo import UpdateStats
 from physai.train.config import TrainConfig
-from physai.train.runners import eval_scheduler as judging
-from physai.train.runners import session
-from physai.train.runners.checkpoint import TaskSource, read_checkpoint
+from physai.train.runners import eval_scheduler, session
+from physai.train.runners.checkpoint import RunTaskSource, read_checkpoint
 from physai.train.runners.reporting import CsvSink
 from physai.train.runners.runner import IterationStats, Trainer
 
@@ -40,7 +39,7 @@ OPTIONS = [part for setting in (*SETTINGS, "stop_at_success=none") for part in (
 
 
 def trainer(**changes: Any) -> Trainer:
-    return Trainer(TaskSource(task="cartpole-swingup").load(), replace(CONFIG, **changes))
+    return Trainer(RunTaskSource(task="cartpole-swingup").load(), replace(CONFIG, **changes))
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -105,7 +104,7 @@ class TestEnd:
 
     def test_success_without_exploration(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A threshold that even an untrained policy reaches, judged as soon as the first iteration."""
-        monkeypatch.setattr(judging, "EPISODES", 2)
+        monkeypatch.setattr(eval_scheduler, "EPISODES", 2)
         outcome = session.run(trainer(stop_at_success=0.0, iterations=3), tmp_path)
         assert (outcome.iterations, outcome.success) == (1, 0.0)
         assert outcome.reason == "0.0% success without exploration"

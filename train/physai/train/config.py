@@ -76,7 +76,7 @@ class TrainConfig:
     gru_size: int = 64
     """Recurrent state of a GRU actor."""
     activation: Literal["elu", "tanh", "relu"] = "elu"
-    control_repeat: int = 1
+    action_repeat: int = 1
     """Control periods a training action is held for; the exported policy acts in every one."""
     overlap: bool = False
     """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
@@ -88,7 +88,7 @@ class TrainConfig:
     """Updates after which the run ends."""
     stop_at_success: float | None = None
     """Share of successes, confirmed by an evaluation without exploration, at which the run ends."""
-    promising_success: float = 0.5
+    eval_min_success: float = 0.5
     """Share of stop_at_success that must show while exploring before an evaluation is worth its time: exploration makes
     a policy fail more often. Near 1 for a policy that has to bear a robot other than the one it learnt on."""
     checkpoint_every_s: float = 30.0
@@ -98,7 +98,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for values no run can have."""
-        for name in ("num_envs", "horizon", "epochs", "minibatches", "control_repeat", "iterations", "gru_size"):
+        for name in ("num_envs", "horizon", "epochs", "minibatches", "action_repeat", "iterations", "gru_size"):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
                 raise ConfigError(f"{name} must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
@@ -110,7 +110,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not 0.0 <= value <= MAX_NUMBER:
                 raise ConfigError(f"{name} must lie in [0, {MAX_NUMBER:g}], got {reprlib.repr(value)}")
-        for name in ("gae_lambda", "stop_at_success", "promising_success", "curriculum_success"):
+        for name in ("gae_lambda", "stop_at_success", "eval_min_success", "curriculum_success"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ConfigError(f"{name} must lie in [0, 1], got {value}")
@@ -138,8 +138,12 @@ class TrainConfig:
         return min(1.0, share + (success >= self.curriculum_success) / self.curriculum_iterations)
 
     def gamma(self, control_dt: float) -> float:
-        """Discount per step of `control_repeat` periods of `control_dt` [s]."""
-        return math.exp(-control_dt * self.control_repeat / self.discount_s)
+        """Discount per step of `action_repeat` periods of `control_dt` [s]."""
+        return math.exp(-control_dt * self.action_repeat / self.discount_s)
+
+
+RENAMED = {"control_repeat": "action_repeat", "promising_success": "eval_min_success"}
+"""Settings by the names that runs of physai 0.1 have in their configuration."""
 
 
 def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
@@ -151,7 +155,8 @@ def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
     """
     fields = {f.name: f for f in dataclasses.fields(TrainConfig)}
     changes: dict[str, Any] = {}
-    for key, text in options.items():
+    for said, text in options.items():
+        key = RENAMED.get(said, said)
         if key not in fields:
             raise unknown_name("training option", key, fields)
         changes[key] = _parse(key, text, fields[key].type)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from physai.deploy_jetson.agent.config import open_config
 from physai.deploy_jetson.inference.backend import load
-from physai.deploy_jetson.inference.engine import Engine
+from physai.deploy_jetson.inference.engine import InferenceEngine
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import FileSystem, PosixFileSystem
 from physai.deploy_jetson.slots.layout import BUNDLE_FILE
@@ -17,7 +17,7 @@ from physai.sdk.signing.verify import parse_utc, verify
 
 
 @dataclass(frozen=True)
-class Active:
+class ActivePolicy:
     """A policy that may run."""
 
     slot: SlotName
@@ -28,7 +28,7 @@ class Active:
     origin: Origin
     """Of what is measured while it runs on this robot."""
 
-    def start(self) -> Engine:
+    def start(self) -> InferenceEngine:
         """Loads the engine that was tested at installation.
 
         Raises:
@@ -38,7 +38,7 @@ class Active:
         return load(self.bundle.members[runtime.member], self.plan, runtime.engine_key, source=runtime.member)
 
 
-def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None = None) -> Active:
+def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None = None) -> ActivePolicy:
     """The active policy, if it may run.
 
     Signatures, revocations, the verdict, what this robot asks of it, and every byte are checked anew. The verdict's
@@ -74,4 +74,4 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
     )
     engine = marker.runtime.engine
     plan = None if engine is None else store.read(slot, engine)
-    return Active(slot, marker, verified.bundle, plan, identity.origin)
+    return ActivePolicy(slot, marker, verified.bundle, plan, identity.origin)

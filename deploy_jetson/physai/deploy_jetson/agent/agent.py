@@ -28,11 +28,11 @@ from physai.deploy_jetson.slots.layout import BUNDLE_FILE, DEFAULT_ROOT, config_
 from physai.deploy_jetson.slots.lock import locked
 from physai.deploy_jetson.slots.records import (
     SLOTS,
-    Event,
     EventKind,
     HealthLimits,
     Marker,
     RobotIdentity,
+    SlotEvent,
     SlotFile,
     SlotName,
     Trial,
@@ -86,7 +86,7 @@ class Installed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
+class UpdateAgent:
     """One robot's slots and the rules for changing them."""
 
     root: Path = DEFAULT_ROOT
@@ -420,7 +420,7 @@ class Agent:
     def _note(self, store: SlotStore, kind: EventKind, verified: Verified, reason: str) -> None:
         now = self._now(store)
         bundle = verified.bundle
-        event = Event(
+        event = SlotEvent(
             time=utc_text(now),
             kind=kind,
             bundle_sha256=bundle.sha256,

@@ -11,7 +11,7 @@ from physai.deploy_jetson.inference.engine import EngineError
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.inference.latency import TICKS, Latency, measure, require_deadline
 from physai.deploy_jetson.inference.onnx import OnnxEngine
-from physai.deploy_jetson.slots.records import Runtime, SelfTest
+from physai.deploy_jetson.slots.records import InferenceRuntime, SelfTest
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
@@ -66,7 +66,7 @@ def run_self_test(
     require_deadline(latency, deadline_s)
     progress("latency", 1.0)
     return Tested(
-        runtime=Runtime(
+        runtime=InferenceRuntime(
             backend=built.backend,
             member=member,
             versions=built.engine.versions,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from physai.deploy_jetson.agent.tested import Progress, Tested, no_progress
-from physai.deploy_jetson.slots.records import Runtime, SelfTest
-from physai.sdk.base.isolation import Facts, Tell, call_apart, serve
+from physai.deploy_jetson.slots.records import InferenceRuntime, SelfTest
+from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, serve
 from physai.sdk.policy.header import GOLDEN_FILE
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def self_test_apart(
     limits = {"engine": BUILD_S}
     call_s = call_limit_s(deadline_s)
 
-    def heard(told: Facts) -> None:
+    def heard(told: JsonFacts) -> None:
         progress(told["stage"], told["share"])
 
     given = {name: members[name] for name in (member, GOLDEN_FILE)}
@@ -61,13 +61,13 @@ def self_test_apart(
         heard=heard,
     )
     return Tested(
-        runtime=Runtime.model_validate(facts["runtime"]),
+        runtime=InferenceRuntime.model_validate(facts["runtime"]),
         plan=blobs[0] if blobs else None,
         self_test=SelfTest.model_validate(facts["self_test"]),
     )
 
 
-def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
+def _work(request: bytes, tell: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
     # The request is this program's own; what comes back from beside the policy is data only.
     wanted: dict[str, Any] = pickle.loads(request)
     from physai.deploy_jetson.agent.selftest import run_self_test

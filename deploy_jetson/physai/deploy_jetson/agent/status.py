@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.agent.ownership import account, login_keys, weakness
-from physai.deploy_jetson.agent.watch import Watcher
+from physai.deploy_jetson.agent.watch import TrialWatcher
 from physai.deploy_jetson.inference.backend import has_tensorrt
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import exists, temporary
-from physai.deploy_jetson.slots.health import Finding, health_path
+from physai.deploy_jetson.slots.health import HealthFinding, health_path
 from physai.deploy_jetson.slots.layout import CURRENT, MAX_RECORD_BYTES, STATE_FILES, config_folder
-from physai.deploy_jetson.slots.records import SLOTS, Event, Marker, SlotName, State, Trial, decode
+from physai.deploy_jetson.slots.records import SLOTS, Marker, SlotEvent, SlotName, State, Trial, decode
 from physai.deploy_jetson.slots.store import SlotStore
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.gaps import lacks_text
@@ -46,16 +46,16 @@ class Status:
     active: Marker | None
     floor: int
     trial: Trial | None
-    health: Finding | None
+    health: HealthFinding | None
     """What the runtime's counters say of the trial."""
-    last_rollback: Event | None
-    events: tuple[Event, ...]
+    last_rollback: SlotEvent | None
+    events: tuple[SlotEvent, ...]
     """Oldest first."""
     warnings: tuple[str, ...]
     """What should be red: no verdict, damage, no policy, a clock in the past."""
 
 
-def read_status(agent: Agent) -> Status:
+def read_status(agent: UpdateAgent) -> Status:
     """Looks, and changes nothing: no lock, no recovery.
 
     Raises:
@@ -69,7 +69,7 @@ def read_status(agent: Agent) -> Status:
     marker = next((slot.marker for slot in slots if slot.active), None)
     health = None
     if state.trial is not None and state.trial.slot == current and marker is not None:
-        health = Watcher(agent).look()
+        health = TrialWatcher(agent).look()
     return Status(
         robot=identity.robot,
         slots=slots,
@@ -88,7 +88,7 @@ def _slot(store: SlotStore, slot: SlotName, *, active: bool) -> SlotStatus:
     return SlotStatus(slot, active, store.marker(slot), () if empty else tuple(store.problems(slot)))
 
 
-def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list[str]:
+def _warnings(agent: UpdateAgent, state: State, slots: tuple[SlotStatus, ...]) -> list[str]:
     found: list[str] = []
     active = next((slot for slot in slots if slot.active), None)
     if active is None:
@@ -106,7 +106,7 @@ def _warnings(agent: Agent, state: State, slots: tuple[SlotStatus, ...]) -> list
     return found
 
 
-def _refusal(agent: Agent) -> str:
+def _refusal(agent: UpdateAgent) -> str:
     """Why the runtime would not start the active policy: a key that was revoked since; empty if it would."""
     try:
         open_active(agent.root, config=agent.config_root, fs=agent.fs)
@@ -116,7 +116,7 @@ def _refusal(agent: Agent) -> str:
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One question of `physai robot doctor`."""
 
     name: str
@@ -127,7 +127,7 @@ class Check:
     """Whether it is as it should be for a rehearsal only."""
 
 
-def examine(agent: Agent) -> list[Check]:
+def examine(agent: UpdateAgent) -> list[DoctorCheck]:
     """Looks for whatever would keep the robot from running its policy or taking a new one; changes nothing."""
     if not agent.root.is_dir():
         return [_tree(agent)]
@@ -152,18 +152,18 @@ def examine(agent: Agent) -> list[Check]:
     ]
 
 
-def _tree(agent: Agent) -> Check:
+def _tree(agent: UpdateAgent) -> DoctorCheck:
     if not agent.root.is_dir():
-        return Check("tree", False, f"{agent.root} does not exist; `physai robot setup --robot NAME` makes it")
+        return DoctorCheck("tree", False, f"{agent.root} does not exist; `physai robot setup --robot NAME` makes it")
     if not os.access(agent.root, os.W_OK):
-        return Check("tree", False, f"{agent.root} cannot be written by this user, or is mounted read-only")
+        return DoctorCheck("tree", False, f"{agent.root} cannot be written by this user, or is mounted read-only")
     try:
-        return Check("tree", True, f"{agent.root}, robot {agent.config.identity().robot}")
+        return DoctorCheck("tree", True, f"{agent.root}, robot {agent.config.identity().robot}")
     except PhysaiError as error:
-        return Check("tree", False, str(error))
+        return DoctorCheck("tree", False, str(error))
 
 
-def _state(agent: Agent) -> Check:
+def _state(agent: UpdateAgent) -> DoctorCheck:
     problems: list[str] = []
     for name in STATE_FILES:
         try:
@@ -173,132 +173,136 @@ def _state(agent: Agent) -> Check:
         except SlotError as error:
             problems.append(str(error))
     if len(problems) == len(STATE_FILES):
-        return Check("state", False, f"{'; '.join(problems)}; `physai robot setup` mends it")
+        return DoctorCheck("state", False, f"{'; '.join(problems)}; `physai robot setup` mends it")
     if problems:
-        return Check("state", False, f"{problems[0]}; the other copy is whole, and the next change writes both")
-    return Check("state", True, f"both copies whole, floor {agent.store.state().floor}")
+        return DoctorCheck("state", False, f"{problems[0]}; the other copy is whole, and the next change writes both")
+    return DoctorCheck("state", True, f"both copies whole, floor {agent.store.state().floor}")
 
 
-def _link(agent: Agent) -> Check:
+def _link(agent: UpdateAgent) -> DoctorCheck:
     slot = agent.store.active()
     if slot is not None:
-        return Check("active slot", True, slot)
+        return DoctorCheck("active slot", True, slot)
     if exists(agent.store.fs, CURRENT):
-        return Check("active slot", False, f"{CURRENT} points to no slot; `physai robot recover` mends it")
-    return Check("active slot", False, "none; `physai robot install BUNDLE`, then `physai robot activate`")
+        return DoctorCheck("active slot", False, f"{CURRENT} points to no slot; `physai robot recover` mends it")
+    return DoctorCheck("active slot", False, "none; `physai robot install BUNDLE`, then `physai robot activate`")
 
 
-def _contents(agent: Agent) -> list[Check]:
+def _contents(agent: UpdateAgent) -> list[DoctorCheck]:
     store = agent.store
-    checks: list[Check] = []
+    checks: list[DoctorCheck] = []
     for slot in SLOTS:
         status = _slot(store, slot, active=False)
         if status.problems:
-            checks.append(Check(f"slot {slot}", False, f"{'; '.join(status.problems)}; install the bundle again"))
+            checks.append(DoctorCheck(f"slot {slot}", False, f"{'; '.join(status.problems)}; install the bundle again"))
         else:
             version = "empty" if status.marker is None else f"version {status.marker.version}, every byte checked"
-            checks.append(Check(f"slot {slot}", True, version))
+            checks.append(DoctorCheck(f"slot {slot}", True, version))
     return checks
 
 
-def _trust(agent: Agent) -> Check:
+def _trust(agent: UpdateAgent) -> DoctorCheck:
     try:
         trust = agent.config.trust()
     except PhysaiError as error:
-        return Check("trust", False, str(error))
+        return DoctorCheck("trust", False, str(error))
     counts: list[str] = []
     for role in ROLES:
         usable, needed = len(trust.usable(role)), trust.threshold(role)
         counts.append(f"{usable} {role} keys, {needed} must sign")
         if usable < needed:
             remedy = "no bundle can be accepted; `physai keys trust` adds keys"
-            return Check("trust", False, f"{counts[-1]}: {remedy}")
-    return Check("trust", True, "; ".join(counts))
+            return DoctorCheck("trust", False, f"{counts[-1]}: {remedy}")
+    return DoctorCheck("trust", True, "; ".join(counts))
 
 
-def _owner(agent: Agent) -> Check:
+def _owner(agent: UpdateAgent) -> DoctorCheck:
     """Whether whoever may flash this robot could also say whom it believes."""
     folder = config_folder(agent.root, agent.config_root)
     try:
         weak = weakness(agent.root, folder)
         owner, runner = account(folder.stat().st_uid), account(agent.root.stat().st_uid)
     except OSError as error:
-        return Check("owner", False, f"{folder}: {error.strerror}; `physai robot setup` makes it")
+        return DoctorCheck("owner", False, f"{folder}: {error.strerror}; `physai robot setup` makes it")
     if weak:
         remedy = "so whoever may flash it could say whom it believes; enough to rehearse, install.sh sets a robot up"
-        return Check("owner", True, f"{weak}, {remedy}", is_warning=True)
+        return DoctorCheck("owner", True, f"{weak}, {remedy}", is_warning=True)
     found = f"{folder} is {owner}'s, {runner} runs the robot and cannot change it"
     keys = login_keys(agent.root)
     if keys is None:
-        return Check("owner", True, f"{found}; no file with keys of {runner} is seen here")
+        return DoctorCheck("owner", True, f"{found}; no file with keys of {runner} is seen here")
     if keys.free:
         text = f"{found}; {keys.free} of {keys.total} keys in {keys.path} are not bound to `physai robot receive`"
-        return Check("owner", True, f"{text}: enter them with install.sh --login", is_warning=True)
-    return Check("owner", True, f"{found}; {keys.total} keys may flash it, and nothing else")
+        return DoctorCheck("owner", True, f"{text}: enter them with install.sh --login", is_warning=True)
+    return DoctorCheck("owner", True, f"{found}; {keys.total} keys may flash it, and nothing else")
 
 
-def _admission(agent: Agent) -> Check:
+def _admission(agent: UpdateAgent) -> DoctorCheck:
     if agent.store.active() is None:
-        return Check("signatures", True, "no active policy, so none to check")
+        return DoctorCheck("signatures", True, "no active policy, so none to check")
     reason = _refusal(agent)
     remedy = "; flash a bundle that is signed anew"
-    return Check("signatures", not reason, f"{reason}{remedy}" if reason else "of the active policy hold")
+    return DoctorCheck("signatures", not reason, f"{reason}{remedy}" if reason else "of the active policy hold")
 
 
-def _limits(agent: Agent) -> Check:
+def _limits(agent: UpdateAgent) -> DoctorCheck:
     """What the active contract leaves unprotected keeps no policy from running, so it is said, not held against it."""
     try:
         contract = open_active(agent.root, config=agent.config_root, fs=agent.fs).bundle.contract
     except PhysaiError:
-        return Check("limits", True, "no active policy that may run, so none to look at")
-    return Check("limits", True, lacks_text(contract) or "the contract lacks no protection")
+        return DoctorCheck("limits", True, "no active policy that may run, so none to look at")
+    return DoctorCheck("limits", True, lacks_text(contract) or "the contract lacks no protection")
 
 
-def _settings(agent: Agent) -> Check:
+def _settings(agent: UpdateAgent) -> DoctorCheck:
     """What it asks of a verdict, and the computer that latency must have been measured on."""
     try:
         asked, identity = agent.config.requirements(), agent.config.identity()
     except PhysaiError as error:
-        return Check("settings", False, str(error))
+        return DoctorCheck("settings", False, str(error))
     evidence = f"evidence of: {', '.join(asked.accept)}; latency of: {agent.machine}"
     said = f"{len(asked.gates)} gates, {evidence}"
-    return Check("settings", True, f"{said}; a stand-in, no robot" if identity.stand_in else said)
+    return DoctorCheck("settings", True, f"{said}; a stand-in, no robot" if identity.stand_in else said)
 
 
-def _space(agent: Agent) -> Check:
+def _space(agent: UpdateAgent) -> DoctorCheck:
     try:
         free = shutil.disk_usage(agent.root).free
     except OSError as error:
-        return Check("space", False, str(error.strerror))
+        return DoctorCheck("space", False, str(error.strerror))
     ok = free >= MIN_FREE_BYTES
-    return Check("space", ok, f"{free >> 20} MiB free" + ("" if ok else "; make room: `physai robot gc --idle`"))
+    return DoctorCheck("space", ok, f"{free >> 20} MiB free" + ("" if ok else "; make room: `physai robot gc --idle`"))
 
 
-def _clock(agent: Agent) -> Check:
+def _clock(agent: UpdateAgent) -> DoctorCheck:
     try:
         behind = parse_utc(agent.store.state().latest_time) - agent.clock()
     except SlotError as error:
-        return Check("clock", False, str(error))
+        return DoctorCheck("clock", False, str(error))
     ok = behind <= CLOCK_TOLERANCE
-    return Check("clock", ok, "plausible" if ok else f"{behind} behind what has passed for certain; set it")
+    return DoctorCheck("clock", ok, "plausible" if ok else f"{behind} behind what has passed for certain; set it")
 
 
-def _counters(agent: Agent) -> Check:
+def _counters(agent: UpdateAgent) -> DoctorCheck:
     path = health_path(agent.root)
     ok = os.access(path.parent, os.W_OK)
-    return Check("counters", ok, str(path) if ok else f"{path.parent} cannot be written; the runtime's unit makes it")
+    return DoctorCheck(
+        "counters", ok, str(path) if ok else f"{path.parent} cannot be written; the runtime's unit makes it"
+    )
 
 
-def _backend(agent: Agent) -> Check:
+def _backend(agent: UpdateAgent) -> DoctorCheck:
     present = has_tensorrt()
     slot = agent.store.active()
     marker = None if slot is None else agent.store.marker(slot)
     if marker is not None and marker.runtime.backend == "tensorrt" and not present:
-        return Check("backend", False, "the active engine needs TensorRT, which is gone; install the bundle again")
-    return Check("backend", True, "TensorRT" if present else "onnxruntime (no TensorRT here)")
+        return DoctorCheck(
+            "backend", False, "the active engine needs TensorRT, which is gone; install the bundle again"
+        )
+    return DoctorCheck("backend", True, "TensorRT" if present else "onnxruntime (no TensorRT here)")
 
 
-def _leftovers(agent: Agent) -> Check:
+def _leftovers(agent: UpdateAgent) -> DoctorCheck:
     names = [temporary(name) for name in (*STATE_FILES, CURRENT) if exists(agent.store.fs, temporary(name))]
     found = f"{', '.join(names)} left by an interrupted write; `physai robot recover` removes it"
-    return Check("leftovers", not names, found if names else "none")
+    return DoctorCheck("leftovers", not names, found if names else "none")

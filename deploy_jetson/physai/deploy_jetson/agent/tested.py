@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from physai.deploy_jetson.slots.records import Runtime, SelfTest
+from physai.deploy_jetson.slots.records import InferenceRuntime, SelfTest
 
 ENGINE_FILE = "engine.plan"
 """Name of a built engine in a slot."""
 
-Stage = Literal["verify", "write", "reference", "engine", "golden", "latency", "seal"]
-Progress = Callable[[Stage, float], None]
+SelfTestStage = Literal["verify", "write", "reference", "engine", "golden", "latency", "seal"]
+Progress = Callable[[SelfTestStage, float], None]
 """Called with what is being done and the share of it that is done, in [0, 1]."""
 
 
@@ -18,11 +18,11 @@ Progress = Callable[[Stage, float], None]
 class Tested:
     """What was built and shown."""
 
-    runtime: Runtime
+    runtime: InferenceRuntime
     plan: bytes | None
     """The built engine; None where the member itself is loaded."""
     self_test: SelfTest
 
 
-def no_progress(stage: Stage, share: float) -> None:
+def no_progress(stage: SelfTestStage, share: float) -> None:
     """Tells nobody."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.slots.errors import SlotError
-from physai.deploy_jetson.slots.health import Finding, Health, HealthWindow, health_path, read_counters
+from physai.deploy_jetson.slots.health import Health, HealthFinding, HealthWindow, health_path, read_counters
 from physai.deploy_jetson.slots.records import Trial
 
 POLL_S = 0.2
@@ -27,17 +27,17 @@ class Watched:
     reason: str
 
 
-class Watcher:
+class TrialWatcher:
     """Watches one trial after the other."""
 
     def __init__(
         self,
-        agent: Agent,
+        agent: UpdateAgent,
         *,
         counters: Path | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         sleep: Callable[[float], None] = time.sleep,
-        tell: Callable[[Finding], None] = lambda finding: None,
+        tell: Callable[[HealthFinding], None] = lambda finding: None,
     ) -> None:
         """Prepares to watch.
 
@@ -90,7 +90,7 @@ class Watcher:
             else:
                 ended(watched)
 
-    def look(self) -> Finding | None:
+    def look(self) -> HealthFinding | None:
         """What one look at the counters says of the trial that is on; None if none is."""
         trial = self._agent.store.state().trial
         return None if trial is None else self._window(trial).update(read_counters(self._counters), self._now_ns())
@@ -111,7 +111,7 @@ class Watcher:
         now = self._agent.store.state().trial
         return now is None or (now.bundle_sha256, now.started) != (trial.bundle_sha256, trial.started)
 
-    def _conclude(self, finding: Finding) -> End | None:
+    def _conclude(self, finding: HealthFinding) -> End | None:
         try:
             if finding.health is Health.HEALTHY:
                 self._agent.commit(finding.reason)

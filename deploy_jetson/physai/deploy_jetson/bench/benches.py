@@ -2,22 +2,22 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.base.benchmark import Bench, Options, Result, Say
+from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback
 
 
-def _flash(options: Options, say: Say) -> Sequence[Result]:
+def _flash(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.flash import run
 
     return run(options, say)
 
 
-def _crash(options: Options, say: Say) -> Sequence[Result]:
+def _crash(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.power_cuts.report import run
 
     return run(options, say)
 
 
-def _forgery(options: Options, say: Say) -> Sequence[Result]:
+def _forgery(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.forgery.forgery import run
 
     return run(options, say)

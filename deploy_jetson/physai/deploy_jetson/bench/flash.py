@@ -1,6 +1,6 @@
 """Installing and flashing beside what anybody would do by hand: cp and scp of the same bytes on the same machine.
 
-- `install_over_cp`: `Agent.install` of a bundle from memory, without building and testing the engine, over
+- `install_over_cp`: `UpdateAgent.install` of a bundle from memory, without building and testing the engine, over
   `cp`, `sync` and `sha256sum` of its file, three commands;
 - `install_tested_over_cp`: the same with it: golden states replayed, 500 ticks measured;
 - `transfer_over_scp`: over a real ssh server on loopback, from the start of the connection until the robot has every
@@ -23,11 +23,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, sample_policy
+from physai.deploy_jetson.agent.agent import UpdateAgent
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, sample_policy
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
 from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, ratios
+from physai.sdk.base.benchmark import (
+    BenchmarkOptions,
+    BenchmarkResult,
+    ProgressCallback,
+    WorkloadError,
+    alternate,
+    ratios,
+)
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 INT8_FILE = "policy.int8.onnx"
@@ -42,7 +49,7 @@ SLOWER = 40.0
 _ENGINE_STAGES = ("reference", "engine", "golden", "latency")
 
 
-def bench_bundle(workshop: Workshop, version: int, *, width: int, variant_seed: int = 0) -> bytes:
+def bench_bundle(workshop: SampleSigners, version: int, *, width: int, variant_seed: int = 0) -> bytes:
     """A bundle of a float32 policy and a quarter of its size in another variant.
 
     Args:
@@ -57,7 +64,7 @@ def bench_bundle(workshop: Workshop, version: int, *, width: int, variant_seed: 
     return workshop.validated(workshop.published(members, version=version))
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures all of it.
 
     Raises:
@@ -65,7 +72,7 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         DeviceError: there is no ssh server on this machine.
     """
     width, rounds = (QUICK_WIDTH, QUICK_ROUNDS) if options.quick else (WIDTH, ROUNDS)
-    workshop = Workshop()
+    workshop = SampleSigners()
     data = bench_bundle(workshop, 1, width=width)
     with tempfile.TemporaryDirectory(prefix="physai-flash-") as name:
         folder = Path(name)
@@ -80,8 +87,8 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     return results
 
 
-def _robot(root: Path, workshop: Workshop) -> Agent:
-    agent = Agent(root=root, backend="onnxruntime", restart=lambda unit: "")
+def _robot(root: Path, workshop: SampleSigners) -> UpdateAgent:
+    agent = UpdateAgent(root=root, backend="onnxruntime", restart=lambda unit: "")
     agent.setup(RobotIdentity(robot=ROBOT), workshop.signed())
     return agent
 
@@ -102,7 +109,7 @@ class _Stages:
             self._begun = None
 
 
-def _measure_install(folder: Path, workshop: Workshop, data: bytes, rounds: int) -> Sequence[Result]:
+def _measure_install(folder: Path, workshop: SampleSigners, data: bytes, rounds: int) -> Sequence[BenchmarkResult]:
     file, root = folder / "bundle.physai", folder / "installed"
     file.write_bytes(data)
     engine_s: list[float] = []
@@ -133,11 +140,13 @@ def _measure_install(folder: Path, workshop: Workshop, data: bytes, rounds: int)
     bare = [whole - engine for whole, engine in zip(seconds["install"], engine_s, strict=True)]
     peer = "cp, sync, sha256sum"
     return [
-        Result(name="install_over_cp", unit="1", runs=ratios(bare, seconds["copy"]), peer=peer),
-        Result(name="install_tested_over_cp", unit="1", runs=ratios(seconds["install"], seconds["copy"]), peer=peer),
-        Result(name="install_seconds", unit="s", runs=tuple(bare)),
-        Result(name="install_tested_seconds", unit="s", runs=seconds["install"]),
-        Result(name="cp_seconds", unit="s", runs=seconds["copy"]),
+        BenchmarkResult(name="install_over_cp", unit="1", runs=ratios(bare, seconds["copy"]), peer=peer),
+        BenchmarkResult(
+            name="install_tested_over_cp", unit="1", runs=ratios(seconds["install"], seconds["copy"]), peer=peer
+        ),
+        BenchmarkResult(name="install_seconds", unit="s", runs=tuple(bare)),
+        BenchmarkResult(name="install_tested_seconds", unit="s", runs=seconds["install"]),
+        BenchmarkResult(name="cp_seconds", unit="s", runs=seconds["copy"]),
     ]
 
 
@@ -186,7 +195,9 @@ class _Hand:
         return {**os.environ, "HOME": str(self.server.home), "PYTHONPATH": search, "SSH_AUTH_SOCK": ""}
 
 
-def _measure_flash(folder: Path, server: SshServer, workshop: Workshop, data: bytes, rounds: int) -> Sequence[Result]:
+def _measure_flash(
+    folder: Path, server: SshServer, workshop: SampleSigners, data: bytes, rounds: int
+) -> Sequence[BenchmarkResult]:
     file, root, hand = folder / "bundle.physai", folder / "flashed", _Hand(server)
     phases: list[dict[str, float]] = []
 
@@ -211,15 +222,15 @@ def _measure_flash(folder: Path, server: SshServer, workshop: Workshop, data: by
     transfer = [phase["connect"] + phase["transfer"] for phase in phases]
     peer = "scp"
     return [
-        Result(name="transfer_over_scp", unit="1", runs=ratios(transfer, seconds["scp"]), peer=peer),
-        Result(name="flash_over_scp", unit="1", runs=ratios(seconds["flash"], seconds["scp"]), peer=peer),
-        Result(name="transfer_seconds", unit="s", runs=tuple(transfer)),
-        Result(name="flash_seconds", unit="s", runs=seconds["flash"]),
-        Result(name="scp_seconds", unit="s", runs=seconds["scp"]),
+        BenchmarkResult(name="transfer_over_scp", unit="1", runs=ratios(transfer, seconds["scp"]), peer=peer),
+        BenchmarkResult(name="flash_over_scp", unit="1", runs=ratios(seconds["flash"], seconds["scp"]), peer=peer),
+        BenchmarkResult(name="transfer_seconds", unit="s", runs=tuple(transfer)),
+        BenchmarkResult(name="flash_seconds", unit="s", runs=seconds["flash"]),
+        BenchmarkResult(name="scp_seconds", unit="s", runs=seconds["scp"]),
     ]
 
 
-def _measure_delta(folder: Path, server: SshServer, workshop: Workshop, width: int) -> Result:
+def _measure_delta(folder: Path, server: SshServer, workshop: SampleSigners, width: int) -> BenchmarkResult:
     root, hand = folder / "updated", _Hand(server)
     agent = _robot(root, workshop)
     shares: list[float] = []
@@ -233,4 +244,4 @@ def _measure_delta(folder: Path, server: SshServer, workshop: Workshop, width: i
         if marker is None or marker.version != version:
             raise WorkloadError(f"the robot does not run version {version}")
         shares.append(report["sent_bytes"] / report["bundle_bytes"])
-    return replace(Result(name="delta_bytes_share", unit="1", runs=tuple(shares[1:])), peer="the whole bundle")
+    return replace(BenchmarkResult(name="delta_bytes_share", unit="1", runs=tuple(shares[1:])), peer="the whole bundle")

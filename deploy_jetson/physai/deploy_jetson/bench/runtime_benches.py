@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.base.benchmark import Bench, Options, Result, Say
+from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback
 
 
-def _runtime(options: Options, say: Say) -> Sequence[Result]:
+def _runtime(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.timing.runtime import run
 
     return run(options, say)
 
 
-def _faults(options: Options, say: Say) -> Sequence[Result]:
+def _faults(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.fault_injection import trial as fault_trial
     from physai.deploy_jetson.bench.timing import watchdog_trial
 
     return [*fault_trial.run(options, say), *watchdog_trial.run(options, say)]
 
 
-def _swaps(options: Options, say: Say) -> Sequence[Result]:
+def _swaps(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     from physai.deploy_jetson.bench.timing.hot_swap import run
 
     return run(options, say)

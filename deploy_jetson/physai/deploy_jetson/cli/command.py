@@ -1,4 +1,4 @@
-"""`physai robot tell`: speak to the runtime that drives this robot."""
+"""`physai robot command`: speak to the runtime that drives this robot."""
 
 from __future__ import annotations
 

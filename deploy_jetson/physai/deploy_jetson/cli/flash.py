@@ -9,12 +9,12 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.flash.bundle_upload import Parcel
-    from physai.deploy_jetson.flash.deliver import Flashed, Wishes
-    from physai.deploy_jetson.flash.rollout import Report
+    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+    from physai.deploy_jetson.flash.deliver import Flashed, FlashOptions
+    from physai.deploy_jetson.flash.rollout import RobotReport
     from physai.deploy_jetson.flash.target import Target
 
 MAX_PATIENCE_S = 3600.0
@@ -47,11 +47,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("name one robot, or a fleet: physai flash HOST BUNDLE, physai flash --group FLEET BUNDLE")
     if not 0.0 <= arguments.patience <= MAX_PATIENCE_S:
         raise PhysaiError(f"--patience must lie in 0 … {MAX_PATIENCE_S:g} s, got {arguments.patience:g}")
-    from physai.deploy_jetson.flash.bundle_upload import Parcel
-    from physai.deploy_jetson.flash.deliver import Wishes
+    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+    from physai.deploy_jetson.flash.deliver import FlashOptions
 
-    parcel = Parcel.load(arguments.bundle)
-    wishes = Wishes(
+    upload = BundleUpload.load(arguments.bundle)
+    wishes = FlashOptions(
         wait=arguments.wait,
         unsafe_no_verdict=arguments.unsafe_no_verdict,
         retry=arguments.retry,
@@ -59,23 +59,23 @@ def _run(arguments: argparse.Namespace) -> int:
         patience_s=arguments.patience,
     )
     if arguments.group is not None:
-        return _flash_fleet(arguments, parcel, wishes)
-    return _flash_robot(arguments, parcel, wishes)
+        return _flash_fleet(arguments, upload, wishes)
+    return _flash_robot(arguments, upload, wishes)
 
 
-def _flash_robot(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) -> int:
+def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, wishes: FlashOptions) -> int:
     import asyncio
 
     from physai.deploy_jetson.cli.flash_text import Display, record, sentence
     from physai.deploy_jetson.flash.deliver import flash
-    from physai.deploy_jetson.flash.rollout import Report
+    from physai.deploy_jetson.flash.rollout import RobotReport
     from physai.deploy_jetson.flash.target import Target
 
     target = Target.parse(arguments.host, root=arguments.root, physai=arguments.physai or "physai")
     with Display(sys.stderr, quiet=arguments.json) as display:
-        flashed = asyncio.run(flash(target, parcel, wishes, display.tell))
-    report = Report(target, flashed.outcome, flashed.reason, flashed=flashed)
-    print(json.dumps(record(report, parcel), indent=2) if arguments.json else sentence(report, parcel))
+        flashed = asyncio.run(flash(target, upload, wishes, display.tell))
+    report = RobotReport(target, flashed.outcome, flashed.reason, flashed=flashed)
+    print(json.dumps(record(report, upload), indent=2) if arguments.json else sentence(report, upload))
     return 1 if report.is_failure else 0
 
 
@@ -95,7 +95,7 @@ def _statement(path: Path | None) -> str:
     return data.decode("ascii").rstrip("\n")
 
 
-def _flash_fleet(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) -> int:
+def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, wishes: FlashOptions) -> int:
     import asyncio
     from dataclasses import replace
 
@@ -109,17 +109,17 @@ def _flash_fleet(arguments: argparse.Namespace, parcel: Parcel, wishes: Wishes) 
 
         async def flash_one(target: Target, wait: bool) -> Flashed:
             display.begin(target)
-            return await flash(target, parcel, replace(wishes, wait=wait), display.teller(target))
+            return await flash(target, upload, replace(wishes, wait=wait), display.teller(target))
 
-        def tell(report: Report) -> None:
-            display.finish(report, parcel)
+        def tell(report: RobotReport) -> None:
+            display.finish(report, upload)
 
         reports = asyncio.run(roll_out(fleet, flash_one, wait=wishes.wait, tell=tell))
-    print(json.dumps(fleet_record(reports, parcel), indent=2) if arguments.json else fleet_table(reports))
+    print(json.dumps(fleet_record(reports, upload), indent=2) if arguments.json else fleet_table(reports))
     return 1 if any(report.is_failure or report.outcome == "skipped" for report in reports) else 0
 
 
-command = Command(
+command = CliCommand(
     summary="bring a bundle onto a robot over ssh, install and activate it", add_arguments=_add_arguments, run=_run
 )
 """The verb `flash`."""

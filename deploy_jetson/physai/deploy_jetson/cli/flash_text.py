@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
-from physai.deploy_jetson.flash.bundle_upload import Parcel
-from physai.deploy_jetson.flash.deliver import Step, Tell
-from physai.deploy_jetson.flash.rollout import Report
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+from physai.deploy_jetson.flash.deliver import FlashProgress, FlashStep
+from physai.deploy_jetson.flash.rollout import RobotReport
 from physai.deploy_jetson.flash.target import Target
 from physai.sdk.base.terminal import printable, styled, table
 
@@ -48,7 +48,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._clear()
 
-    def tell(self, step: Step) -> None:
+    def tell(self, step: FlashStep) -> None:
         """Shows a step of the only robot."""
         if step.name == "note":
             self._line(f"note: {step.text}")
@@ -63,11 +63,11 @@ class Display:
             self._said = step.text
             self._line(step.text)
 
-    def teller(self, target: Target) -> Tell:
+    def teller(self, target: Target) -> FlashProgress:
         """What shows the steps of one robot of a fleet: notes, waiting and lost connections."""
         said = ""
 
-        def tell(step: Step) -> None:
+        def tell(step: FlashStep) -> None:
             nonlocal said
             if step.text == said or not step.text:
                 return
@@ -82,10 +82,10 @@ class Display:
         if not self._quiet:
             self._line(f"{target}: begun")
 
-    def finish(self, report: Report, parcel: Parcel) -> None:
+    def finish(self, report: RobotReport, upload: BundleUpload) -> None:
         """Shows that a robot of a fleet is done."""
         if not self._quiet:
-            self._line(sentence(report, parcel))
+            self._line(sentence(report, upload))
 
     def _line(self, text: str) -> None:
         self._clear()
@@ -98,14 +98,14 @@ class Display:
             self._shown = ""
 
 
-def sentence(report: Report, parcel: Parcel) -> str:
+def sentence(report: RobotReport, upload: BundleUpload) -> str:
     """What became of a robot, in a line."""
-    who, version, flashed = str(report.target), f"version {parcel.version} of {parcel.task}", report.flashed
+    who, version, flashed = str(report.target), f"version {upload.version} of {upload.task}", report.flashed
     if flashed is None:
         return printable(f"{who}: {report.outcome}: {report.reason}")
     if report.outcome == "unchanged":
         return printable(f"{who}: nothing to do for {version}: {report.reason}")
-    sent = f"{_bytes(flashed.sent_bytes)} of {_bytes(parcel.size)} sent in {flashed.seconds.get('transfer', 0.0):.1f} s"
+    sent = f"{_bytes(flashed.sent_bytes)} of {_bytes(upload.size)} sent in {flashed.seconds.get('transfer', 0.0):.1f} s"
     runs = f", {flashed.runs}" if flashed.runs else ""
     if report.outcome == "on-trial":
         return printable(f"{who}: {version} is active, on trial{runs} ({sent})")
@@ -114,7 +114,7 @@ def sentence(report: Report, parcel: Parcel) -> str:
     return printable(f"{who}: WENT BACK from {version}: {report.reason}")
 
 
-def fleet_table(reports: Sequence[Report]) -> str:
+def fleet_table(reports: Sequence[RobotReport]) -> str:
     """A table of all robots."""
     import sys
 
@@ -130,7 +130,7 @@ def fleet_table(reports: Sequence[Report]) -> str:
     return f"{text}\n\n{verdict if done == len(reports) else styled(verdict, 'red', sys.stdout)}"
 
 
-def record(report: Report, parcel: Parcel) -> dict[str, Any]:
+def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
     """What became of a robot, for JSON."""
     flashed = report.flashed
     found: dict[str, Any] = {
@@ -138,9 +138,9 @@ def record(report: Report, parcel: Parcel) -> dict[str, Any]:
         "outcome": report.outcome,
         "reason": report.reason,
         "error": report.kind or None,
-        "bundle_sha256": parcel.sha256,
-        "version": parcel.version,
-        "bundle_bytes": parcel.size,
+        "bundle_sha256": upload.sha256,
+        "version": upload.version,
+        "bundle_bytes": upload.size,
     }
     if flashed is not None:
         found |= {
@@ -155,12 +155,12 @@ def record(report: Report, parcel: Parcel) -> dict[str, Any]:
     return found
 
 
-def fleet_record(reports: Sequence[Report], parcel: Parcel) -> dict[str, Any]:
+def fleet_record(reports: Sequence[RobotReport], upload: BundleUpload) -> dict[str, Any]:
     """What became of a fleet, for JSON."""
     counts: dict[str, int] = {}
     for report in reports:
         counts[report.outcome] = counts.get(report.outcome, 0) + 1
-    return {"counts": counts, "robots": [record(report, parcel) for report in reports]}
+    return {"counts": counts, "robots": [record(report, upload) for report in reports]}
 
 
 def _bytes(count: int) -> str:

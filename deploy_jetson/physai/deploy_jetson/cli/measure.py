@@ -68,9 +68,9 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 def _origin(root: Path) -> Origin | None:
     """The robot's that this is; None on a computer that was never set up as one."""
-    from physai.deploy_jetson.agent.agent import Agent
+    from physai.deploy_jetson.agent.agent import UpdateAgent
 
-    config = Agent(root=root).config
+    config = UpdateAgent(root=root).config
     return config.identity().origin if config.exists() else None
 
 

@@ -20,19 +20,19 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import open_plain
 from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.agent.agent import Agent
-    from physai.deploy_jetson.agent.watch import Watched, Watcher
+    from physai.deploy_jetson.agent.agent import UpdateAgent
+    from physai.deploy_jetson.agent.watch import TrialWatcher, Watched
     from physai.deploy_jetson.inference.backend import BackendChoice
 
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
 GROUP = "physai.robot_commands"
-"""Entry-point group of actions that other folders contribute; each is a `Command`."""
+"""Entry-point group of actions that other folders contribute; each is a `CliCommand`."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     absent.add_argument("digests", nargs="+", metavar="SHA256")
     actions.add_parser("receive", help="take a bundle from `physai flash`, over standard input and output")
     run.add_arguments(actions.add_parser("run", help="drive this robot with the active policy"))
-    tell.add_arguments(actions.add_parser("tell", help="speak to the runtime that drives this robot"))
+    tell.add_arguments(
+        actions.add_parser("command", aliases=["tell"], help="send a command to the runtime that drives this robot")
+    )
     top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
     for action in actions.choices.values():
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
@@ -73,8 +75,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--wait", type=float, default=0.0, metavar="S", help="wait for another command to end")
     measure.add_arguments(actions.add_parser("measure", help="time a policy's ticks here, for its latency gate"))
     for entry in contributions(GROUP).values():
-        other: Command = entry.load()
-        parser = actions.add_parser(entry.name, help=other.summary)
+        other: CliCommand = entry.load()
+        parser = actions.add_parser(entry.name, aliases=_OLD_NAMES.get(entry.name, ()), help=other.summary)
         other.add_arguments(parser)
         parser.set_defaults(other=other)
 
@@ -106,7 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not (math.isfinite(wait_s) and 0.0 <= wait_s <= MAX_WAIT_S):
         raise PhysaiError(f"--wait must lie in 0 … {MAX_WAIT_S:g} s, got {wait_s:g}")
     if "other" in arguments:
-        other: Command = arguments.other
+        other: CliCommand = arguments.other
         return other.run(arguments)
     if arguments.action == "measure":
         return measure.run(_root(arguments), arguments)
@@ -123,11 +125,11 @@ def _root(arguments: argparse.Namespace) -> Path:
     return arguments.root or Path(os.environ.get(ROOT_VARIABLE) or DEFAULT_ROOT)
 
 
-def _agent(arguments: argparse.Namespace) -> Agent:
-    from physai.deploy_jetson.agent.agent import Agent
+def _agent(arguments: argparse.Namespace) -> UpdateAgent:
+    from physai.deploy_jetson.agent.agent import UpdateAgent
 
     backend: BackendChoice = getattr(arguments, "backend", "auto")
-    return Agent(
+    return UpdateAgent(
         root=_root(arguments), config_root=arguments.config, wait_s=arguments.wait, backend=backend, warn=_warn
     )
 
@@ -136,7 +138,7 @@ def _warn(message: str) -> None:
     print(styled("physai: note:", "bold", sys.stderr), printable(message), file=sys.stderr)
 
 
-def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
+def _setup(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from physai.deploy_jetson.slots.records import HealthLimits, RobotIdentity
@@ -163,7 +165,7 @@ def _setup(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _install(agent: Agent, arguments: argparse.Namespace) -> int:
+def _install(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     data = _bundle(agent, arguments)
     show = _progress if sys.stderr.isatty() and not arguments.json else _silent
     unsafe, again = arguments.unsafe_no_verdict, arguments.again
@@ -193,7 +195,7 @@ def _install(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _bundle(agent: Agent, arguments: argparse.Namespace) -> bytes:
+def _bundle(agent: UpdateAgent, arguments: argparse.Namespace) -> bytes:
     from physai.deploy_jetson.agent.incoming import assemble, parse_recipe
     from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES
     from physai.sdk.bundle.manifest import read_file
@@ -226,7 +228,7 @@ def _progress(stage: str, share: float) -> None:
     print(f"\r\x1b[K{stage} {share:4.0%}", end=end, file=sys.stderr, flush=True)
 
 
-def _activate(agent: Agent, arguments: argparse.Namespace) -> int:
+def _activate(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     trial = agent.activate(retry=arguments.retry)
     if arguments.watch:
         return _report_end(_watcher(agent), arguments)
@@ -235,7 +237,7 @@ def _activate(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _commit(agent: Agent, arguments: argparse.Namespace) -> int:
+def _commit(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.slots.health import Health
 
     finding = _watcher(agent).look()
@@ -254,7 +256,7 @@ def _commit(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _rollback(agent: Agent, arguments: argparse.Namespace) -> int:
+def _rollback(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     trial = agent.rollback(arguments.reason)
     back = "no policy" if trial.previous is None else f"slot {trial.previous}"
     record = {"version": trial.version, "slot": trial.previous, "reason": arguments.reason}
@@ -262,7 +264,7 @@ def _rollback(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _status(agent: Agent, arguments: argparse.Namespace) -> int:
+def _status(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.status import read_status
     from physai.deploy_jetson.cli.robot_text import plain, status_text
 
@@ -271,7 +273,7 @@ def _status(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _time(agent: Agent, arguments: argparse.Namespace) -> int:
+def _time(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.sdk.evidence.verdict import utc_text
     from physai.sdk.signing.time_statement import MAX_STATEMENT_BYTES
 
@@ -283,13 +285,13 @@ def _time(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _gc(agent: Agent, arguments: argparse.Namespace) -> int:
+def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     freed = agent.gc(idle=arguments.idle)
     _print(arguments, {"freed_bytes": freed}, f"{freed} bytes are free again")
     return 0
 
 
-def _doctor(agent: Agent, arguments: argparse.Namespace) -> int:
+def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.status import examine
     from physai.deploy_jetson.cli.robot_text import checks_text, plain
 
@@ -298,13 +300,13 @@ def _doctor(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0 if all(check.ok for check in checks) else 1
 
 
-def _recover(agent: Agent, arguments: argparse.Namespace) -> int:
+def _recover(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     found = agent.recover()
     _print(arguments, {"actions": list(found.actions)}, "\n".join(found.actions) or "nothing had been cut short")
     return 0
 
 
-def _watch(agent: Agent, arguments: argparse.Namespace) -> int:
+def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 
     manager = ServiceManager()
@@ -324,13 +326,13 @@ def _watch(agent: Agent, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _watcher(agent: Agent, sleep: Callable[[float], None] = time.sleep) -> Watcher:
-    from physai.deploy_jetson.agent.watch import Watcher
+def _watcher(agent: UpdateAgent, sleep: Callable[[float], None] = time.sleep) -> TrialWatcher:
+    from physai.deploy_jetson.agent.watch import TrialWatcher
 
-    return Watcher(agent, sleep=sleep)
+    return TrialWatcher(agent, sleep=sleep)
 
 
-def _report_end(watcher: Watcher, arguments: argparse.Namespace) -> int:
+def _report_end(watcher: TrialWatcher, arguments: argparse.Namespace) -> int:
     watched = watcher.watch_trial()
     _print(arguments, _end_record(watched), _end_text(watched))
     return 1 if watched.end == "rolled-back" else 0
@@ -345,7 +347,7 @@ def _end_text(watched: Watched) -> str:
     return f"{version}{watched.end}: {watched.reason}"
 
 
-def _missing(agent: Agent, arguments: argparse.Namespace) -> int:
+def _missing(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.incoming import missing
 
     found = missing(agent.store, arguments.digests)
@@ -357,7 +359,10 @@ def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
     print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
 
 
-_ON_ROOT = {"run": run.run, "tell": tell.run, "top": top.run}
+_OLD_NAMES = {"simulate": ("rehearse",)}
+"""Names that actions had in physai 0.1."""
+
+_ON_ROOT = {"run": run.run, "command": tell.run, "tell": tell.run, "top": top.run}
 
 _ACTIONS = {
     "setup": _setup,
@@ -374,7 +379,7 @@ _ACTIONS = {
     "missing": _missing,
 }
 
-command = Command(
+command = CliCommand(
     summary="install, activate, commit and roll back policies on this robot", add_arguments=_add_arguments, run=_run
 )
 """The verb `robot`."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from physai.deploy_jetson.agent.status import Check, SlotStatus, Status
-from physai.deploy_jetson.slots.health import Finding
-from physai.deploy_jetson.slots.records import Event, Trial
+from physai.deploy_jetson.agent.status import DoctorCheck, SlotStatus, Status
+from physai.deploy_jetson.slots.health import HealthFinding
+from physai.deploy_jetson.slots.records import SlotEvent, Trial
 from physai.sdk.base.terminal import printable, styled, table
 
 SHOWN_EVENTS = 8
@@ -65,22 +65,22 @@ def _row(slot: SlotStatus, status: Status) -> tuple[str, ...]:
     return (slot.slot, state, str(marker.version), marker.task, runs, verdict, marker.bundle_sha256[:12])
 
 
-def _trial(trial: Trial, health: Finding | None) -> str:
+def _trial(trial: Trial, health: HealthFinding | None) -> str:
     said = "no counters" if health is None else f"{health.health.value}, {health.reason} ({health.progress:.0%})"
     back = "no policy" if trial.previous is None else f"slot {trial.previous}"
     return f"on trial since {trial.started}: version {trial.version}, else {back}; {printable(said)}"
 
 
-def _rollback(event: Event) -> str:
+def _rollback(event: SlotEvent) -> str:
     text = f"went back from version {event.version} at {event.time}: {printable(event.reason)}"
     return styled(text, "bold", sys.stdout)
 
 
-def _version(event: Event) -> str:
+def _version(event: SlotEvent) -> str:
     return "" if event.version is None else str(event.version)
 
 
-def checks_text(checks: list[Check]) -> str:
+def checks_text(checks: list[DoctorCheck]) -> str:
     """What the doctor found, one line a question."""
     rows: list[str] = []
     width = max(len(check.name) for check in checks)

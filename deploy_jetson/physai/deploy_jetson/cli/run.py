@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-lock", action="store_true", help="let the kernel swap the process's memory out")
     parser.add_argument("--seconds", type=float, metavar="S", help="drive this long (default: until told to end)")
     parser.add_argument("--heartbeat", type=float, metavar="S", help="hold if the operator is silent for longer")
-    parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot tell activate`")
+    parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot command activate`")
     parser.add_argument("--no-swap", action="store_true", help="do not take over policies activated meanwhile")
     parser.add_argument("--no-watchdog", action="store_true", help="no second process to stop the robot if this hangs")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="run a policy without a valid verdict")
@@ -58,7 +58,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         PhysaiError: no policy may run, or it does not start, or not on this robot.
     """
-    from physai.deploy_jetson.runtime.loop import End
+    from physai.deploy_jetson.runtime.loop import LoopEnd
     from physai.deploy_jetson.runtime.runtime import Runtime
     from physai.deploy_jetson.runtime.summary import summary_text
     from physai.sdk.transport.registry import open_transport
@@ -84,7 +84,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         print(summary_text(summary))
     if arguments.latency is not None:
         run_telemetry.save_latency(arguments.latency, runtime)
-    if end is End.OTHER_CONTRACT:
+    if end is LoopEnd.OTHER_CONTRACT:
         return EXIT_OTHER_CONTRACT
     return EXIT_TAKEN_OVER if runtime.taken_over else 0
 

@@ -12,7 +12,7 @@ from physai.sdk.bundle.archive import MANIFEST_FILE, BundleError, Members, read_
 
 
 @dataclass(frozen=True)
-class Parcel:
+class BundleUpload:
     """The members of a bundle, and the facts a robot asks for first; the robot itself verifies all of it."""
 
     members: Members
@@ -22,7 +22,7 @@ class Parcel:
     task: str
 
     @classmethod
-    def load(cls, path: Path) -> "Parcel":
+    def load(cls, path: Path) -> "BundleUpload":
         """The bundle in a file.
 
         Raises:
@@ -31,7 +31,7 @@ class Parcel:
         return cls.open(read_file(path), source=str(path))
 
     @classmethod
-    def open(cls, data: bytes, *, source: str) -> "Parcel":
+    def open(cls, data: bytes, *, source: str) -> "BundleUpload":
         """The bundle in its bytes.
 
         Raises:

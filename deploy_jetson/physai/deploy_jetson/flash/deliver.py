@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.connection import connect
 from physai.deploy_jetson.flash.conversation import Conversation
 from physai.deploy_jetson.flash.errors import FlashError, LostError, UnreachableError
@@ -28,13 +28,13 @@ from physai.deploy_jetson.flash.protocol import (
 )
 from physai.deploy_jetson.flash.target import Target
 
-Outcome = Literal["unchanged", "on-trial", "committed", "rolled-back"]
+FlashOutcome = Literal["unchanged", "on-trial", "committed", "rolled-back"]
 
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class FlashOptions:
     """What a caller chooses."""
 
     wait: bool = False
@@ -54,7 +54,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Step:
+class FlashStep:
     """Something that goes on."""
 
     name: str
@@ -64,14 +64,14 @@ class Step:
     text: str = ""
 
 
-Tell = Callable[[Step], None]
+FlashProgress = Callable[[FlashStep], None]
 
 
 @dataclass
 class Flashed:
     """How it went."""
 
-    outcome: Outcome = "unchanged"
+    outcome: FlashOutcome = "unchanged"
     reason: str = ""
     """Why the trial ended as it did, or why nothing was done."""
     slot: str | None = None
@@ -88,16 +88,18 @@ class Flashed:
     """What the robot found worth saying."""
 
 
-def ignore(step: Step) -> None:
+def ignore(step: FlashStep) -> None:
     """Tells nobody."""
 
 
-async def flash(target: Target, parcel: Parcel, wishes: Wishes | None = None, tell: Tell = ignore) -> Flashed:
+async def flash(
+    target: Target, upload: BundleUpload, wishes: FlashOptions | None = None, tell: FlashProgress = ignore
+) -> Flashed:
     """Brings a bundle onto a robot and activates it.
 
     Args:
         target: the robot.
-        parcel: the bundle.
+        upload: the bundle.
         wishes: options; None for the usual ones.
         tell: hears of what goes on.
 
@@ -105,8 +107,8 @@ async def flash(target: Target, parcel: Parcel, wishes: Wishes | None = None, te
         FlashError: and its kinds; what the robot ran, it still runs.
         ProtocolError: the robot's physai speaks otherwise.
     """
-    wishes = wishes or Wishes()
-    delivery = _Delivery(target, parcel, wishes, tell)
+    wishes = wishes or FlashOptions()
+    delivery = _Delivery(target, upload, wishes, tell)
     while True:
         try:
             return await delivery.attempt()
@@ -117,16 +119,16 @@ async def flash(target: Target, parcel: Parcel, wishes: Wishes | None = None, te
                 raise
             pause_s = _PAUSES_S[min(flashed.reconnects, len(_PAUSES_S) - 1)]
             flashed.reconnects += 1
-            tell(Step("connect", text=f"{error}; trying again in {pause_s:g} s"))
+            tell(FlashStep("connect", text=f"{error}; trying again in {pause_s:g} s"))
             await asyncio.sleep(pause_s)
 
 
 class _Delivery:
     """One bundle for one robot, over as many connections as it takes."""
 
-    def __init__(self, target: Target, parcel: Parcel, wishes: Wishes, tell: Tell) -> None:
+    def __init__(self, target: Target, upload: BundleUpload, wishes: FlashOptions, tell: FlashProgress) -> None:
         self._target = target
-        self._parcel = parcel
+        self._parcel = upload
         self._wishes = wishes
         self._tell = tell
         self._installing = self._activated = False
@@ -135,7 +137,7 @@ class _Delivery:
 
     async def attempt(self) -> Flashed:
         clock = _Phases(self.flashed.seconds)
-        self._tell(Step("connect"))
+        self._tell(FlashStep("connect"))
         async with connect(self._target) as connection:
             clock.end("connect")
             talk = await Conversation.start(self._target, connection, silence_s=self._wishes.silence_s)
@@ -218,7 +220,7 @@ class _Delivery:
         end = text(message, "end")
         if end not in ("committed", "rolled-back"):
             raise FlashError(f"{self._target}: the trial ended, but not how it should: {self.flashed.reason}")
-        self.flashed.outcome = cast("Outcome", end)
+        self.flashed.outcome = cast("FlashOutcome", end)
 
     async def _expect(self, talk: Conversation, *whats: str) -> Message:
         """The next message of these; tells of the others before it."""
@@ -230,21 +232,23 @@ class _Delivery:
             if what == "got":
                 self._count(number(message, "bytes"))
             elif what == "stage":
-                self._tell(Step(text(message, "stage"), share(message, "share")))
+                self._tell(FlashStep(text(message, "stage"), share(message, "share")))
             elif what == "health":
-                self._tell(Step("watch", share(message, "share"), text(message, "text")))
+                self._tell(FlashStep("watch", share(message, "share"), text(message, "text")))
             elif what == "waiting":
-                self._tell(Step("wait", text=text(message, "text")))
+                self._tell(FlashStep("wait", text=text(message, "text")))
             elif what == "note":
                 self.flashed.notes.append(text(message, "text"))
-                self._tell(Step("note", text=text(message, "text")))
+                self._tell(FlashStep("note", text=text(message, "text")))
             else:
                 raise ProtocolError(f"{self._target} says {what!r:.40}, expected {' or '.join(whats)}")
 
     def _count(self, arrived: int) -> None:
         self.flashed.sent_bytes += arrived
         self._arrived += arrived
-        self._tell(Step("send", min(1.0, self._arrived / max(1, self._wanted)), f"{self._arrived} of {self._wanted}"))
+        self._tell(
+            FlashStep("send", min(1.0, self._arrived / max(1, self._wanted)), f"{self._arrived} of {self._wanted}")
+        )
 
 
 class _Phases:
@@ -260,9 +264,9 @@ class _Phases:
         self._last_s = now_s
 
 
-def _needs(holds: Message, parcel: Parcel) -> dict[str, int]:
+def _needs(holds: Message, upload: BundleUpload) -> dict[str, int]:
     """What the robot lacks, and how much of it is there already."""
-    sizes = parcel.offer().sizes
+    sizes = upload.offer().sizes
     listed: Any = holds.get("needs")
     if not isinstance(listed, list) or not len(cast("list[Any]", listed)) <= len(sizes):
         raise ProtocolError(f"the robot asks for {listed!r:.80}")

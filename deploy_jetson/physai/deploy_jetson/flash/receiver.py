@@ -32,15 +32,15 @@ from physai.deploy_jetson.flash.protocol import (
     number,
     text,
 )
-from physai.deploy_jetson.flash.remote_inventory import PART_SUFFIX, Holdings
-from physai.deploy_jetson.flash.stream import GoneError, Sink, Source, TurnLostError
+from physai.deploy_jetson.flash.remote_inventory import PART_SUFFIX, RemoteInventory
+from physai.deploy_jetson.flash.stream import GoneError, PeerWriter, Source, TurnLostError
 from physai.deploy_jetson.flash.turn import Turn
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.sdk.base.errors import PhysaiError
 
 if TYPE_CHECKING:
-    from physai.deploy_jetson.agent.agent import Agent
-    from physai.deploy_jetson.slots.health import Finding
+    from physai.deploy_jetson.agent.agent import UpdateAgent
+    from physai.deploy_jetson.slots.health import HealthFinding
 
 CHUNK_BYTES = 1 << 20
 ACKNOWLEDGE_BYTES = 1 << 18
@@ -54,7 +54,7 @@ _WAITING_PERIOD_S = 1.0
 class Receiver:
     """One conversation."""
 
-    def __init__(self, root: Path, source: Source, sink: Sink | BinaryIO, *, config: Path | None = None) -> None:
+    def __init__(self, root: Path, source: Source, sink: PeerWriter | BinaryIO, *, config: Path | None = None) -> None:
         """Prepares to listen.
 
         Args:
@@ -89,7 +89,7 @@ class Receiver:
         """Listens until the other side has left, and returns the exit code of the process."""
         pulse = threading.Thread(target=self._stay_audible, daemon=True)
         try:
-            self._say("hello", protocol=PROTOCOL, robot=Holdings(self._root, self._config).robot())
+            self._say("hello", protocol=PROTOCOL, robot=RemoteInventory(self._root, self._config).robot())
             pulse.start()
             while line := self._source.line():
                 message = decode(line)
@@ -145,7 +145,7 @@ class Receiver:
         self._offer = offer = Offer.parse(message)
         self._turn.take(offer.wait_s, self._tell_waiting)
         self._source.others_wait = self._turn.others_wait
-        holdings = Holdings(self._root, self._config)
+        holdings = RemoteInventory(self._root, self._config)
         holdings.check(offer)
         trial = holdings.trial() is not None
         if holdings.active_bundle() == offer.bundle:
@@ -261,9 +261,9 @@ class Receiver:
         if self._offer is None:
             raise ProtocolError("nothing was offered, so there is nothing to watch")
         agent = self._agent()
-        from physai.deploy_jetson.agent.watch import Watcher
+        from physai.deploy_jetson.agent.watch import TrialWatcher
 
-        watched = Watcher(agent, tell=self._tell_health).watch_trial()
+        watched = TrialWatcher(agent, tell=self._tell_health).watch_trial()
         end, reason = watched.end, watched.reason
         if end in ("none", "ended elsewhere"):
             for event in reversed(agent.store.state().events):
@@ -272,17 +272,17 @@ class Receiver:
                     break
         self._say("end", end=end, text=reason)
 
-    def _tell_health(self, finding: "Finding") -> None:
+    def _tell_health(self, finding: "HealthFinding") -> None:
         self._say("health", text=finding.reason, share=finding.progress)
         if not self._heard:
             raise GoneError("nobody waits for the end of the trial any more")
 
-    def _agent(self) -> "Agent":
-        from physai.deploy_jetson.agent.agent import Agent
+    def _agent(self) -> "UpdateAgent":
+        from physai.deploy_jetson.agent.agent import UpdateAgent
 
         offer = self._offer
         wait_s = 0.0 if offer is None else offer.wait_s
-        return Agent(
+        return UpdateAgent(
             root=self._root, config_root=self._config, wait_s=wait_s, warn=lambda text: self._say("note", text=text)
         )
 
@@ -329,6 +329,6 @@ def serve(root: Path, config: Path | None = None) -> int:
     if asked and "robot receive" not in asked:
         print("physai: this key may flash this robot (`physai flash`), and nothing else", file=sys.stderr)
         return 2
-    sink = Sink(os.dup(sys.stdout.fileno()))
+    sink = PeerWriter(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return Receiver(root, Source(sys.stdin.fileno()), sink, config=config).serve()

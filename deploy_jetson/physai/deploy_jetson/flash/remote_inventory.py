@@ -39,7 +39,7 @@ SPARE_BYTES = 4 << 20
 """What must stay free beside uploads and bundle: markers, state."""
 
 
-class Holdings:
+class RemoteInventory:
     """The tree of one robot, as an upload sees it."""
 
     def __init__(self, root: Path, config: Path | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from physai.deploy_jetson.flash.deliver import Flashed, Outcome
+from physai.deploy_jetson.flash.deliver import Flashed, FlashOutcome
 from physai.deploy_jetson.flash.errors import RefusedError
 from physai.deploy_jetson.flash.target import Target
 from physai.sdk.base.errors import PhysaiError
@@ -20,11 +20,11 @@ FlashOne = Callable[[Target, bool], Awaitable[Flashed]]
 
 
 @dataclass(frozen=True)
-class Report:
+class RobotReport:
     """What became of one robot."""
 
     target: Target
-    outcome: Outcome | Literal["failed", "skipped"]
+    outcome: FlashOutcome | Literal["failed", "skipped"]
     reason: str = ""
     kind: str = ""
     """Name of the error, where one was raised."""
@@ -36,19 +36,19 @@ class Report:
         return self.outcome in ("failed", "rolled-back")
 
 
-async def attempt(target: Target, flash_one: FlashOne, *, wait: bool) -> Report:
+async def attempt(target: Target, flash_one: FlashOne, *, wait: bool) -> RobotReport:
     """Flashes a robot, and turns whatever goes wrong into a report."""
     try:
         flashed = await flash_one(target, wait)
     except PhysaiError as error:
         kind = error.kind if isinstance(error, RefusedError) else type(error).__name__
-        return Report(target, "failed", str(error), kind)
-    return Report(target, flashed.outcome, flashed.reason, flashed=flashed)
+        return RobotReport(target, "failed", str(error), kind)
+    return RobotReport(target, flashed.outcome, flashed.reason, flashed=flashed)
 
 
 async def roll_out(
-    fleet: Fleet, flash_one: FlashOne, *, wait: bool, tell: Callable[[Report], None] = lambda report: None
-) -> list[Report]:
+    fleet: Fleet, flash_one: FlashOne, *, wait: bool, tell: Callable[[RobotReport], None] = lambda report: None
+) -> list[RobotReport]:
     """Flashes a fleet.
 
     A canary must be committed by its health window, so it is always waited for; where one fails, no other robot is
@@ -63,7 +63,7 @@ async def roll_out(
     Returns:
         A report of every robot, in the order of the fleet.
     """
-    reports: dict[Target, Report] = {}
+    reports: dict[Target, RobotReport] = {}
     turns = asyncio.Semaphore(fleet.parallel)
 
     def stop_reason(bound: float) -> str:
@@ -75,7 +75,7 @@ async def roll_out(
         async with turns:
             reason = stop_reason(bound)
             if reason:
-                reports[target] = Report(target, "skipped", reason)
+                reports[target] = RobotReport(target, "skipped", reason)
             else:
                 reports[target] = await attempt(target, flash_one, wait=waits)
             tell(reports[target])
@@ -86,7 +86,7 @@ async def roll_out(
     await wave(fleet.canaries, waits=True, bound=0.0)
     if any(report.is_failure for report in reports.values()):
         for target in fleet.others:
-            reports[target] = Report(target, "skipped", "a canary failed")
+            reports[target] = RobotReport(target, "skipped", "a canary failed")
             tell(reports[target])
     else:
         await wave(fleet.others, waits=wait, bound=fleet.max_failure_share)

@@ -100,7 +100,7 @@ class Source:
             )
 
 
-class Sink:
+class PeerWriter:
     """Writes to somebody who may not read."""
 
     def __init__(self, descriptor: int, *, idle_s: float = SILENCE_S) -> None:

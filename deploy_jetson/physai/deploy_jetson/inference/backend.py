@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from physai.deploy_jetson.inference.engine import Engine, EngineError
+from physai.deploy_jetson.inference.engine import EngineError, InferenceEngine
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 
 Backend = Literal["onnxruntime", "tensorrt"]
@@ -16,7 +16,7 @@ class Built:
     """An engine that is ready to run."""
 
     backend: Backend
-    engine: Engine
+    engine: InferenceEngine
     plan: bytes | None = None
     """The serialised engine; None where the policy file itself is loaded."""
     key: str | None = None
@@ -57,7 +57,7 @@ def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendCho
     return Built("tensorrt", TensorRtEngine(plan, reference.header), plan, plan_key(data))
 
 
-def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> Engine:
+def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> InferenceEngine:
     """The engine of an installed slot, as it was built and tested.
 
     Raises:

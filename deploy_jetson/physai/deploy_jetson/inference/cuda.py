@@ -76,7 +76,7 @@ def driver_version() -> str:
     return str(value.value)
 
 
-class Stream:
+class CudaStream:
     """A queue of work on the GPU, and the memory its work uses."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ class EngineError(PhysaiError):
     """A policy cannot be loaded or computed on this machine."""
 
 
-class Engine(Protocol):
+class InferenceEngine(Protocol):
     """A loaded policy."""
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from physai.deploy_jetson.inference.engine import Engine, Floats
+from physai.deploy_jetson.inference.engine import Floats, InferenceEngine
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.golden import Golden, GoldenError
 
@@ -12,7 +12,9 @@ RELATIVE_TOLERANCE = 1e-4
 """Greatest difference of the graph that answered, relative to max(|answer|, scale); as in the gate `parity`."""
 
 
-def replay(engine: Engine, golden: Golden, *, exact: bool, progress: Callable[[float], None] | None = None) -> float:
+def replay(
+    engine: InferenceEngine, golden: Golden, *, exact: bool, progress: Callable[[float], None] | None = None
+) -> float:
     """Asks an engine every golden state, one at a time, and compares its answers.
 
     Args:

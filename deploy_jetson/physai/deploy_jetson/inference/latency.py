@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from physai.deploy_jetson.inference.engine import Engine, EngineError
+from physai.deploy_jetson.inference.engine import EngineError, InferenceEngine
 from physai.sdk.policy.golden import Golden
 from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 
@@ -31,7 +31,7 @@ class Latency:
 
 
 def measure(
-    engine: Engine,
+    engine: InferenceEngine,
     golden: Golden,
     *,
     ticks: int = TICKS,

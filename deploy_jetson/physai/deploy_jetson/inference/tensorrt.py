@@ -69,7 +69,7 @@ class TensorRtEngine:
         if self._engine is None:
             raise EngineError(f"TensorRT {trt.__version__} cannot load the engine; install the bundle again")
         self._context = self._engine.create_execution_context()
-        self._stream = cuda.Stream()
+        self._stream = cuda.CudaStream()
         self._host: dict[str, Floats] = {}
         self._device: dict[str, int] = {}
         sizes = {**header.inputs, **header.outputs}

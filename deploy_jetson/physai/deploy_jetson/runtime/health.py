@@ -6,7 +6,7 @@ from physai.deploy_jetson.slots.health import HealthWriter
 class RuntimeHealth(HealthWriter):
     """As `HealthWriter`, and it can be told of periods that were skipped."""
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         """Does what `tick` does, and changes nothing; see `physai.deploy_jetson.runtime.io.dry_run`."""
         self._packed()
 

@@ -7,13 +7,13 @@ from enum import StrEnum
 import numpy as np
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
-from physai.deploy_jetson.runtime.hot_swap.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.system.realtime import undisturbed
-from physai.deploy_jetson.runtime.system.timer import Alarm
+from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.ticks.reasons import Trouble, blames_policy, describe
-from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, Answer, GuardState, Reason, Request
+from physai.deploy_jetson.ticks.reasons import RuntimeFault, blames_policy, describe
+from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, GuardState, Reason, Request, RequestAnswer
 
 RAMP_S = 2.0
 """Time in which HOLD is to bring every joint to rest before the loop ends; if it does not, DAMP follows [s]."""
@@ -39,19 +39,19 @@ START_S = 2.0
 _HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
     int(flag)
     for flag in (
-        Trouble.HOLD_REQUESTED,
-        Trouble.DAMP_REQUESTED,
-        Trouble.OPERATOR_SILENT,
-        Trouble.PERIODS_SKIPPED,
+        RuntimeFault.HOLD_REQUESTED,
+        RuntimeFault.DAMP_REQUESTED,
+        RuntimeFault.OPERATOR_SILENT,
+        RuntimeFault.PERIODS_SKIPPED,
     )
 )
 
-_WATCHDOG, _GUARD_FAILED = int(Trouble.WATCHDOG), int(Trouble.GUARD_FAILED)
+_WATCHDOG, _GUARD_FAILED = int(RuntimeFault.WATCHDOG), int(RuntimeFault.GUARD_FAILED)
 _MISPLACED = int(Reason.JOINT_POSITION)
-_UNUSUAL = int(Trouble.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
+_UNUSUAL = int(RuntimeFault.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
 
 
-class End(StrEnum):
+class LoopEnd(StrEnum):
     """Why a loop ended."""
 
     SHUTDOWN = "shutdown"
@@ -86,14 +86,14 @@ class Loop:
     def __init__(
         self,
         tick: Tick,
-        loaded: Loaded,
+        loaded: LoadedPolicy,
         commands: CommandQueue,
         *,
         period_ns: int,
         say: Callable[[str], None],
-        swapper: Swapper | None = None,
+        swapper: PolicySwapper | None = None,
         heartbeat_s: float | None = None,
-        alarm: Alarm | None = None,
+        alarm: DeadlineTimer | None = None,
         clocks: Clocks | None = None,
         watchdog: Watchdog | None = None,
         progress: Callable[[int], None] = lambda now_ns: None,
@@ -125,7 +125,7 @@ class Loop:
         self.period_ns = period_ns
         self._heartbeat_ns = None if heartbeat_s is None else round(heartbeat_s * 1e9)
         self._clocks = clocks or Clocks()
-        self._alarm = alarm or Alarm(clock_ns=self._clocks.now_ns, rehearse=self._rehearse, period_ns=period_ns)
+        self._alarm = alarm or DeadlineTimer(clock_ns=self._clocks.now_ns, warm_up=self._warm_up, period_ns=period_ns)
         self._number = 0
         self._offset_ns = 0
         self._state = int(GuardState.STANDSTILL)
@@ -134,11 +134,11 @@ class Loop:
         self._ticket: Ticket | None = None
         self._starting = False
         self._start_by_ns = 0
-        self._end: End | None = None
+        self._end: LoopEnd | None = None
         self._leave_by_ns = 0
         self._ended = False
 
-    def run(self, seconds: float | None = None, *, levels: Levels | None = None) -> End:
+    def run(self, seconds: float | None = None, *, levels: Levels | None = None) -> LoopEnd:
         """Ticks until something ends it; the robot is then as safe as it can be, and nothing more is sent.
 
         Args:
@@ -153,7 +153,7 @@ class Loop:
         finally:
             self._commands.refuse_all("refused: the policy has ended")
 
-    def _tick_on(self, seconds: float | None) -> End:
+    def _tick_on(self, seconds: float | None) -> LoopEnd:
         tick, alarm, period, counts, commands = self._tick, self._alarm, self.period_ns, self.counts, self._commands
         number = self._number
         last = None if seconds is None else number + round(seconds * 1e9 / period)
@@ -170,7 +170,7 @@ class Loop:
                 if why:
                     # Not a command more, not even a safe one: the robot has another commander.
                     self._say(f"nothing is sent any more: {why}; `activate` asks for the robot again")
-                    self._end = End.LEASE_LOST
+                    self._end = LoopEnd.LEASE_LOST
                     break
                 if self._watchdog is not None:
                     self._regain(self._watchdog)
@@ -185,7 +185,7 @@ class Loop:
                 self._count()
                 self._progress(tick.ended_ns)
                 if last is not None and number >= last:
-                    self._leave(End.FINISHED)
+                    self._leave(LoopEnd.FINISHED)
                 self._attend(request)
                 due += period
                 number += 1
@@ -193,7 +193,7 @@ class Loop:
         if self._watchdog is not None:
             # Not after an exception: then the watchdog brings the robot to rest.
             self._watchdog.end()
-        return self._end or End.SHUTDOWN
+        return self._end or LoopEnd.SHUTDOWN
 
     def _regain(self, watchdog: Watchdog) -> None:
         """Goes on from the watchdog's last command, if it has spoken, and holds."""
@@ -222,7 +222,7 @@ class Loop:
         before, self._levels = self._levels, commands.levels
         stop, hold, damp, deactivate = (new != old for new, old in zip(self._levels, before, strict=True))
         if commands.shutdown or deactivate:
-            self._leave(End.SHUTDOWN if commands.shutdown else End.DEACTIVATED)
+            self._leave(LoopEnd.SHUTDOWN if commands.shutdown else LoopEnd.DEACTIVATED)
         if damp:
             self._press(GuardState.DAMP, _DAMP_REQUESTED)
         if hold:
@@ -252,7 +252,7 @@ class Loop:
     def _refusal(self, ticket: Ticket) -> str:
         """Why a request may not even be handed to the supervisor; empty where it may."""
         if ticket.levels != self._levels:
-            return ANSWERS[Answer.SUPERSEDED]
+            return ANSWERS[RequestAnswer.SUPERSEDED]
         if self._end is not None:
             return f"refused: the policy is about to end ({self._end.value})"
         if ticket.command is Command.START and self._silent():
@@ -263,7 +263,7 @@ class Loop:
         """Tells what became of a reset or a start."""
         tick, ticket = self._tick, self._ticket
         self._ticket = None
-        down, up = tick.reset_answer == Answer.OBEYED, tick.start_answer == Answer.OBEYED
+        down, up = tick.reset_answer == RequestAnswer.OBEYED, tick.start_answer == RequestAnswer.OBEYED
         if down:
             self._state, self.why, self.taken_over = int(GuardState.STANDSTILL), "", False
             if ticket is not None:
@@ -274,20 +274,20 @@ class Loop:
             self._say("RUN: started" if ticket is None else "RUN: started by the operator")
         elif self._starting:
             # In a period with a ticket the activation's own start was not tried.
-            self._keep_starting(tick.start_answer if ticket is None else Answer.NONE)
+            self._keep_starting(tick.start_answer if ticket is None else RequestAnswer.NONE)
         if ticket is not None:
             answer = tick.reset_answer if ticket.command is Command.RESET else tick.start_answer
-            obeyed = answer in (Answer.OBEYED, Answer.ALREADY)
-            ticket.answer(ANSWERS[Answer(answer)] if answer else "refused: the guard failed", obeyed=obeyed)
+            obeyed = answer in (RequestAnswer.OBEYED, RequestAnswer.ALREADY)
+            ticket.answer(ANSWERS[RequestAnswer(answer)] if answer else "refused: the guard failed", obeyed=obeyed)
 
     def _keep_starting(self, answer: int) -> None:
         """The start of an activation waits for the robot to rest, but not for ever, and never after a stop."""
-        waits = answer in (Answer.NONE, Answer.NOT_AT_REST, Answer.NOT_READY)
+        waits = answer in (RequestAnswer.NONE, RequestAnswer.NOT_AT_REST, RequestAnswer.NOT_READY)
         if self._tick.state == GuardState.STANDSTILL and waits and self._tick.ended_ns < self._start_by_ns:
             return
         self._starting = False
         if self._end is None and self._tick.state == GuardState.STANDSTILL:
-            self._say(f"warning: not started: {ANSWERS[Answer(answer)]}; `start` tries again")
+            self._say(f"warning: not started: {ANSWERS[RequestAnswer(answer)]}; `start` tries again")
 
     @property
     def seen(self) -> Levels:
@@ -303,11 +303,11 @@ class Loop:
         self._progress(self._clocks.now_ns())
         if self._swapper is not None:
             self._swap(self._swapper)
-        return self._end is not End.OTHER_CONTRACT
+        return self._end is not LoopEnd.OTHER_CONTRACT
 
-    def _rehearse(self) -> None:
-        self._tick.rehearse()
-        self.loaded.health.rehearse()
+    def _warm_up(self) -> None:
+        self._tick.warm_up()
+        self.loaded.health.warm_up()
 
     def _begin(self) -> None:
         self._offset_ns = self._clock_offset_ns()
@@ -396,17 +396,17 @@ class Loop:
         self._least = max(self._least, int(state))
         self._reasons |= reason
 
-    def _swap(self, swapper: Swapper) -> None:
+    def _swap(self, swapper: PolicySwapper) -> None:
         if swapper.other is not None and self._end is None:
             self._say(f"version {swapper.other.version} keeps another contract; the robot stops for it")
-            self._leave(End.OTHER_CONTRACT)
+            self._leave(LoopEnd.OTHER_CONTRACT)
         elif swapper.ready is not None:
             self.loaded = swapper.change(self.loaded)
             self._tick.change(self.loaded.policy)
             self.counts.swaps += 1
             self._say(f"version {self.loaded.candidate.version} has taken over")
 
-    def _leave(self, end: End) -> None:
+    def _leave(self, end: LoopEnd) -> None:
         """Begins to bring the robot to a safe state."""
         if self._end is None:
             self._end = end

@@ -14,9 +14,9 @@ from physai.deploy_jetson.runtime.commands.queue import NO_LEVELS, Command, Comm
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, CandidateError, examine
 from physai.deploy_jetson.runtime.hot_swap.policy_watcher import start_scout
-from physai.deploy_jetson.runtime.hot_swap.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.io.robot_check import DescribesRobot, check_robot
-from physai.deploy_jetson.runtime.loop import Counts, End, Loop
+from physai.deploy_jetson.runtime.loop import Counts, Loop, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
 from physai.deploy_jetson.runtime.summary import Summary, stages_us, summarise
 from physai.deploy_jetson.runtime.system.realtime import acquire, become_helper
@@ -30,8 +30,15 @@ from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
-from physai.sdk.safety import ANSWERS, Answer, GuardState
-from physai.sdk.transport.protocol import Diagnoses, Exclusive, Forgets, HasCompanion, Transport, TransportError
+from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
+from physai.sdk.transport.protocol import (
+    Exclusive,
+    SupportsDiagnostics,
+    SupportsReset,
+    SupportsWatchdog,
+    Transport,
+    TransportError,
+)
 
 _STAND_BY_S = 0.05
 _SUSPENDED_S = 5.0
@@ -83,7 +90,7 @@ class Runtime:
         self._tick: Tick | None = None
         self._loop: Loop | None = None
         self._control: ControlSocket | None = None
-        self._swapper: Swapper | None = None
+        self._swapper: PolicySwapper | None = None
         self._watchdog: Watchdog | None = None
         self._exclusive = transport if isinstance(transport, Exclusive) else None
         self._keeper: LeaseKeeper | None = None
@@ -91,7 +98,7 @@ class Runtime:
         self._scout: subprocess.Popen[bytes] | None = None
         self._error: BaseException | None = None
 
-    def run(self) -> End:
+    def run(self) -> LoopEnd:
         """From unconfigured to finalized.
 
         Raises:
@@ -103,10 +110,10 @@ class Runtime:
             wanted = None if self.options.stand_by else NO_LEVELS
             while True:
                 found = self._stand_by(loop, tick, wanted=wanted)
-                if isinstance(found, End):
+                if isinstance(found, LoopEnd):
                     return found
                 end = self._drive(loop, found)
-                if end not in (End.DEACTIVATED, End.LEASE_LOST):
+                if end not in (LoopEnd.DEACTIVATED, LoopEnd.LEASE_LOST):
                     return end
                 wanted = None
         except BaseException as error:
@@ -115,7 +122,7 @@ class Runtime:
         finally:
             self._finish()
 
-    def _drive(self, loop: Loop, levels: Levels) -> End:
+    def _drive(self, loop: Loop, levels: Levels) -> LoopEnd:
         """Inactive to active, and back when it is over."""
         self.state = advance(self.state, Lifecycle.ACTIVE)
         self._say(f"active at {1e9 / loop.period_ns:g} Hz")
@@ -168,7 +175,7 @@ class Runtime:
         )
         if self.options.hot_swap:
             self._scout, connection = start_scout(self.options.root, self.options.config, candidate.bundle_sha256)
-            self._swapper = Swapper(
+            self._swapper = PolicySwapper(
                 connection,
                 contract,
                 self._open_health,
@@ -179,7 +186,7 @@ class Runtime:
             )
         self._loop = Loop(
             self._tick,
-            Loaded(candidate, policy, health),
+            LoadedPolicy(candidate, policy, health),
             self.commands,
             period_ns=round(contract.timing.control_dt * 1e9),
             say=self._say,
@@ -217,13 +224,13 @@ class Runtime:
     def _open_watchdog(self, contract: PolicyContract) -> Watchdog | None:
         if not self.options.watchdog:
             self._say("warning: no watchdog: if this process hangs or dies, nothing tells the robot to stop")
-        elif not isinstance(self.transport, HasCompanion):
+        elif not isinstance(self.transport, SupportsWatchdog):
             self._say(f"no watchdog: only this process reaches a robot through the transport {self.transport.name}")
         else:
             return Watchdog(contract, self.transport, self.options.realtime)
         return None
 
-    def _stand_by(self, loop: Loop, tick: Tick, *, wanted: Levels | None) -> End | Levels:
+    def _stand_by(self, loop: Loop, tick: Tick, *, wanted: Levels | None) -> LoopEnd | Levels:
         """Waits in INACTIVE until the robot is heard and may be driven.
 
         Args:
@@ -244,9 +251,9 @@ class Runtime:
                 self._say("not activated: this process stood still meanwhile; `activate` asks for it again")
                 wanted = None
             if commands.shutdown:
-                return End.SHUTDOWN
+                return LoopEnd.SHUTDOWN
             if not loop.stand_by():
-                return End.OTHER_CONTRACT
+                return LoopEnd.OTHER_CONTRACT
             while (ticket := commands.take()) is not None:
                 wanted = self._answer(ticket, wanted)
             if wanted != commands.levels or commands.stopped:
@@ -276,7 +283,7 @@ class Runtime:
         """Answers a request while nothing is driven; the levels of the activation that is wanted after it."""
         commands = self.commands
         if ticket.levels != commands.levels:
-            ticket.answer(ANSWERS[Answer.SUPERSEDED])
+            ticket.answer(ANSWERS[RequestAnswer.SUPERSEDED])
         elif ticket.command is Command.RESET:
             stopped, commands.acknowledged = commands.stopped, ticket.levels[0]
             told = "the stop is reset" if stopped else "there is no stop to reset"
@@ -294,7 +301,7 @@ class Runtime:
 
     def _forget(self) -> None:
         """Lets what was wrong before this activation no longer be told as if it were wrong now."""
-        if isinstance(self.transport, Forgets):
+        if isinstance(self.transport, SupportsReset):
             self.transport.forget()
         self._told.clear()
 
@@ -356,7 +363,7 @@ class Runtime:
         }
 
     @property
-    def loaded(self) -> Loaded | None:
+    def loaded(self) -> LoadedPolicy | None:
         """The policy that drives, or drove last; None before there is one."""
         return None if self._loop is None else self._loop.loaded
 
@@ -430,7 +437,7 @@ class Runtime:
 
     def _diagnose(self) -> None:
         """Tells the robot's other programs, where the transport reaches them."""
-        if isinstance(self.transport, Diagnoses):
+        if isinstance(self.transport, SupportsDiagnostics):
             found = diagnose(self.status())
             with suppress(TransportError):  # nobody may hear it, or the network be gone
                 self.transport.diagnose(found.level, found.message, found.values)

@@ -16,15 +16,15 @@ from typing import Protocol
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
-from physai.deploy_jetson.runtime.io.dry_run import Nowhere, Unmoved
-from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, Computes
+from physai.deploy_jetson.runtime.io.dry_run import DryRunPolicy, NullTransport
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, PolicyStep
 from physai.deploy_jetson.runtime.io.robot_check import misplaced
-from physai.deploy_jetson.runtime.io.sensor_input import Senses
+from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, Trouble, describe
+from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeFault, describe
 from physai.deploy_jetson.ticks.ring import TickRing, TickSink
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.safety import NO_REQUEST, NOTHING, Answer, Guard, GuardResult, GuardState, Request
+from physai.sdk.safety import NO_REQUEST, NOTHING, Guard, GuardResult, GuardState, Request, RequestAnswer
 from physai.sdk.transport.protocol import Array, Sample
 
 Clock = Callable[[], int]
@@ -33,9 +33,15 @@ DECISIONS = 3
 """Most decisions of one period; a machine too slow for three sends nothing."""
 
 _TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
-    int(flag) for flag in (Trouble.TRANSPORT_FAILED, Trouble.INFERENCE_FAILED, Trouble.NOT_SENT, Trouble.GUARD_FAILED)
+    int(flag)
+    for flag in (
+        RuntimeFault.TRANSPORT_FAILED,
+        RuntimeFault.INFERENCE_FAILED,
+        RuntimeFault.NOT_SENT,
+        RuntimeFault.GUARD_FAILED,
+    )
 )
-_WATCHDOG, _LEASE_LOST = int(Trouble.WATCHDOG), int(Trouble.LEASE_LOST)
+_WATCHDOG, _LEASE_LOST = int(RuntimeFault.WATCHDOG), int(RuntimeFault.LEASE_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class Clocks:
     """CLOCK_REALTIME, which sensors stamp with [ns]."""
 
 
-class Line(Protocol):
+class TickTransport(Protocol):
     """What a tick asks of a transport."""
 
     name: str
@@ -72,8 +78,8 @@ class Tick:
     def __init__(
         self,
         contract: PolicyContract,
-        transport: Line,
-        policy: Computes,
+        transport: TickTransport,
+        policy: PolicyStep,
         sink: TickSink,
         *,
         clocks: Clocks | None = None,
@@ -96,24 +102,24 @@ class Tick:
             ContractMismatchError: the transport's sample is not the contract's.
         """
         self.guard = Guard(contract)
-        self.senses = Senses(contract, transport.sample(), policy.inputs)
-        self.policy: Computes = policy
+        self.senses = SensorInput(contract, transport.sample(), policy.inputs)
+        self.policy: PolicyStep = policy
         self._robot_joints = contract.robot.joints
-        self._rehearsal: Tick | None = None
-        """The same on a guard and a record of its own; None in a tick that is a rehearsal itself."""
+        self._shadow: Tick | None = None
+        """The same on a guard and a record of its own; None in a tick that is a warm-up itself."""
         if isinstance(policy, BoundPolicy):
-            nowhere, unmoved = Nowhere(transport.sample()), Unmoved(policy)
-            self._rehearsal = Tick(contract, nowhere, unmoved, TickRing(1), clocks=clocks)
+            nowhere, unmoved = NullTransport(transport.sample()), DryRunPolicy(policy)
+            self._shadow = Tick(contract, nowhere, unmoved, TickRing(1), clocks=clocks)
         self._begins = False
         """Whether the policy's memory begins with the next call."""
-        self.reset_answer = self.start_answer = int(Answer.NONE)
+        self.reset_answer = self.start_answer = int(RequestAnswer.NONE)
         """What became of the requests of the tick."""
         self.read_back = 0
         """See `GuardResult.read_back`."""
         self.state = 0
         """`GuardState` after the tick."""
         self.reasons = 0
-        """Bits of `Reason` and `Trouble` of the tick."""
+        """Bits of `Reason` and `RuntimeFault` of the tick."""
         self.missed = False
         """Whether the policy's command came too late."""
         self.intervened = False
@@ -148,21 +154,23 @@ class Tick:
         if isinstance(self.policy, BoundPolicy):
             policy.take_over(self.policy)
         self._bind(policy)
-        if self._rehearsal is not None:
-            self._rehearsal._bind(Unmoved(policy))
+        if self._shadow is not None:
+            self._shadow._bind(DryRunPolicy(policy))
 
-    def _bind(self, policy: Computes) -> None:
+    def _bind(self, policy: PolicyStep) -> None:
         self.senses.bind(policy.inputs)
         self.policy = policy
 
-    def rehearse(self) -> None:
-        """Does before a tick what makes it quick, and nothing that anybody could notice: see `Nowhere`, `Unmoved`."""
-        rehearsal = self._rehearsal
-        if rehearsal is not None:
-            rehearsal.guard.resume_from(self.guard.last, self.guard.step)
-            rehearsal.run(0, self._now())
-            if rehearsal.state:
-                rehearsal.reset()
+    def warm_up(self) -> None:
+        """Does before a tick what makes it quick, and nothing that anybody could notice: see `NullTransport`,
+        `DryRunPolicy`.
+        """
+        shadow = self._shadow
+        if shadow is not None:
+            shadow.guard.resume_from(self.guard.last, self.guard.step)
+            shadow.run(0, self._now())
+            if shadow.state:
+                shadow.reset()
 
     def activate(self) -> None:
         """Begins in STANDSTILL, and forgets: a robot that was left alone."""
@@ -172,7 +180,7 @@ class Tick:
         self.state, self.stopped, self.read_back = int(GuardState.STANDSTILL), False, self.guard.read_back
 
     def reset(self) -> None:
-        """Begins in RUN, and forgets: for rehearsals, which move nothing."""
+        """Begins in RUN, and forgets: for warm-ups, which move nothing."""
         self.guard.reset()
         self.policy.reset()
         self._unsent = False
@@ -181,7 +189,7 @@ class Tick:
         """What is wrong with the newest sample, for a person; empty where a first command may rest on it."""
         trouble = self.senses.read() & ~HARMLESS
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
-            why = self.senses.complaint() or describe(trouble or int(Trouble.FIELD_NOT_FINITE))
+            why = self.senses.complaint() or describe(trouble or int(RuntimeFault.FIELD_NOT_FINITE))
             return f"a sound sample ({why})"
         misplaced = self.misplaced()
         if misplaced:
@@ -278,7 +286,7 @@ class Tick:
 
     def _remember(self, result: GuardResult | None, *, sent: bool) -> None:
         """Corrects the policy's memory of its commands where the robot got something else."""
-        if self.start_answer == Answer.OBEYED:
+        if self.start_answer == RequestAnswer.OBEYED:
             self.policy.reset()
             self._begins = True
         elif not self._begins and (
@@ -354,7 +362,7 @@ class Tick:
         return 0
 
     def _note(self, result: GuardResult | None, trouble: int, request: Request) -> None:
-        self.reset_answer = self.start_answer = int(Answer.NONE)
+        self.reset_answer = self.start_answer = int(RequestAnswer.NONE)
         if result is None:
             self.reasons, self.intervened = trouble, True
             return
@@ -363,7 +371,7 @@ class Tick:
         self.intervened = result.intervened.item() and bool(self.reasons & INTERVENTIONS)
         self.stopped = result.stopped.item()
         self.read_back = result.read_back.item()
-        withheld = int(Answer.NONE if request.start == NOTHING else Answer.NOT_READY)
+        withheld = int(RequestAnswer.NONE if request.start == NOTHING else RequestAnswer.NOT_READY)
         self.reset_answer, self.start_answer = result.reset.item(), result.start.item() or withheld
 
 

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Literal, Protocol
 
-Kind = Literal["file", "folder", "link", "other"]
+EntryKind = Literal["file", "folder", "link", "other"]
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -36,7 +36,7 @@ class FileSystem(Protocol):
         """Names in a folder, sorted."""
         ...
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> EntryKind | None:
         """What lies there, links not followed; None for nothing."""
         ...
 
@@ -120,7 +120,7 @@ class PosixFileSystem:
         with self._folder(folder) as descriptor:
             return sorted(os.listdir(descriptor))
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str) -> EntryKind | None:
         """See FileSystem."""
         try:
             mode = self._facts(path).st_mode

@@ -194,7 +194,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """The state of a health window."""
 
     health: Health
@@ -230,7 +230,7 @@ class HealthWindow:
         self._last: Counters | None = None
         self._restarts = 0
 
-    def update(self, counters: Counters | None, now_ns: int) -> Finding:
+    def update(self, counters: Counters | None, now_ns: int) -> HealthFinding:
         """What is known after one more look at the counters.
 
         Args:
@@ -269,7 +269,7 @@ class HealthWindow:
             return f"the runtime stood still for {silence_s:.1f} s, at most {limits.alive_timeout_s:g} s are allowed"
         return ""
 
-    def _judge(self, counters: Counters) -> Finding:
+    def _judge(self, counters: Counters) -> HealthFinding:
         limits = self._limits
         if counters.faults:
             return self._finding(Health.FAILED, f"the runtime reports a fault: {counters.message or 'no message'}")
@@ -284,6 +284,6 @@ class HealthWindow:
             return self._finding(Health.HEALTHY, f"{counters.ticks} ticks, {counters.missed} missed, no fault")
         return self._finding(Health.WATCHING, f"{counters.ticks} of {self._needed} ticks have passed")
 
-    def _finding(self, health: Health, reason: str) -> Finding:
+    def _finding(self, health: Health, reason: str) -> HealthFinding:
         ticks = 0 if self._last is None else self._last.ticks
-        return Finding(health, reason, min(1.0, ticks / self._needed))
+        return HealthFinding(health, reason, min(1.0, ticks / self._needed))

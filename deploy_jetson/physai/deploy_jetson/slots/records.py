@@ -10,7 +10,7 @@ from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.documents import DocumentKind
 from physai.sdk.contract.robot import MAX_JOINTS, Frozen, Name, NonNegative
 from physai.sdk.evidence.origin import Origin, machine_text
-from physai.sdk.evidence.verdict import Line, Sha256, Text, Utc
+from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine
 
 FORMAT_VERSION = 1
 """Changes when an older reader could misunderstand a newer record."""
@@ -38,13 +38,13 @@ class SlotFile(Frozen):
     size: Annotated[int, Field(ge=0)]
 
 
-class Runtime(Frozen):
+class InferenceRuntime(Frozen):
     """What computes the policy here."""
 
     backend: Literal["onnxruntime", "tensorrt"]
     member: Name
     """Member of the bundle it computes: `policy.int8.onnx`."""
-    versions: Annotated[dict[Name, Line], Field(max_length=16)]
+    versions: Annotated[dict[Name, VerdictLine], Field(max_length=16)]
     """Versions of what it was built and tested with: onnxruntime, tensorrt, driver, gpu."""
     engine: FileName | None = None
     """File of the slot with the built engine; None where the member itself is loaded."""
@@ -80,14 +80,14 @@ class Marker(Frozen):
     contract_fingerprint: Sha256
     control_dt: Annotated[float, Field(gt=0.0, le=10.0)]
     """Control period of the contract [s]."""
-    signers: Annotated[tuple[Line, ...], Field(max_length=64)]
+    signers: Annotated[tuple[VerdictLine, ...], Field(max_length=64)]
     """Keys whose signatures were counted: `publisher 3f…`."""
     verdict_expires: Utc | None
     """End of the verdict's validity; None without a valid verdict."""
     unsafe_no_verdict: bool
     """Whether it was let in without a valid verdict, by explicit wish."""
     installed: Utc
-    runtime: Runtime
+    runtime: InferenceRuntime
     self_test: SelfTest
     files: Annotated[dict[FileName, SlotFile], Field(min_length=1, max_length=16)]
     """Every other file of the slot."""
@@ -102,7 +102,7 @@ class Trial(Frozen):
     bundle_sha256: Sha256
     version: Version
     started: Utc
-    boot_id: Line
+    boot_id: VerdictLine
     """Of the kernel that ran last while the trial was on."""
     boots: Annotated[int, Field(ge=1, le=1000)] = 1
     """Kernels that have run while the trial was on."""
@@ -113,7 +113,7 @@ class Trial(Frozen):
 EventKind = Literal["activated", "committed", "rolled-back", "interrupted", "install-failed", "unsafe", "repaired"]
 
 
-class Event(Frozen):
+class SlotEvent(Frozen):
     """Something that happened to the slots."""
 
     time: Utc
@@ -139,11 +139,11 @@ class State(Frozen):
     it; the clock by a day at most each time this is written."""
     rejected: Annotated[tuple[Sha256, ...], Field(max_length=MAX_REJECTED)] = ()
     """Bundles that were rolled back; not activated again unless asked explicitly."""
-    events: Annotated[tuple[Event, ...], Field(max_length=MAX_EVENTS)] = ()
+    events: Annotated[tuple[SlotEvent, ...], Field(max_length=MAX_EVENTS)] = ()
     """Oldest first."""
 
     @property
-    def last_rollback(self) -> Event | None:
+    def last_rollback(self) -> SlotEvent | None:
         """Why the robot last went back to an earlier version; None if it never did."""
         return next((event for event in reversed(self.events) if event.kind == "rolled-back"), None)
 
@@ -156,7 +156,7 @@ class RobotIdentity(Frozen):
     """Kind of robot, as contracts and verdicts name it."""
     joints: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)] | None = None
     """Joints this robot has; None takes the contract's word for it."""
-    runtime_unit: Line | None = None
+    runtime_unit: VerdictLine | None = None
     """systemd unit to restart when the active version changes."""
     stand_in: bool = False
     """Whether a simulation takes the robot's place, so that what is measured here is no robot's."""

@@ -17,7 +17,7 @@ from datetime import datetime
 from physai.deploy_jetson.slots.errors import SlotError
 from physai.deploy_jetson.slots.filesystem import empty_folder, exists, remove_tree, replace_links, temporary
 from physai.deploy_jetson.slots.layout import CURRENT, INCOMING, PREVIOUS, STATE_FILES
-from physai.deploy_jetson.slots.records import MAX_REJECTED, Event, SlotName, State, Trial
+from physai.deploy_jetson.slots.records import MAX_REJECTED, SlotEvent, SlotName, State, Trial
 from physai.deploy_jetson.slots.tree import SlotTree, printable_reason
 from physai.sdk.evidence.verdict import utc_text
 
@@ -187,7 +187,7 @@ class SlotStore(SlotTree):
         remove_tree(self.fs, CURRENT)
         replace_links(self.fs, {CURRENT: self.path(slot)})
         message = f"{CURRENT} pointed to no slot; set to slot {slot}"
-        self.note(Event(time=utc_text(now), kind="repaired", reason=message), now=now)
+        self.note(SlotEvent(time=utc_text(now), kind="repaired", reason=message), now=now)
         return [message]
 
     def _discard_temporaries(self) -> list[str]:
@@ -209,8 +209,8 @@ class SlotStore(SlotTree):
         return found[-1] if found else "long ago"
 
 
-def _event(kind: str, trial: Trial, reason: str = "") -> Event:
-    return Event.model_validate(
+def _event(kind: str, trial: Trial, reason: str = "") -> SlotEvent:
+    return SlotEvent.model_validate(
         {
             "time": trial.started,
             "kind": kind,

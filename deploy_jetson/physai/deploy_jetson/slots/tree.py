@@ -17,8 +17,8 @@ from physai.deploy_jetson.slots.layout import (
 from physai.deploy_jetson.slots.records import (
     MAX_EVENTS,
     SLOTS,
-    Event,
     Marker,
+    SlotEvent,
     SlotFile,
     SlotName,
     State,
@@ -177,7 +177,7 @@ class SlotTree:
                 raise SlotError(f"{problem}; is the disk failing?")
         replace_files(self.fs, {self.path(slot, MARKER_FILE): encode(marker)})
 
-    def note(self, event: Event, *, now: datetime) -> None:
+    def note(self, event: SlotEvent, *, now: datetime) -> None:
         """Remembers an event."""
         self.save(self.state(), now, event)
 
@@ -215,7 +215,7 @@ class SlotTree:
         self,
         state: State,
         now: datetime,
-        event: Event | None = None,
+        event: SlotEvent | None = None,
         *,
         passed: datetime | None = None,
         **changes: object,
@@ -247,8 +247,8 @@ class SlotTree:
         return state
 
 
-def _at(event: Event, time: str) -> Event:
-    return Event.model_validate({**dict(event), "time": time})
+def _at(event: SlotEvent, time: str) -> SlotEvent:
+    return SlotEvent.model_validate({**dict(event), "time": time})
 
 
 def printable_reason(reason: str) -> str:

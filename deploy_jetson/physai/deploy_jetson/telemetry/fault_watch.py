@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from physai.deploy_jetson.ticks.reasons import Trouble, describe
+from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
 from physai.deploy_jetson.ticks.ring import Ticks
 from physai.sdk.safety import GuardState
 
@@ -16,8 +16,8 @@ QUIET_S = 30.0
 """Time without a missed period after which the next burst counts as another fault: a machine that is always too slow
 must not fill the folder [s]."""
 
-_ASKED = int(Trouble.HOLD_REQUESTED | Trouble.DAMP_REQUESTED)
-_SILENT = int(Trouble.GUARD_FAILED | Trouble.NOT_SENT)
+_ASKED = int(RuntimeFault.HOLD_REQUESTED | RuntimeFault.DAMP_REQUESTED)
+_SILENT = int(RuntimeFault.GUARD_FAILED | RuntimeFault.NOT_SENT)
 
 
 class FaultWatch:

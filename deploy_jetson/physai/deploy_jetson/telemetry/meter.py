@@ -3,7 +3,7 @@
 import numpy as np
 
 from physai.deploy_jetson.telemetry.histogram import Histogram, Nanoseconds
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
@@ -11,7 +11,7 @@ STAGES = ("sensor age", "wake-up", "inference", "guard", "send", "whole")
 """From the sensor's stamp until the guard decides; from when a tick is due until it begins; in the graph; in the guard;
 in the transport's `send`; from when a tick is due until its command is out."""
 
-BITS = {(member.name or "").lower(): int(member) for kind in (Reason, Trouble) for member in kind}
+BITS = {(member.name or "").lower(): int(member) for kind in (Reason, RuntimeFault) for member in kind}
 """Reasons by name, in the order of their bits."""
 
 

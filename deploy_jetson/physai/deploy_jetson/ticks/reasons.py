@@ -5,7 +5,7 @@ from enum import IntFlag
 from physai.sdk.safety import Reason
 
 
-class Trouble(IntFlag):
+class RuntimeFault(IntFlag):
     """What the runtime found, one bit each, beside the guard's `Reason`, whose bits lie below."""
 
     FIELD_NOT_FINITE = 1 << 16
@@ -34,7 +34,7 @@ class Trouble(IntFlag):
     """The robot is no longer this runtime's, so nothing was sent."""
 
 
-HARMLESS = int(Trouble.COMMAND_CUT)
+HARMLESS = int(RuntimeFault.COMMAND_CUT)
 """Bits with which the policy's command may still be sent."""
 
 
@@ -42,8 +42,8 @@ INTERVENTIONS = int(
     Reason.COMMAND_NOT_FINITE
     | Reason.COMMAND_LIMIT
     | Reason.COMMAND_RATE
-    | Trouble.INFERENCE_FAILED
-    | Trouble.GUARD_FAILED
+    | RuntimeFault.INFERENCE_FAILED
+    | RuntimeFault.GUARD_FAILED
 )
 """Bits that say that the policy's own command was not fit to be sent."""
 
@@ -63,15 +63,15 @@ _NOT_THE_POLICY = int(
     | Reason.SENSOR_FROZEN
     | Reason.STOP_REQUESTED
     | Reason.NO_REFERENCE
-    | Trouble.FIELD_NOT_FINITE
-    | Trouble.TRANSPORT_FAILED
-    | Trouble.PERIODS_SKIPPED
-    | Trouble.NOT_SENT
-    | Trouble.OPERATOR_SILENT
-    | Trouble.HOLD_REQUESTED
-    | Trouble.DAMP_REQUESTED
-    | Trouble.WATCHDOG
-    | Trouble.LEASE_LOST
+    | RuntimeFault.FIELD_NOT_FINITE
+    | RuntimeFault.TRANSPORT_FAILED
+    | RuntimeFault.PERIODS_SKIPPED
+    | RuntimeFault.NOT_SENT
+    | RuntimeFault.OPERATOR_SILENT
+    | RuntimeFault.HOLD_REQUESTED
+    | RuntimeFault.DAMP_REQUESTED
+    | RuntimeFault.WATCHDOG
+    | RuntimeFault.LEASE_LOST
 )
 
 
@@ -93,7 +93,7 @@ _WITHHELD = int(
     | Reason.SENSOR_IMPLAUSIBLE
     | Reason.SENSOR_CONTRADICTS
     | Reason.SENSOR_FROZEN
-) | sum(int(member) for member in Trouble if not member & HARMLESS)
+) | sum(int(member) for member in RuntimeFault if not member & HARMLESS)
 """Bits for which the policy's command was withheld: it is then missing, as if it were late."""
 
 
@@ -104,5 +104,5 @@ def describe(reasons: int) -> str:
     """
     if reasons & _WITHHELD:
         reasons &= ~int(Reason.DEADLINE_MISSED)
-    names = [member.name for kind in (Reason, Trouble) for member in kind if reasons & member]
+    names = [member.name for kind in (Reason, RuntimeFault) for member in kind if reasons & member]
     return ", ".join(name.lower().replace("_", " ") for name in names if name) or "nothing"

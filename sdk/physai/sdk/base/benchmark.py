@@ -16,7 +16,7 @@ from typing import Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import table
 
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 """Tells a person what is going on."""
 
 PACKAGES = (
@@ -37,7 +37,7 @@ class WorkloadError(PhysaiError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BenchmarkOptions:
     """What a caller of a benchmark chooses."""
 
     quick: bool = False
@@ -64,7 +64,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class BenchmarkResult:
     """One measured quantity."""
 
     name: str
@@ -90,7 +90,7 @@ class Bench:
     summary: str
     """What it measures, in a line."""
 
-    run: Callable[[Options, Say], Sequence[Result]]
+    run: Callable[[BenchmarkOptions, ProgressCallback], Sequence[BenchmarkResult]]
     """Measures; raises WorkloadError where it did not do what it claims to measure."""
 
 
@@ -147,13 +147,13 @@ def _cpu_model() -> str:
     return found.partition(":")[2].strip() or platform.processor()
 
 
-def document(bench: str, results: Sequence[Result]) -> dict[str, Any]:
+def document(bench: str, results: Sequence[BenchmarkResult]) -> dict[str, Any]:
     """What `--json` prints."""
     rows = [{"name": r.name, "value": r.value, "unit": r.unit, "peer": r.peer, "runs": list(r.runs)} for r in results]
     return {"bench": bench, "machine": machine(), "results": rows}
 
 
-def as_text(results: Sequence[Result]) -> str:
+def as_text(results: Sequence[BenchmarkResult]) -> str:
     """A table for people."""
     rows = [
         (r.name, f"{r.value:.4g}", r.unit, r.peer or "-", f"{min(r.runs):.4g} … {max(r.runs):.4g}", str(len(r.runs)))

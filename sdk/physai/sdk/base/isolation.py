@@ -35,9 +35,9 @@ Resident memory is what counts: libraries such as CUDA reserve addresses by the 
 
 _SET_PDEATHSIG = 1
 
-Facts = dict[str, Any]
-Tell = Callable[[Facts], None]
-Work = Callable[[bytes, Tell], tuple[Facts, Sequence[bytes]]]
+JsonFacts = dict[str, Any]
+ReportProgress = Callable[[JsonFacts], None]
+Work = Callable[[bytes, ReportProgress], tuple[JsonFacts, Sequence[bytes]]]
 
 
 class ApartError(PhysaiError):
@@ -49,9 +49,9 @@ def call_apart(
     request: bytes,
     *,
     what: str,
-    limit_s: Callable[[Facts], float],
-    heard: Tell = lambda facts: None,
-) -> tuple[Facts, list[bytes]]:
+    limit_s: Callable[[JsonFacts], float],
+    heard: ReportProgress = lambda facts: None,
+) -> tuple[JsonFacts, list[bytes]]:
     """Runs `python -m module`, which calls `serve`, and waits for its answer.
 
     Args:
@@ -95,9 +95,9 @@ def _answer(
     connection: "Connection[Any, Any]",
     process: "subprocess.Popen[bytes]",
     what: str,
-    limit_s: Callable[[Facts], float],
-    heard: Tell,
-) -> tuple[Facts, list[bytes]]:
+    limit_s: Callable[[JsonFacts], float],
+    heard: ReportProgress,
+) -> tuple[JsonFacts, list[bytes]]:
     limit, doing = START_S, "start"
     allowed = round(MEMORY_SHARE * free_bytes())
     while True:
@@ -112,7 +112,7 @@ def _answer(
                     "was free; it was killed"
                 )
         try:
-            told: Facts = json.loads(_whole(connection, process, limit))
+            told: JsonFacts = json.loads(_whole(connection, process, limit))
         except ValueError:
             raise ApartError(f"{what} failed: its process said something that is no JSON") from None
         if "error" in told:
@@ -187,7 +187,7 @@ def serve(work: Work, arguments: Sequence[str]) -> None:
     _offer_to_oom_killer()
     with Connection(channel) as connection, open(request, "rb") as file:
 
-        def tell(facts: Facts) -> None:
+        def tell(facts: JsonFacts) -> None:
             connection.send_bytes(json.dumps(facts).encode())
 
         try:

@@ -45,7 +45,7 @@ from physai.sdk.bundle.archive import (
 from physai.sdk.contract.io import CONTRACT_FILE, parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen, Name
-from physai.sdk.evidence.verdict import Line, Sha256, Text, Utc, utc_text
+from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine, utc_text
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader
@@ -89,7 +89,7 @@ class Manifest(Frozen):
     """Every member that the manifest covers, by name."""
     provenance: Annotated[dict[ProvenanceKey, Text], Field(max_length=MAX_PROVENANCE)]
     """Where the policy comes from: commit, seeds, versions of the packages, training run."""
-    physai_version: Line
+    physai_version: VerdictLine
     """Version that packed it."""
 
 
@@ -126,7 +126,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ManifestFacts:
     """What a manifest says that the members do not."""
 
     version: int
@@ -136,7 +136,7 @@ class Facts:
     """Beside what the policy's own file says; wins over it."""
 
 
-def pack(members: Mapping[str, bytes], facts: Facts) -> bytes:
+def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
     """The unsigned bundle file of a policy.
 
     Args:
@@ -168,7 +168,7 @@ def pack(members: Mapping[str, bytes], facts: Facts) -> bytes:
 
 
 def _manifest(
-    contract: PolicyContract, content: Mapping[str, bytes], facts: Facts, provenance: Mapping[str, str]
+    contract: PolicyContract, content: Mapping[str, bytes], facts: ManifestFacts, provenance: Mapping[str, str]
 ) -> Manifest:
     if facts.created.tzinfo is None:
         raise BundleError(f"the time of a bundle needs a time zone, got {facts.created}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.keys import default_trust, key_folder
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
@@ -104,12 +104,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _pack(arguments: argparse.Namespace) -> int:
-    from physai.sdk.bundle.manifest import Facts, pack, read_bundle
+    from physai.sdk.bundle.manifest import ManifestFacts, pack, read_bundle
     from physai.sdk.bundle.source import find_export, read_members
     from physai.sdk.signing.sign import sign_bundle
 
     created = _created(arguments.created)
-    facts = Facts(
+    facts = ManifestFacts(
         version=int(created.timestamp()) if arguments.version is None else arguments.version,
         created=created,
         provenance={} if arguments.note is None else {"note": arguments.note},
@@ -324,7 +324,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     return 1 if differences else 0
 
 
-command = Command(
+command = CliCommand(
     summary="pack, inspect, verify, sign and compare bundles",
     add_arguments=_add_arguments,
     run=_run,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class CliCommand:
     """One verb of `physai`, found through the entry-point group `physai.commands`.
 
     The module that holds it is imported for `physai --help`, so it imports nothing heavy at its top;

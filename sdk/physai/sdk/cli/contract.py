@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.contract.policy_contract import PolicyContract
@@ -220,6 +220,6 @@ def _vector(values: tuple[float | None, ...]) -> str:
     return "[" + ", ".join(map(_number, values)) + "]"
 
 
-command = Command(
+command = CliCommand(
     summary="show a policy contract, compare two, print the schema", add_arguments=_add_arguments, run=_run
 )

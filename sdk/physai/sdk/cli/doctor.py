@@ -16,7 +16,7 @@ from importlib import metadata, util
 from pathlib import Path
 
 from physai.sdk.base.terminal import table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9._-]+)['\"]")
@@ -30,7 +30,7 @@ _COMMAND_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     """What `physai doctor` found."""
 
     physai: str
@@ -53,10 +53,10 @@ class Report:
     """What keeps physai from working, and the way out."""
 
 
-def inspect() -> Report:
+def inspect() -> DoctorReport:
     """Looks at the machine; starts `nvidia-smi` where there is one, and imports nothing heavy."""
     extras = _extras(metadata.requires("physai-sdk") or [])
-    return Report(
+    return DoctorReport(
         physai=metadata.version("physai-sdk"),
         python=platform.python_version(),
         executable=sys.executable,
@@ -137,7 +137,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
-def _text(report: Report) -> str:
+def _text(report: DoctorReport) -> str:
     rows = [
         ("physai-sdk", report.physai),
         ("python", f"{report.python} ({report.executable})"),
@@ -161,7 +161,7 @@ def _text(report: Report) -> str:
     return "\n".join(lines)
 
 
-command = Command(
+command = CliCommand(
     summary="what this machine has of what physai needs (Python, GPU, rendering, extras)",
     add_arguments=_add_arguments,
     run=_run,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ def _list(arguments: argparse.Namespace, path: Path) -> int:
     return 0
 
 
-command = Command(
+command = CliCommand(
     summary="make signing keys and say whom robots trust",
     add_arguments=_add_arguments,
     run=_run,

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, version
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.base.plugins import contributions
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import Parser
 
 DISTRIBUTION = "physai-sdk"
@@ -99,7 +99,7 @@ def _verbs() -> dict[str, EntryPoint]:
     return contributions("physai.commands")
 
 
-def _load(entry: EntryPoint) -> Command:
+def _load(entry: EntryPoint) -> CliCommand:
     """The verb behind an entry point.
 
     Raises:
@@ -110,7 +110,7 @@ def _load(entry: EntryPoint) -> Command:
     except Exception as error:
         missing = _missing_extra(entry, error)
         raise missing or PhysaiError(f"{entry.name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(command, Command):
+    if not isinstance(command, CliCommand):
         raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is {type(command).__name__}, not Command")
     return command
 

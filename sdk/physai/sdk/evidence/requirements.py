@@ -15,7 +15,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.contract.robot import Frozen, Name
 from physai.sdk.evidence.origin import Accepted, Origin, OriginKind, is_unit_of, model_of
-from physai.sdk.evidence.verdict import Outcome, Sha256, Verdict
+from physai.sdk.evidence.verdict import Sha256, Verdict, VerdictOutcome
 
 FORMAT_VERSION = 1
 MAX_SETTINGS_BYTES = 1 << 16
@@ -119,7 +119,7 @@ class Requirements(Frozen):
         Raises:
             RequirementsError: the first that it does not meet.
         """
-        passed = {gate.gate for gate in verdict.gates if gate.outcome is Outcome.PASS}
+        passed = {gate.gate for gate in verdict.gates if gate.outcome is VerdictOutcome.PASS}
         missing = [name for name in self.gates if name not in passed]
         if missing:
             raise RequirementsError(

@@ -34,7 +34,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _PRINTABLE = r"^[^\u0000-\u0009\u000b-\u001f\u007f-\u009f]*$"
 Text = Annotated[str, Field(max_length=4096, pattern=_PRINTABLE)]
 """Prose for a person: line feeds, but no other control characters, because it is printed on terminals."""
-Line = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+VerdictLine = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\u0000-\u001f\u007f-\u009f]+$")]
 """One line for a person, not empty."""
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)]
@@ -45,7 +45,7 @@ class VerdictError(PhysaiError):
     """A verdict is malformed, out of bounds or contradicts itself."""
 
 
-class Outcome(StrEnum):
+class VerdictOutcome(StrEnum):
     """What a gate, or all of them together, say of a policy."""
 
     PASS = "PASS"
@@ -56,7 +56,7 @@ class Outcome(StrEnum):
     @property
     def exit_code(self) -> int:
         """What `physai sim validate` exits with: 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
-        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 2}[self]
+        return {VerdictOutcome.PASS: 0, VerdictOutcome.FAIL: 1, VerdictOutcome.INCONCLUSIVE: 2}[self]
 
 
 class Cause(StrEnum):
@@ -74,15 +74,15 @@ class Cause(StrEnum):
     """It comes too late, or does not bear the delay and jitter of the target."""
 
 
-def combine(outcomes: Iterable[Outcome]) -> Outcome:
+def combine(outcomes: Iterable[VerdictOutcome]) -> VerdictOutcome:
     """The outcome of several gates: any FAIL fails, else any INCONCLUSIVE is inconclusive, else they pass.
 
     No gates at all are INCONCLUSIVE: nothing was asked.
     """
     found = set(outcomes)
-    if Outcome.FAIL in found:
-        return Outcome.FAIL
-    return Outcome.PASS if found == {Outcome.PASS} else Outcome.INCONCLUSIVE
+    if VerdictOutcome.FAIL in found:
+        return VerdictOutcome.FAIL
+    return VerdictOutcome.PASS if found == {VerdictOutcome.PASS} else VerdictOutcome.INCONCLUSIVE
 
 
 def _is_seed(text: str) -> str:
@@ -135,7 +135,7 @@ class Counterexample(Frozen):
 
     index: Count
     """N."""
-    description: Line
+    description: VerdictLine
     """What happens in it."""
     episode_seed: Seed | None = None
     """Seed that draws the episode; None where the case is no episode (a contract, a tensor)."""
@@ -143,7 +143,7 @@ class Counterexample(Frozen):
     """Control period in which it goes wrong."""
     parameters: Annotated[dict[Name, Finite], Field(max_length=256)] = Field(default_factory=dict[str, float])
     """Parameters of the twin and perturbations in this episode, SI units."""
-    recording: Line | None = None
+    recording: VerdictLine | None = None
     """File of the recording, relative to the folder of the verdict."""
 
     @model_validator(mode="after")
@@ -158,8 +158,8 @@ class GateResult(Frozen):
     """What one gate found. Every outcome but PASS says why and what to do next; FAIL also names its cause."""
 
     gate: Name
-    outcome: Outcome
-    question: Line
+    outcome: VerdictOutcome
+    question: VerdictLine
     """What the gate asks."""
     method: Text
     """How it was answered: statistics, twin, perturbations."""
@@ -181,11 +181,11 @@ class GateResult(Frozen):
     @model_validator(mode="after")
     def _says_why(self) -> Self:
         require_unique(f"gate {self.gate}: measurement", (m.name for m in self.measured))
-        if self.outcome is Outcome.PASS:
+        if self.outcome is VerdictOutcome.PASS:
             if self.cause is not None or self.counterexample is not None:
                 raise ValueError(f"gate {self.gate}: passes, yet names a cause or a counterexample")
             return self
-        if self.outcome is Outcome.FAIL and self.cause is None:
+        if self.outcome is VerdictOutcome.FAIL and self.cause is None:
             raise ValueError(f"gate {self.gate}: a FAIL names its cause")
         for label, text in (("message", self.message), ("next_step", self.next_step)):
             if not text.strip():
@@ -237,11 +237,11 @@ class Verdict(Frozen):
     """Where twin and latency come from."""
     created: Utc
     gates: Annotated[tuple[GateResult, ...], Field(max_length=64)]
-    outcome: Outcome
+    outcome: VerdictOutcome
     """`combine` of the gates'."""
-    versions: Annotated[dict[Name, Line], Field(max_length=64)]
+    versions: Annotated[dict[Name, VerdictLine], Field(max_length=64)]
     """Versions of the packages that took part: mujoco, onnxruntime, numpy."""
-    physai_version: Line
+    physai_version: VerdictLine
 
     @model_validator(mode="after")
     def _outcome_follows(self) -> Self:

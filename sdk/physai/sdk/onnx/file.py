@@ -24,7 +24,7 @@ Found = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Field:
+class OnnxField:
     """One field of a message."""
 
     name: str
@@ -37,73 +37,73 @@ class Message:
     """A message and the fields it may have, by number."""
 
     name: str
-    fields: dict[int, Field]
+    fields: dict[int, OnnxField]
 
 
 TENSOR = Message(
     "TensorProto",
     {
-        1: Field("dims", "int", many=True),
-        2: Field("data_type", "int"),
-        4: Field("float_data", "bytes"),
-        5: Field("int32_data", "bytes"),
-        7: Field("int64_data", "bytes"),
-        8: Field("name", "text"),
-        9: Field("raw_data", "bytes"),
-        14: Field("data_location", "int"),
+        1: OnnxField("dims", "int", many=True),
+        2: OnnxField("data_type", "int"),
+        4: OnnxField("float_data", "bytes"),
+        5: OnnxField("int32_data", "bytes"),
+        7: OnnxField("int64_data", "bytes"),
+        8: OnnxField("name", "text"),
+        9: OnnxField("raw_data", "bytes"),
+        14: OnnxField("data_location", "int"),
     },
 )
 ATTRIBUTE = Message(
     "AttributeProto",
     {
-        1: Field("name", "text"),
-        2: Field("f", "float"),
-        3: Field("i", "int"),
-        4: Field("s", "text"),
-        5: Field("t", TENSOR),
-        7: Field("floats", "float", many=True),
-        8: Field("ints", "int", many=True),
-        20: Field("type", "int"),
+        1: OnnxField("name", "text"),
+        2: OnnxField("f", "float"),
+        3: OnnxField("i", "int"),
+        4: OnnxField("s", "text"),
+        5: OnnxField("t", TENSOR),
+        7: OnnxField("floats", "float", many=True),
+        8: OnnxField("ints", "int", many=True),
+        20: OnnxField("type", "int"),
     },
 )
 NODE = Message(
     "NodeProto",
     {
-        1: Field("input", "text", many=True),
-        2: Field("output", "text", many=True),
-        3: Field("name", "text"),
-        4: Field("op_type", "text"),
-        5: Field("attribute", ATTRIBUTE, many=True),
-        7: Field("domain", "text"),
+        1: OnnxField("input", "text", many=True),
+        2: OnnxField("output", "text", many=True),
+        3: OnnxField("name", "text"),
+        4: OnnxField("op_type", "text"),
+        5: OnnxField("attribute", ATTRIBUTE, many=True),
+        7: OnnxField("domain", "text"),
     },
 )
-_DIMENSION = Message("Dimension", {1: Field("dim_value", "int"), 2: Field("dim_param", "text")})
-_SHAPE = Message("TensorShapeProto", {1: Field("dim", _DIMENSION, many=True)})
-_TENSOR_TYPE = Message("TypeProto.Tensor", {1: Field("elem_type", "int"), 2: Field("shape", _SHAPE)})
-_TYPE = Message("TypeProto", {1: Field("tensor_type", _TENSOR_TYPE)})
-VALUE_INFO = Message("ValueInfoProto", {1: Field("name", "text"), 2: Field("type", _TYPE)})
+_DIMENSION = Message("Dimension", {1: OnnxField("dim_value", "int"), 2: OnnxField("dim_param", "text")})
+_SHAPE = Message("TensorShapeProto", {1: OnnxField("dim", _DIMENSION, many=True)})
+_TENSOR_TYPE = Message("TypeProto.Tensor", {1: OnnxField("elem_type", "int"), 2: OnnxField("shape", _SHAPE)})
+_TYPE = Message("TypeProto", {1: OnnxField("tensor_type", _TENSOR_TYPE)})
+VALUE_INFO = Message("ValueInfoProto", {1: OnnxField("name", "text"), 2: OnnxField("type", _TYPE)})
 GRAPH = Message(
     "GraphProto",
     {
-        1: Field("node", NODE, many=True),
-        2: Field("name", "text"),
-        5: Field("initializer", TENSOR, many=True),
-        11: Field("input", VALUE_INFO, many=True),
-        12: Field("output", VALUE_INFO, many=True),
+        1: OnnxField("node", NODE, many=True),
+        2: OnnxField("name", "text"),
+        5: OnnxField("initializer", TENSOR, many=True),
+        11: OnnxField("input", VALUE_INFO, many=True),
+        12: OnnxField("output", VALUE_INFO, many=True),
     },
 )
-_OPSET = Message("OperatorSetIdProto", {1: Field("domain", "text"), 2: Field("version", "int")})
+_OPSET = Message("OperatorSetIdProto", {1: OnnxField("domain", "text"), 2: OnnxField("version", "int")})
 MODEL = Message(
     "ModelProto",
     {
-        1: Field("ir_version", "int"),
-        2: Field("producer_name", "text"),
-        3: Field("producer_version", "text"),
-        4: Field("domain", "text"),
-        5: Field("model_version", "int"),
-        7: Field("graph", GRAPH),
-        8: Field("opset_import", _OPSET, many=True),
-        14: Field("metadata_props", "bytes", many=True),
+        1: OnnxField("ir_version", "int"),
+        2: OnnxField("producer_name", "text"),
+        3: OnnxField("producer_version", "text"),
+        4: OnnxField("domain", "text"),
+        5: OnnxField("model_version", "int"),
+        7: OnnxField("graph", GRAPH),
+        8: OnnxField("opset_import", _OPSET, many=True),
+        14: OnnxField("metadata_props", "bytes", many=True),
     },
 )
 
@@ -158,7 +158,7 @@ class _Reader:
                 (found[field.name],) = self._values(field, kind, value, message)
         return found
 
-    def _values(self, field: Field, kind: int, value: Value, message: Message) -> list[Any]:
+    def _values(self, field: OnnxField, kind: int, value: Value, message: Message) -> list[Any]:
         """The value of a field; several where numbers are packed."""
         wanted = field.kind
         if isinstance(value, int):

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from physai.sdk.base.isolation import Facts, Tell, call_apart, serve
+from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, serve
 from physai.sdk.onnx.graph import check_policy
 from physai.sdk.policy.header import PolicyError
 
@@ -48,7 +48,7 @@ def try_policy(data: bytes, *, source: str) -> None:
     _tried.add(digest)
 
 
-def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
+def _work(request: bytes, tell: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
     from physai.sdk.onnx.session import first_line, open_session
 
     name, _, data = request.partition(_END)

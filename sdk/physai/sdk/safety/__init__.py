@@ -3,7 +3,7 @@
 from physai.sdk.safety.decision import NO_REQUEST, GuardResult, Request
 from physai.sdk.safety.guard import HOLD_S, Guard
 from physai.sdk.safety.limits import STILL_S, GuardError, GuardLimits, guard_limits
-from physai.sdk.safety.states import ANSWERS, Answer, GuardState, Reason
+from physai.sdk.safety.states import ANSWERS, GuardState, Reason, RequestAnswer
 from physai.sdk.safety.supervisor import NOTHING
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "NOTHING",
     "NO_REQUEST",
     "STILL_S",
-    "Answer",
     "Guard",
     "GuardError",
     "GuardLimits",
@@ -20,5 +19,6 @@ __all__ = [
     "GuardState",
     "Reason",
     "Request",
+    "RequestAnswer",
     "guard_limits",
 ]

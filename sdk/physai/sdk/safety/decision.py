@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from physai.sdk.safety.limits import Array
 from physai.sdk.safety.plant import Bools
-from physai.sdk.safety.states import Answer, GuardState
+from physai.sdk.safety.states import GuardState, RequestAnswer
 from physai.sdk.safety.supervisor import NOTHING
 
 Flags = npt.NDArray[np.uint32]
@@ -63,9 +63,9 @@ class GuardResult:
     read_back: npt.NDArray[np.int64]
     """What a reset or a start has to carry, see `SupervisorState.read_back`."""
     reset: Levels
-    """`Answer` to the request."""
+    """`RequestAnswer` to the request."""
     start: Levels
-    """`Answer` to the request."""
+    """`RequestAnswer` to the request."""
     referenced: Bools
     """Whether there is anything to command: False until a sound sample has shown where position joints are."""
     excess: Array
@@ -95,7 +95,7 @@ def quiet_arrays(count: int) -> Quiet:
     quiet = Quiet(
         no=np.zeros(count, bool),
         yes=np.ones(count, bool),
-        run=np.full(count, Answer.NONE, np.uint8),
+        run=np.full(count, RequestAnswer.NONE, np.uint8),
         flags=np.zeros(count, np.uint32),
         zero=np.zeros(count),
         none=np.zeros(count, np.int64),

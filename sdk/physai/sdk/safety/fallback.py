@@ -4,7 +4,7 @@ import numpy as np
 
 from physai.sdk.safety import trajectory
 from physai.sdk.safety.limits import UNLIMITED, Array, GuardLimits
-from physai.sdk.safety.sample import CommandColumns, Findings, SensorColumns
+from physai.sdk.safety.sample import CommandColumns, SampleFindings, SensorColumns
 from physai.sdk.safety.states import GuardState
 from physai.sdk.safety.supervisor import Bools, Levels
 
@@ -25,7 +25,7 @@ class Fallback:
         self._limits, self._sensors, self._commands = limits, sensors, commands
         self._effort_rate = np.where(limits.holds_position, UNLIMITED, limits.rate)
 
-    def command(self, found: Findings, run: Bools, level: Levels, last: Array, step: Array) -> Array:
+    def command(self, found: SampleFindings, run: Bools, level: Levels, last: Array, step: Array) -> Array:
         """The commands, shape (n, A).
 
         Args:
@@ -56,7 +56,7 @@ class Fallback:
             change=limits.change,
         )
 
-    def _efforts(self, found: Findings, run: Bools, level: Levels, last: Array) -> Array:
+    def _efforts(self, found: SampleFindings, run: Bools, level: Levels, last: Array) -> Array:
         """Efforts: the policy's within the limits, the last one where it has none, else damping.
 
         The rate does not delay braking effort from DAMP on: it takes energy out, and must come at once.

@@ -19,9 +19,9 @@ from physai.sdk.safety.decision import NO_REQUEST, Flags, GuardResult, Request, 
 from physai.sdk.safety.fallback import Fallback
 from physai.sdk.safety.limits import STILL_S, Array, GuardError, guard_limits
 from physai.sdk.safety.plant import RestWatch
-from physai.sdk.safety.sample import Bools, CommandColumns, Findings, Floats, SensorColumns
+from physai.sdk.safety.sample import Bools, CommandColumns, Floats, SampleFindings, SensorColumns
 from physai.sdk.safety.states import GuardState, Reason
-from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, Thresholds, step
+from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, SupervisorThresholds, step
 
 HOLD_S = 0.5
 """Longest time in HOLD without a sample that is believed [s]: a legged robot cannot balance open-loop."""
@@ -85,7 +85,7 @@ class Guard:
         periods = (math.ceil(time_s / contract.timing.control_dt) for time_s in (HOLD_S, EFFECT_S, STILL_S, CONFIRM_S))
         hold, effect, still, confirm = periods
         reused = contract.safety.max_reused_commands
-        self.thresholds = Thresholds(reused, hold, TOLERATED_SAMPLES, effect, still, confirm)
+        self.thresholds = SupervisorThresholds(reused, hold, TOLERATED_SAMPLES, effect, still, confirm)
         self._fallback = Fallback(limits, self.sensors, self._commands)
         self.last: Array = np.zeros((num_worlds, len(limits.joints)))
         """Command sent last, shape (num_worlds, A)."""
@@ -341,7 +341,7 @@ class Guard:
     def _by_output(self, commands: Array) -> dict[str, Array]:
         return {name: commands[:, part] for name, part in self.limits.slices.items()}
 
-    def _decide(self, found: Findings, request: Request, rests: Bools) -> GuardResult:
+    def _decide(self, found: SampleFindings, request: Request, rests: Bools) -> GuardResult:
         """Asks the supervisor, then commands what the state allows, inside the limits."""
         reasons = self._reasons(found, request)
         halt = self._flags(request.stop, "stop")
@@ -362,7 +362,13 @@ class Guard:
         return self._result(commands, state, out, obeyed, reasons, found)
 
     def _result(
-        self, commands: Array, state: SupervisorState, out: Outputs, obeyed: Bools, reasons: Flags, found: Findings
+        self,
+        commands: Array,
+        state: SupervisorState,
+        out: Outputs,
+        obeyed: Bools,
+        reasons: Flags,
+        found: SampleFindings,
     ) -> GuardResult:
         return GuardResult(
             targets=self._by_output(commands),
@@ -379,7 +385,7 @@ class Guard:
             excess=found.excess,
         )
 
-    def _reasons(self, found: Findings, request: Request) -> Flags:
+    def _reasons(self, found: SampleFindings, request: Request) -> Flags:
         # Compared with the guard's own command, the policy's, which no longer counts, proves nothing.
         heard = self._state.level == _RUN
         wrong = (
@@ -401,7 +407,9 @@ class Guard:
         flags: Flags = _FOUND @ np.array(wrong)
         return flags | np.uint32(request.reasons)
 
-    def _inputs(self, found: Findings, request: Request, halt: Bools | None, reasons: Flags, rests: Bools) -> Inputs:
+    def _inputs(
+        self, found: SampleFindings, request: Request, halt: Bools | None, reasons: Flags, rests: Bools
+    ) -> Inputs:
         quiet = self._quiet
         violated = found.outside | found.too_fast | (found.lagging & ~self._unreferenced)
         constant = ((self.step == 0.0) | ~self.limits.holds_position).all(axis=1)

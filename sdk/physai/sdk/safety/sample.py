@@ -21,7 +21,7 @@ _JOINT_FIELDS = ("joint_pos", "joint_vel")
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class SampleFindings:
     """What is wrong in each world, shape (num_worlds,) each. Limits are judged only where there is what to judge."""
 
     unmeasured: Bools
@@ -60,7 +60,7 @@ class Findings:
     """Greatest amount by which the command exceeds a limit [rad, m, N·m or N], 0 where it keeps them all."""
 
 
-class Columns:
+class BoundedColumns:
     """Groups of numbers side by side, a row per world, each with its least and greatest allowed value."""
 
     def __init__(self, num_worlds: int, lower: Sequence[Array], upper: Sequence[Array]) -> None:
@@ -107,7 +107,7 @@ class SensorColumns:
         ranges = _needed_ranges(contract)
         low = np.array([-UNLIMITED if x is None else x for one in ranges for x in one.lower])
         high = np.array([UNLIMITED if x is None else x for one in ranges for x in one.upper])
-        columns = Columns(
+        columns = BoundedColumns(
             num_worlds,
             [limits.position_lower, -limits.speed, -limits.mismatch, -limits.mismatch, low],
             [limits.position_upper, limits.speed, limits.mismatch, limits.mismatch, high],
@@ -191,7 +191,7 @@ class SensorColumns:
         return self._none if self._frozen is None else self._frozen.frozen
 
     def good(self) -> list[Bools]:
-        """See `Columns.good`."""
+        """See `BoundedColumns.good`."""
         return self._columns.good()
 
     def finite(self) -> Bools:
@@ -212,7 +212,7 @@ class CommandColumns:
         stop_lower = np.where(limits.holds_position, limits.lower - slack, -UNLIMITED)
         stop_upper = np.where(limits.holds_position, limits.upper + slack, UNLIMITED)
         low, high = limits.lower - slack, limits.upper + slack
-        self._columns = Columns(
+        self._columns = BoundedColumns(
             num_worlds,
             [_one(self.youngest_s), _one(-CLOCK_S), low, -rate, -change, stop_lower, -limits.following, -limits.effort],
             [
@@ -289,7 +289,7 @@ class CommandColumns:
             np.subtract(limits.stiffness * lead, limits.damping * velocities[:, joints], out=self._efforts)
         return self._columns.compare()
 
-    def judge(self, sensors: SensorColumns, late: Bools) -> Findings:
+    def judge(self, sensors: SensorColumns, late: Bools) -> SampleFindings:
         """Names what `compare` found; `late`: worlds whose command missed its deadline, shape (num_worlds,)."""
         if self._bends:
             np.add(self.command, braking_distance(self._rate, self._limits.change), out=self._stop)
@@ -303,7 +303,7 @@ class CommandColumns:
         limited = ~(bounds & stop & efforts) & ~missing
         jerked = ~(rate & bend) & ~missing
         # A sample that is not believed for another reason than its age still flags that reason alone.
-        return Findings(
+        return SampleFindings(
             unmeasured=~measured,
             stale=stale,
             implausible=~ranges & measured,

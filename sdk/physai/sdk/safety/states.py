@@ -63,7 +63,7 @@ class Reason(IntFlag):
     """Positions and velocities are bit-equal in sample after sample while the robot is commanded to move."""
 
 
-class Answer(IntEnum):
+class RequestAnswer(IntEnum):
     """What became of a request to reset or to start."""
 
     NONE = 0
@@ -84,15 +84,15 @@ class Answer(IntEnum):
 
 
 ANSWERS = {
-    Answer.NONE: "nothing was requested",
-    Answer.OBEYED: "done",
-    Answer.ALREADY: "nothing to do: that state is reached already",
-    Answer.SUPERSEDED: "refused: a stop or a fault came after the request; look at the status and ask again",
-    Answer.NOT_READ_BACK: "refused: the joints have not been measured at rest since the last stop; wait for that, then "
-    "ask again",
-    Answer.NOT_AT_REST: "refused: the joints are not measured at rest",
-    Answer.NOT_RESET: "refused: reset first",
-    Answer.NOT_READY: "refused: the newest sample is not sound, or the robot is outside its limits or not where it was "
-    "commanded to be",
+    RequestAnswer.NONE: "nothing was requested",
+    RequestAnswer.OBEYED: "done",
+    RequestAnswer.ALREADY: "nothing to do: that state is reached already",
+    RequestAnswer.SUPERSEDED: "refused: a stop or a fault came after the request; look at the status and ask again",
+    RequestAnswer.NOT_READ_BACK: "refused: the joints have not been measured at rest since the last stop; "
+    "wait for that, then ask again",
+    RequestAnswer.NOT_AT_REST: "refused: the joints are not measured at rest",
+    RequestAnswer.NOT_RESET: "refused: reset first",
+    RequestAnswer.NOT_READY: "refused: the newest sample is not sound, or the robot is outside its limits "
+    "or not where it was commanded to be",
 }
 """Answers in words, for an operator."""

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from physai.sdk.safety.states import Answer, GuardState
+from physai.sdk.safety.states import GuardState, RequestAnswer
 
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -31,7 +31,7 @@ _RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardStat
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class SupervisorThresholds:
     """Control periods in a row after which something is believed."""
 
     reused: int
@@ -122,12 +122,12 @@ class Outputs:
     unconfirmed: Bools
     """A protective stop was not read back in time."""
     reset: Levels
-    """`Answer`."""
+    """`RequestAnswer`."""
     start: Levels
-    """`Answer`."""
+    """`RequestAnswer`."""
 
 
-def step(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> tuple[SupervisorState, Outputs]:
+def step(state: SupervisorState, inputs: Inputs, limits: SupervisorThresholds) -> tuple[SupervisorState, Outputs]:
     """One control period of every robot."""
     counted = _count(state, inputs, limits)
     level = _risen(state, counted, inputs, limits)
@@ -142,7 +142,7 @@ def step(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> tuple[Su
     seen = _Seen(changed, number, read_back)
     reset = _answer_reset(state, inputs, seen)
     start = _answer_start(state, inputs, seen)
-    down, up = reset == Answer.OBEYED, start == Answer.OBEYED
+    down, up = reset == RequestAnswer.OBEYED, start == RequestAnswer.OBEYED
     level = np.where(down, _STANDSTILL, np.where(up, _RUN, level))
     number = number + (down | up)
     read_back = np.where(down, number, read_back)
@@ -183,7 +183,7 @@ class _Counted:
     moved: Counts
 
 
-def _count(state: SupervisorState, inputs: Inputs, limits: Thresholds) -> _Counted:
+def _count(state: SupervisorState, inputs: Inputs, limits: SupervisorThresholds) -> _Counted:
     """Periods in a row; no count grows beyond the point from which it makes no difference."""
     in_run = state.level == _RUN
     # Outside RUN the policy is not asked, so only the sensors can be missing.
@@ -207,7 +207,7 @@ def _in_a_row(count: Counts, happens: Bools, most: int, *, keep: Bools | None = 
     return np.minimum(np.where(happens, count + 1, otherwise), most + 1)
 
 
-def _risen(state: SupervisorState, counted: _Counted, inputs: Inputs, limits: Thresholds) -> Levels:
+def _risen(state: SupervisorState, counted: _Counted, inputs: Inputs, limits: SupervisorThresholds) -> Levels:
     """The state that faults and requests raise it to: never lower than before."""
     hold = (counted.missed > limits.reused) | (counted.moved > limits.tolerated)
     damp = (counted.missed > limits.reused + limits.hold) | (counted.violated > limits.tolerated)
@@ -223,12 +223,12 @@ def _answer_reset(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels
     if not (inputs.reset != NOTHING).any():
         return np.zeros_like(state.level)
     return _first(
-        (inputs.reset == NOTHING, Answer.NONE),
-        (seen.changed, Answer.SUPERSEDED),
-        (state.level <= _STANDSTILL, Answer.ALREADY),
-        (seen.read_back != seen.number, Answer.NOT_READ_BACK),
-        (inputs.reset != seen.number, Answer.SUPERSEDED),
-        (~inputs.at_rest, Answer.NOT_AT_REST),
+        (inputs.reset == NOTHING, RequestAnswer.NONE),
+        (seen.changed, RequestAnswer.SUPERSEDED),
+        (state.level <= _STANDSTILL, RequestAnswer.ALREADY),
+        (seen.read_back != seen.number, RequestAnswer.NOT_READ_BACK),
+        (inputs.reset != seen.number, RequestAnswer.SUPERSEDED),
+        (~inputs.at_rest, RequestAnswer.NOT_AT_REST),
     )
 
 
@@ -236,19 +236,19 @@ def _answer_start(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels
     if not (inputs.start != NOTHING).any():
         return np.zeros_like(state.level)
     return _first(
-        (inputs.start == NOTHING, Answer.NONE),
-        (seen.changed, Answer.SUPERSEDED),
-        (state.level == _RUN, Answer.ALREADY),
-        (state.level != _STANDSTILL, Answer.NOT_RESET),
-        (inputs.start != seen.number, Answer.SUPERSEDED),
-        (~inputs.ready, Answer.NOT_READY),
-        (~inputs.at_rest, Answer.NOT_AT_REST),
+        (inputs.start == NOTHING, RequestAnswer.NONE),
+        (seen.changed, RequestAnswer.SUPERSEDED),
+        (state.level == _RUN, RequestAnswer.ALREADY),
+        (state.level != _STANDSTILL, RequestAnswer.NOT_RESET),
+        (inputs.start != seen.number, RequestAnswer.SUPERSEDED),
+        (~inputs.ready, RequestAnswer.NOT_READY),
+        (~inputs.at_rest, RequestAnswer.NOT_AT_REST),
     )
 
 
-def _first(*cases: tuple[Bools, Answer]) -> Levels:
+def _first(*cases: tuple[Bools, RequestAnswer]) -> Levels:
     """The answer of the first case that holds; OBEYED if none does."""
-    answer = np.full(cases[0][0].shape, Answer.OBEYED, np.uint8)
+    answer = np.full(cases[0][0].shape, RequestAnswer.OBEYED, np.uint8)
     for holds, value in reversed(cases):
         answer = np.where(holds, np.uint8(value), answer)
     return answer

@@ -9,7 +9,7 @@ from physai.sdk.bundle.archive import SIGNATURE_FOLDER, VERDICT_FILE, BundleErro
 from physai.sdk.bundle.manifest import Bundle, attach
 from physai.sdk.evidence.origin import is_unit_of
 from physai.sdk.evidence.requirements import Requirements, RequirementsError
-from physai.sdk.evidence.verdict import Outcome, Verdict, utc_text
+from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, utc_text
 from physai.sdk.signing.attestation import (
     AttestationError,
     Envelope,
@@ -118,7 +118,7 @@ def _require_agreement(
         )
 
 
-def _decisions(verdict: Verdict) -> list[tuple[str, Outcome, str]]:
+def _decisions(verdict: Verdict) -> list[tuple[str, VerdictOutcome, str]]:
     """What two runs on two computers must have in common; their numbers may differ in the last digits."""
     return [(gate.gate, gate.outcome, gate.threshold) for gate in verdict.gates]
 
@@ -139,7 +139,7 @@ def _require_past(verdict: Verdict, now: datetime) -> None:
 
 
 def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:
-    if verdict.outcome is not Outcome.PASS:
+    if verdict.outcome is not VerdictOutcome.PASS:
         raise BundleError(f"the verdict is {verdict.outcome}; only a PASS lets a robot run a policy")
     _require_past(verdict, now)
     if not timedelta(0) < lifetime <= MAX_LIFETIME:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.archive import MAX_SIGNATURES
 from physai.sdk.contract.robot import Frozen, require_unique
-from physai.sdk.evidence.verdict import Line, Sha256, Utc, utc_text
+from physai.sdk.evidence.verdict import Sha256, Utc, VerdictLine, utc_text
 from physai.sdk.signing.attestation import Role
 from physai.sdk.signing.keys import PublicKey
 
@@ -28,7 +28,7 @@ class RevokedKey(Frozen):
 
     key_id: Sha256
     since: Utc
-    reason: Line
+    reason: VerdictLine
 
 
 Threshold = Annotated[int, Field(ge=1, le=MAX_SIGNATURES)]

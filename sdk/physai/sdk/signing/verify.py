@@ -17,7 +17,7 @@ from physai.sdk.bundle.archive import (
 from physai.sdk.bundle.manifest import Bundle, open_members
 from physai.sdk.evidence.origin import is_unit_of
 from physai.sdk.evidence.requirements import Requirement, Requirements, RequirementsError
-from physai.sdk.evidence.verdict import Outcome, Verdict, utc_text
+from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, utc_text
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.signing.attestation import (
     AttestationError,
@@ -92,7 +92,7 @@ class SignedVerdict:
     expires: datetime
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VerdictOutcome:
         """PASS in everything that `verify` returns."""
         return self.verdict.outcome
 
@@ -255,7 +255,7 @@ def _check_verdict(bundle: Bundle, trust: TrustStore, robot: str) -> tuple[Signe
         signed = signed_verdict(bundle, envelope.payload)
     except AttestationError as error:
         raise VerificationError(Rule.STATEMENT, str(error)) from None
-    if signed.outcome is not Outcome.PASS:
+    if signed.outcome is not VerdictOutcome.PASS:
         raise VerificationError(Rule.OUTCOME, f"the verdict is {signed.outcome}, and only PASS may be installed")
     if not is_unit_of(robot, signed.robot):
         raise VerificationError(Rule.ROBOT, f"the verdict is for {signed.robot}, this robot is {robot}")

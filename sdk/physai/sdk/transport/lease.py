@@ -38,7 +38,7 @@ MAX_NUMBER = 1 << 53
 """Highest number of a lease: every reader of JSON has it exactly. Leases after it have the same one."""
 
 
-class Stage(StrEnum):
+class LeaseStage(StrEnum):
     """How far a claim has come."""
 
     IDLE = "idle"
@@ -47,12 +47,12 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LeaseClaim:
     """What a runtime tells the others."""
 
     name: str
     """Drawn at random by each runtime."""
-    stage: Stage
+    stage: LeaseStage
     number: int
     """Fencing number of the lease that it holds; 0 otherwise."""
 
@@ -62,16 +62,16 @@ class Lease:
 
     def __init__(self, name: str) -> None:
         """Wants nothing yet."""
-        self.claim = Claim(name, Stage.IDLE, 0)
+        self.claim = LeaseClaim(name, LeaseStage.IDLE, 0)
         """To be told to the others whenever `renew` returns, and every `RENEW_S`."""
-        self.rival: Claim | None = None
+        self.rival: LeaseClaim | None = None
         """Who has the robot instead; None for nobody known."""
         self.lost = ""
         """Why a lease that was held is held no more, in words; empty otherwise."""
         self.had = False
         """Whether the robot is this runtime's to drive: it holds it, has said so, and nobody has objected."""
         self._highest = 0
-        self._heard: dict[str, tuple[Claim, float]] = {}
+        self._heard: dict[str, tuple[LeaseClaim, float]] = {}
         self._settles_s = 0.0
         self._told_s = self._before_s = 0.0
         self._untold = False
@@ -79,20 +79,20 @@ class Lease:
     @property
     def holds(self) -> bool:
         """Whether it tells the others that the robot is this runtime's."""
-        return self.claim.stage is Stage.HOLDS
+        return self.claim.stage is LeaseStage.HOLDS
 
     def ask(self, now_s: float) -> None:
         """Wants the robot; nothing new for one who asks or holds."""
-        if self.claim.stage is Stage.IDLE:
+        if self.claim.stage is LeaseStage.IDLE:
             self.lost = ""
-            self._become(Stage.ASKS)
+            self._become(LeaseStage.ASKS)
             self._settles_s = self._told_s = now_s
 
     def release(self) -> None:
         """Wants it no more."""
-        self._become(Stage.IDLE)
+        self._become(LeaseStage.IDLE)
 
-    def hear(self, claim: Claim, now_s: float) -> None:
+    def hear(self, claim: LeaseClaim, now_s: float) -> None:
         """Takes in what another has told."""
         if claim.name == self.claim.name:
             return
@@ -101,7 +101,7 @@ class Lease:
             self._heard = {name: one for name, one in self._heard.items() if now_s - one[1] <= EXPIRY_S}
         if claim.name in self._heard or len(self._heard) < MAX_RIVALS:
             self._heard[claim.name] = claim, now_s
-        if self.holds and claim.stage is Stage.HOLDS and _precedes(claim, self.claim):
+        if self.holds and claim.stage is LeaseStage.HOLDS and _precedes(claim, self.claim):
             self._lose(f"another runtime holds the robot, with lease {claim.number} after {self.claim.number}", claim)
 
     def renew(self, now_s: float) -> None:
@@ -110,7 +110,7 @@ class Lease:
             self._lose(f"this process did not tell its claim for more than {TERM_S:g} s", None)
         self.had, self._untold = self.holds and not self._untold, False
         gap_s, self._before_s, self._told_s = now_s - self._told_s, self._told_s, now_s
-        if self.claim.stage is not Stage.ASKS:
+        if self.claim.stage is not LeaseStage.ASKS:
             return
         if not gap_s <= GAP_S:
             self._settles_s = now_s
@@ -121,7 +121,7 @@ class Lease:
         elif now_s - self._settles_s >= SETTLE_S:
             # A higher one than others take in would be a lease that nobody hears of.
             self._highest = min(self._highest + 1, MAX_NUMBER)
-            self.claim = replace(self.claim, stage=Stage.HOLDS, number=self._highest)
+            self.claim = replace(self.claim, stage=LeaseStage.HOLDS, number=self._highest)
 
     def untold(self) -> None:
         """The claim could not be told after `renew`, which then did not renew it."""
@@ -131,26 +131,26 @@ class Lease:
         """Whether a lease was not renewed for so long that another may have it; cheap, for every control period."""
         return self.holds and not now_s - self._told_s <= TERM_S
 
-    def alive(self, now_s: float) -> Mapping[str, Claim]:
+    def alive(self, now_s: float) -> Mapping[str, LeaseClaim]:
         """Claims of others that count, by name."""
         return {name: claim for name, (claim, heard_s) in self._heard.items() if now_s - heard_s <= EXPIRY_S}
 
-    def _comes_first(self, other: Claim) -> bool:
-        return other.stage is Stage.HOLDS or (other.stage is Stage.ASKS and other.name < self.claim.name)
+    def _comes_first(self, other: LeaseClaim) -> bool:
+        return other.stage is LeaseStage.HOLDS or (other.stage is LeaseStage.ASKS and other.name < self.claim.name)
 
     def lose(self, why: str) -> None:
         """Gives up a lease that is held, for a reason that is not another's claim."""
         if self.holds:
             self._lose(why, None)
 
-    def _lose(self, why: str, rival: Claim | None) -> None:
+    def _lose(self, why: str, rival: LeaseClaim | None) -> None:
         self.lost, self.rival = why, rival
-        self._become(Stage.IDLE)
+        self._become(LeaseStage.IDLE)
 
-    def _become(self, stage: Stage) -> None:
+    def _become(self, stage: LeaseStage) -> None:
         self.claim, self.had = replace(self.claim, stage=stage, number=0), False
 
 
-def _precedes(claim: Claim, other: Claim) -> bool:
+def _precedes(claim: LeaseClaim, other: LeaseClaim) -> bool:
     """Whether of two holders the first one keeps the robot."""
     return (-claim.number, claim.name) < (-other.number, other.name)

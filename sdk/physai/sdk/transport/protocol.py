@@ -1,6 +1,6 @@
 """What crosses the wire between a policy's runtime and its robot, seen from both ends.
 
-The runtime holds a `Transport`, whatever stands for the robot holds a `RobotLink`. Both speak in the contract's own
+The runtime holds a `Transport`, whatever stands for the robot holds a `RobotEndpoint`. Both speak in the contract's own
 names, units and joint order; what lies between (DDS, UDP, a twin in the same process) is their own business.
 """
 
@@ -116,7 +116,7 @@ class Transport(Protocol):
 
 
 @runtime_checkable
-class Diagnoses(Protocol):
+class SupportsDiagnostics(Protocol):
     """A transport that can tell the robot's other programs how the runtime is."""
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
@@ -138,7 +138,7 @@ SUBSCRIBER_OF = "a subscriber of "
 
 
 @dataclass(frozen=True)
-class Companion:
+class WatchdogEndpoint:
     """How another process of this machine speaks to the robot in the place of a transport that is open."""
 
     transport: str
@@ -149,10 +149,10 @@ class Companion:
 
 
 @runtime_checkable
-class HasCompanion(Protocol):
+class SupportsWatchdog(Protocol):
     """A transport whose robot can be reached by a second process, the watchdog: as the same commander, not another."""
 
-    def companion(self) -> Companion:
+    def companion(self) -> WatchdogEndpoint:
         """For a transport that is open; what both send must never mix."""
         ...
 
@@ -197,7 +197,7 @@ class Exclusive(Protocol):
 
 
 @runtime_checkable
-class Forgets(Protocol):
+class SupportsReset(Protocol):
     """A transport whose `problems` remember what once was, and can be told to forget it."""
 
     def forget(self) -> None:
@@ -205,7 +205,7 @@ class Forgets(Protocol):
         ...
 
 
-class RobotLink(Protocol):
+class RobotEndpoint(Protocol):
     """The robot's end of the same wire: for a stand-in, a test bench, or a driver written in Python."""
 
     name: str

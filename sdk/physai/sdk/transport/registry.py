@@ -1,6 +1,7 @@
 """Both ends of the wire by name: what the entry points of `physai.transports` and `physai.robot_links` contribute.
 
-An entry point is a function from options (str to str) to a `Transport`, or to a `RobotLink`; nothing of a transport is
+An entry point is a function from options (str to str) to a `Transport`, or to a `RobotEndpoint`; nothing of a
+transport is
 imported before it is asked for by name.
 """
 
@@ -9,7 +10,7 @@ from typing import Any
 
 from physai.sdk.base.errors import MissingExtraError, unknown_name
 from physai.sdk.base.plugins import contributions
-from physai.sdk.transport.protocol import RobotLink, Transport
+from physai.sdk.transport.protocol import RobotEndpoint, Transport
 
 TRANSPORTS = "physai.transports"
 ROBOT_LINKS = "physai.robot_links"
@@ -44,14 +45,14 @@ def open_transport(name: str, options: Mapping[str, str]) -> Transport:
     return transport
 
 
-def open_robot_link(name: str, options: Mapping[str, str]) -> RobotLink:
+def open_robot_link(name: str, options: Mapping[str, str]) -> RobotEndpoint:
     """The robot's end of a transport; its `open` connects it.
 
     Raises:
         UnknownNameError: there is no transport with a robot's end, or no option, of that name.
         MissingExtraError, TransportError: see `open_transport`.
     """
-    link: RobotLink = _made(ROBOT_LINKS, "transport with a robot's end", name, options)
+    link: RobotEndpoint = _made(ROBOT_LINKS, "transport with a robot's end", name, options)
     return link
 
 

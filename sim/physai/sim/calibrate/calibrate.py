@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sim.calibrate.fit.fit import Fit, Step, fit
+from physai.sim.calibrate.fit.fit import Fit, FitProgress, fit
 from physai.sim.calibrate.measured import measured_noise, measured_timing
 from physai.sim.calibrate.replay.drive import choose_drive
 from physai.sim.calibrate.replay.replay import (
@@ -85,7 +85,7 @@ def calibrate(
     still: Sequence[RobotLog] = (),
     only: Sequence[str] = (),
     folder: Path | None = None,
-    report: Callable[[Step], None] = lambda step: None,
+    report: Callable[[FitProgress], None] = lambda step: None,
 ) -> Calibration:
     """Fits the twin of a robot to recordings and judges it on others.
 

@@ -11,8 +11,8 @@ from physai.sim.report.svg import (
     ROW_HEIGHT,
     WIDTH,
     Axis,
-    Interval,
-    Series,
+    PlotInterval,
+    PlotSeries,
     chart,
     intervals,
     label_width,
@@ -34,7 +34,7 @@ PRIOR_REACH = 1.96
 
 def error_chart(twin: ReplayScore, nominal: ReplayScore, limits: Mapping[str, float] | None) -> str:
     """Error of the twin and of the nominal robot, a row each per joint."""
-    rows: list[Interval] = []
+    rows: list[PlotInterval] = []
     for name, fitted, before in zip(twin.joint_names, twin.rmse, nominal.rmse, strict=True):
         target = None if limits is None else limits[name]
         rows.append(_row(f"{name}, twin", fitted.value, fitted.lo, fitted.hi, "mark", target))
@@ -43,16 +43,16 @@ def error_chart(twin: ReplayScore, nominal: ReplayScore, limits: Mapping[str, fl
     return intervals(rows, title="replay error per joint", unit="rad or m", lower=0.0, upper=upper)
 
 
-def _row(label: str, value: float, lower: float, upper: float, kind: str, target: float | None) -> Interval:
+def _row(label: str, value: float, lower: float, upper: float, kind: str, target: float | None) -> PlotInterval:
     hint = f"{value:.4g} [{lower:.4g}, {upper:.4g}]"
-    return Interval(label, value, lower, upper, kind=kind, target=target, hint=hint)
+    return PlotInterval(label, value, lower, upper, kind=kind, target=target, hint=hint)
 
 
 def history_chart(history: Sequence[Sequence[float]], joints: Sequence[str]) -> str:
     """Error per joint after each improvement of the fit."""
     across = [float(i) for i in range(len(history))]
     series = [
-        Series(name, across, [row[j] for row in history], KINDS[j % len(KINDS)])
+        PlotSeries(name, across, [row[j] for row in history], KINDS[j % len(KINDS)])
         for j, name in enumerate(joints[: len(KINDS)])
     ]
     return lines(series, title="error during the fit", x_unit="improvement", y_unit="rad or m")

@@ -64,7 +64,7 @@ class StandIn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class SyntheticRecording:
     """What a stand-in's driver logs; n samples, J joints."""
 
     time: Array
@@ -102,7 +102,7 @@ def _draw(parameter: Parameter, rng: np.random.Generator) -> float:
 
 def excite(
     robot: StandIn, *, duration_s: float, rate_hz: float, seed: int, tell: Callable[[float], None] = lambda done: None
-) -> Recording:
+) -> SyntheticRecording:
     """Moves every driven joint by a sum of sines and logs what the sensors show.
 
     Args:
@@ -141,7 +141,7 @@ def excite(
         raise PhysaiError(f"the stand-in of {robot.robot.name} exceeds its speed limits even when excited gently")
     noise = rng.standard_normal((3, count, len(joints)))
     efforts = np.array([joint.effort_limit or 1.0 for joint in spec.joints])
-    return Recording(
+    return SyntheticRecording(
         time=time,
         command=command,
         joint_pos=truth[0] + POSITION_NOISE * noise[0],
@@ -200,7 +200,7 @@ def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float]
     return found
 
 
-def write_recording(recording: Recording, robot: Robot, path: Path) -> None:
+def write_recording(recording: SyntheticRecording, robot: Robot, path: Path) -> None:
     """Writes one recording as CSV.
 
     Raises:

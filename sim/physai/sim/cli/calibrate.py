@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from physai.sim.calibrate.calibrate import Calibration
-    from physai.sim.calibrate.fit.fit import Step
+    from physai.sim.calibrate.fit.fit import FitProgress
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
     from physai.sim.twin.record import FittedParameter
@@ -175,7 +175,7 @@ def _write_page(found: Calibration, folder: Path, title: str) -> Path:
 
 
 @contextlib.contextmanager
-def _progress(budget_s: float) -> Generator[Callable[[Step], None]]:
+def _progress(budget_s: float) -> Generator[Callable[[FitProgress], None]]:
     """A bar over the time budget, and where the fit stands, on stderr of a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -184,7 +184,7 @@ def _progress(budget_s: float) -> Generator[Callable[[Step], None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         line = bar.add_task("preparing", total=budget_s)
 
-        def tell(step: Step) -> None:
+        def tell(step: FitProgress) -> None:
             errors = " ".join(f"{x:.4f}" for x in step.rmse)
             text = f"{step.stage}: {step.parameters} parameters, error {errors}"
             bar.update(line, completed=step.elapsed_s, description=text)
@@ -259,5 +259,5 @@ def _errors(found: Calibration) -> Iterator[str]:
     yield table(("recordings", "joint", "twin", "95 % interval", "nominal"), rows)
 
 
-command = Command(summary="fit a robot's twin to recordings of it", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="fit a robot's twin to recordings of it", add_arguments=add_arguments, run=run)
 """The verb `sim calibrate`."""

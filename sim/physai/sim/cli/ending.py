@@ -12,7 +12,7 @@ SILENT_S = 0.5
 """Time without a command after which the robot counts as no longer driven [s]."""
 
 
-class Ending:
+class EndCondition:
     """Whether it is time to end; SIGINT and SIGTERM are caught from now on."""
 
     def __init__(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sim.policies.onnx import OnnxPolicy
@@ -69,7 +69,7 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
         "success": played.success,
         "success_interval_95": [lower, upper],
         "metrics": played.metrics,
-        "broken_episodes": len(played.broken),
+        "diverged_episodes": len(played.diverged),
     }
 
 
@@ -114,4 +114,4 @@ def _text(result: dict[str, Any]) -> str:
     )
 
 
-command = Command(summary="judge an exported policy in its twin", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="judge an exported policy in its twin", add_arguments=add_arguments, run=run)

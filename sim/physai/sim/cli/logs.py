@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import RobotSpec
-    from physai.sim.logs.checks.findings import Finding
+    from physai.sim.logs.checks.findings import LogFinding
     from physai.sim.logs.quality import QualityReport
 
 _CHECK = """\
@@ -259,13 +259,13 @@ def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
     }
 
 
-def _finding_json(finding: Finding) -> dict[str, Any]:
+def _finding_json(finding: LogFinding) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {**asdict(finding), "numbers": dict(finding.numbers), "samples": list(finding.samples)}
 
 
-command = Command(
+command = CliCommand(
     summary="judge recordings of a robot before a twin is calibrated", add_arguments=_add_arguments, run=_run
 )
 """The verb `logs`."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
 from physai.sdk.base.files import require_replaceable
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sim.playback.counterexample import RecordedPlayer
-    from physai.sim.playback.player import Moment, Outcome, Player
+    from physai.sim.playback.player import EpisodeOutcome, Moment, Player
     from physai.sim.policies.evaluate import Policy
     from physai.sim.tasks.task import Task
 
@@ -164,14 +164,14 @@ def _cast(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
 
 
 def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
-    from physai.sim.policies.scripted import Agent
+    from physai.sim.policies.scripted import ScriptedPolicy
     from physai.sim.tasks.registry import load_task
 
     if arguments.task is not None:
         raise TaskError(f"{arguments.what} is a task already; leave --task {arguments.task} out")
     task = load_task(arguments.what, robot=arguments.robot, preset=arguments.preset)
     name = arguments.agent or "zero"
-    return Agent(task.contract, name, seed=arguments.seed), _Cast(task, name)
+    return ScriptedPolicy(task.contract, name, seed=arguments.seed), _Cast(task, name)
 
 
 def _cast_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
@@ -205,10 +205,10 @@ def _stops_at_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]
 
 
 def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
-    from physai.sim.playback.viewer import Pacer, Window, watch
+    from physai.sim.playback.viewer import RealTimePacer, Window, watch
 
     with Window(task) as window:
-        watch(player, window, Pacer())
+        watch(player, window, RealTimePacer())
 
 
 def _play_into_files(player: Player | RecordedPlayer, cast: _Cast, arguments: argparse.Namespace) -> None:
@@ -253,7 +253,7 @@ def _origin(cast: _Cast, arguments: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def _report(outcomes: list[Outcome], cast: _Cast, arguments: argparse.Namespace, *, interrupted: bool) -> None:
+def _report(outcomes: list[EpisodeOutcome], cast: _Cast, arguments: argparse.Namespace, *, interrupted: bool) -> None:
     files = {option: getattr(arguments, option) for option in ("video", "record")}
     judged, succeeded = sum(o.judged for o in outcomes), sum(o.succeeded for o in outcomes)
     if arguments.json:
@@ -280,7 +280,7 @@ def _report(outcomes: list[Outcome], cast: _Cast, arguments: argparse.Namespace,
             print(printable(f"{option:<6}  {path}"))
 
 
-def _rows(outcomes: list[Outcome]) -> tuple[list[str], list[list[str]]]:
+def _rows(outcomes: list[EpisodeOutcome]) -> tuple[list[str], list[list[str]]]:
     metrics = sorted({name for outcome in outcomes for name in outcome.metrics})
     rows = [
         [
@@ -296,5 +296,5 @@ def _rows(outcomes: list[Outcome]) -> tuple[list[str], list[list[str]]]:
     return ["episode", "succeeded", "ended", "length [s]", "return", *metrics], rows
 
 
-command = Command(summary="watch a policy in its twin, film it or record it", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="watch a policy in its twin, film it or record it", add_arguments=add_arguments, run=run)
 """The verb `play`."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 _EPILOG = """\
 The stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. It rehearses
@@ -71,5 +71,5 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-command = Command(summary="record a stand-in for a robot that is not at hand", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="record a stand-in for a robot that is not at hand", add_arguments=add_arguments, run=run)
 """The verb `sim record`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,5 +127,5 @@ def _text(name: str, score: ReplayScore) -> str:
     )
 
 
-command = Command(summary="score a twin or any model on recordings", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="score a twin or any model on recordings", add_arguments=add_arguments, run=run)
 """The verb `sim replay`."""

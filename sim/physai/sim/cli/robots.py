@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import JointSpec
@@ -133,7 +133,7 @@ def _joints(joints: tuple[JointSpec, ...]) -> str:
     return table(("#", "name", "kind", "position", "velocity", "effort", "kp", "kd", "default"), rows)
 
 
-command = Command(
+command = CliCommand(
     summary="list the robot models, show one, draw it",
     add_arguments=_add_arguments,
     run=_run,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from physai.sdk.cli.command import Command
-from physai.sim.cli import virtual_robot as rehearse
+from physai.sdk.cli.command import CliCommand
+from physai.sim.cli import virtual_robot
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    rehearse.add_arguments(parser)
+    virtual_robot.add_arguments(parser)
     parser.set_defaults(transport="ros")
-    parser.epilog = f"As `physai robot rehearse`, through rclpy; source ROS 2 first.\n\n{parser.epilog}"
+    parser.epilog = f"As `physai robot simulate`, through rclpy; source ROS 2 first.\n\n{parser.epilog}"
 
 
-command = Command(summary="be the robot of a task in ROS 2", add_arguments=_add_arguments, run=rehearse.run)
+command = CliCommand(summary="be the robot of a task in ROS 2", add_arguments=_add_arguments, run=virtual_robot.run)
 """The verb `sim ros`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sim.cli import calibrate, record, replay, ros, validate
 
 _VERBS = {
@@ -27,5 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return _VERBS[arguments.action].run(arguments)
 
 
-command = Command(summary="calibrate a twin, replay recordings, judge policies", add_arguments=_add_arguments, run=_run)
+command = CliCommand(
+    summary="calibrate a twin, replay recordings, judge policies", add_arguments=_add_arguments, run=_run
+)
 """The verb `sim`."""

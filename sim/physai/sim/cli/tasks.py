@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.contract.policy_contract import PolicyContract
@@ -238,5 +238,5 @@ def _lag(delay: Delay) -> str:
     return f"{1e3 * delay.lower_s:g} to {1e3 * delay.upper_s:g} ms" if delay.upper_s > 0.0 else "none"
 
 
-command = Command(summary="list the tasks, show one", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="list the tasks, show one", add_arguments=add_arguments, run=run)
 """The verb `tasks`."""

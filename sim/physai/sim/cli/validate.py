@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import ContractError, PhysaiError
 from physai.sdk.base.files import require_replaceable
 from physai.sdk.base.terminal import printable, styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import Verdict
-    from physai.sim.gates.checks.gate import Context, Finding
-    from physai.sim.gates.runner import Line
+    from physai.sim.gates.checks.gate import Context, GateFinding
+    from physai.sim.gates.runner import ProgressLine
 
 MAX_SEED = 2**20 - 1
 REPORT_FOLDER = "validation"
@@ -131,7 +131,7 @@ def _report_folder(folder: Path) -> Path:
     return folder
 
 
-def _write(verdict: Verdict, findings: dict[str, Finding], context: Context, report: Path, twin_name: str) -> None:
+def _write(verdict: Verdict, findings: dict[str, GateFinding], context: Context, report: Path, twin_name: str) -> None:
     from physai.sdk.base.files import write_atomic
     from physai.sdk.evidence.verdict import save_verdict
     from physai.sim.report.html import Page, html_report
@@ -155,7 +155,7 @@ def _write(verdict: Verdict, findings: dict[str, Finding], context: Context, rep
 
 
 @contextlib.contextmanager
-def _progress(context: Context) -> Generator[Callable[[Sequence[Line]], None]]:
+def _progress(context: Context) -> Generator[Callable[[Sequence[ProgressLine]], None]]:
     """A live table on a terminal, a line per finished gate elsewhere; both on stderr."""
     from rich.console import Console
     from rich.live import Live
@@ -164,7 +164,7 @@ def _progress(context: Context) -> Generator[Callable[[Sequence[Line]], None]]:
     if not sys.stderr.isatty():
         told: set[str] = set()
 
-        def tell(lines: Sequence[Line]) -> None:
+        def tell(lines: Sequence[ProgressLine]) -> None:
             for line in lines:
                 if line.finding is not None and line.gate.name not in told:
                     told.add(line.gate.name)
@@ -176,7 +176,7 @@ def _progress(context: Context) -> Generator[Callable[[Sequence[Line]], None]]:
         yield lambda lines: live.update(_live_table(lines, context))
 
 
-def _live_table(lines: Sequence[Line], context: Context) -> Any:
+def _live_table(lines: Sequence[ProgressLine], context: Context) -> Any:
     from rich.spinner import Spinner
     from rich.table import Table
     from rich.text import Text
@@ -199,19 +199,19 @@ def _live_table(lines: Sequence[Line], context: Context) -> Any:
     return shown
 
 
-def _found(line: Line) -> str:
+def _found(line: ProgressLine) -> str:
     finding = line.finding
     return "" if finding is None else " ".join(part for part in (finding.outcome.value, _numbers(line)) if part)
 
 
-def _numbers(line: Line) -> str:
+def _numbers(line: ProgressLine) -> str:
     measured = line.finding.measured[:1] if line.finding is not None else []
     return ", ".join(f"{m.name} {m.value:.4g}" for m in measured)
 
 
 def _text(verdict: Verdict, report: Path) -> str:
     """The gates as a table, then why it does not pass."""
-    from physai.sdk.evidence.verdict import Outcome
+    from physai.sdk.evidence.verdict import VerdictOutcome
     from physai.sim.report.summary import reasons
 
     rows = [
@@ -230,7 +230,7 @@ def _text(verdict: Verdict, report: Path) -> str:
         lines.append(f"\n{gate.gate}{cause}: {gate.message}\n  → {gate.next_step}")
         if gate.counterexample is not None and gate.counterexample.recording:
             lines.append(f"  → physai play --counterexample {gate.counterexample.index} {report}")
-    passed = [gate for gate in verdict.gates if gate.outcome is Outcome.PASS]
+    passed = [gate for gate in verdict.gates if gate.outcome is VerdictOutcome.PASS]
     lines += [f"\ncontract, a note: {gate.message}" for gate in passed if gate.gate == "contract" and gate.message]
     if found.waiting:
         lines.append(f"\n{', '.join(found.waiting)}: would pass in a twin that is credible")
@@ -251,5 +251,5 @@ def _last_line(verdict: Verdict, task: str) -> str:
     return f"{said}, onto robots that accept this evidence: {', '.join(foreign)}; by default none does"
 
 
-command = Command(summary="judge an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="judge an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)
 """The verb `sim validate`."""

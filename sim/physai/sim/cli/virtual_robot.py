@@ -1,4 +1,4 @@
-"""`physai robot rehearse`: a process that stands in for the robot of a task."""
+"""`physai robot simulate`: a process that stands in for the robot of a task."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import key_values
 
 if TYPE_CHECKING:
-    from physai.sim.virtual_robot.paced_twin import Tally
+    from physai.sim.virtual_robot.paced_twin import RuntimeTally
 
 _EPILOG = """\
 It publishes what the robot's sensors would show, from the task's twin with the measured lag, noise and jitter of
@@ -26,7 +26,7 @@ MAX_LINGER_S = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `physai robot rehearse`."""
+    """Options of `physai robot simulate`."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("task", metavar="TASK", help="task name or Python file")
@@ -65,30 +65,30 @@ def run(arguments: argparse.Namespace) -> int:
     """Plays the robot until the time is over, or a signal ends it."""
     from physai.sdk.transport.registry import open_robot_link
     from physai.sdk.transport.simulation import ServesSimulation
-    from physai.sim.cli.ending import Ending
-    from physai.sim.cli.watch import Watch, say
-    from physai.sim.virtual_robot.process import FakeRobot
-    from physai.sim.virtual_robot.transport import rehearsed_robot
+    from physai.sim.cli.ending import EndCondition
+    from physai.sim.cli.watch import TallyWatch, say
+    from physai.sim.virtual_robot.process import VirtualRobot
+    from physai.sim.virtual_robot.transport import simulated_robot
 
     duration_s = MAX_DURATION_S if arguments.duration_s is None else arguments.duration_s
     _require_sane(arguments, duration_s)
     link = open_robot_link(arguments.transport, key_values(arguments.set, "--set"))
     named = {name: getattr(arguments, name) for name in ("task", "twin", "robot", "preset")}
     given = {name: str(value) for name, value in named.items() if value is not None}
-    task, twin = rehearsed_robot(None, given, seed=arguments.seed)
+    task, twin = simulated_robot(None, given, seed=arguments.seed)
     fingerprint = task.contract.fingerprint
     if arguments.fingerprint not in (None, fingerprint):
         raise PhysaiError(f"task {task.name} has the contract {fingerprint[:12]}…, not {arguments.fingerprint[:12]}…")
-    ending = Ending(arguments.linger_s, arguments.parent)
+    ending = EndCondition(arguments.linger_s, arguments.parent)
     link.open(task.contract)
-    watch: Watch | None = None
+    watch: TallyWatch | None = None
     try:
-        robot = FakeRobot(twin, link, clock=arguments.clock, seed=arguments.seed)
+        robot = VirtualRobot(twin, link, clock=arguments.clock, seed=arguments.seed)
         say(f"{task.contract.robot.name} for {task.name} on {link.name}, {arguments.clock}")
         if isinstance(link, ServesSimulation):
             say(link.serve(robot.control))
         if not arguments.json:
-            watch = Watch(robot.tally, link.problems, say, robot.control.paused)
+            watch = TallyWatch(robot.tally, link.problems, say, robot.control.paused)
         tally = robot.run(duration_s=duration_s, stopped=lambda: ending.due(robot.tally.commands))
         # Where it outlived the policy, what is missing now was there.
         told = () if ending.lingered else link.problems()
@@ -113,7 +113,7 @@ def _require_sane(arguments: argparse.Namespace, duration_s: float) -> None:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
 
 
-def _text(tally: Tally) -> str:
+def _text(tally: RuntimeTally) -> str:
     lines = [
         f"{tally.periods} control periods, {tally.commands} commands obeyed",
         f"silent for more than two periods: {tally.silences} times, {tally.silent_periods} periods in all",
@@ -125,13 +125,13 @@ def _text(tally: Tally) -> str:
     return "\n".join(lines)
 
 
-command = Command(summary="stand in for the robot of a task", add_arguments=add_arguments, run=run)
-"""The verb `robot rehearse`."""
+command = CliCommand(summary="stand in for the robot of a task", add_arguments=add_arguments, run=run)
+"""The verb `robot simulate`."""
 
 
 def main() -> int:
     """Runs the verb alone, as `python -m physai.sim.cli.virtual_robot`: the twin's transport starts it so."""
-    parser = argparse.ArgumentParser(prog="physai robot rehearse", description=command.summary)
+    parser = argparse.ArgumentParser(prog="physai robot simulate", description=command.summary)
     add_arguments(parser)
     try:
         return run(parser.parse_args())

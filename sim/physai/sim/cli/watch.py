@@ -1,11 +1,11 @@
-"""What somebody who stands beside a rehearsal robot would see: whether it is commanded, and what is wrong."""
+"""What somebody who stands beside a virtual robot would see: whether it is commanded, and what is wrong."""
 
 import sys
 import threading
 from collections.abc import Callable
 
 from physai.sdk.base.terminal import printable, styled
-from physai.sim.virtual_robot.paced_twin import Tally
+from physai.sim.virtual_robot.paced_twin import RuntimeTally
 
 LOOK_S = 1.0
 MAX_TOLD = 32
@@ -17,12 +17,12 @@ def say(text: str) -> None:
     print(styled("physai:", "dim", sys.stderr), printable(text), file=sys.stderr, flush=True)
 
 
-class Watch:
+class TallyWatch:
     """Looks at a robot's tally once a second, in a thread of its own, and tells what has changed."""
 
     def __init__(
         self,
-        tally: Tally,
+        tally: RuntimeTally,
         problems: Callable[[], tuple[str, ...]],
         tell: Callable[[str], None],
         paused: Callable[[], bool] = lambda: False,

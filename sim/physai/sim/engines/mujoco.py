@@ -98,7 +98,7 @@ class MujocoEngine:
         if self._stage:
             self._batch.forward(stage=self._stage)
 
-    def broken(self) -> Array:
+    def diverged(self) -> Array:
         warnings = self._batch.warning[:, :, 1]
         if warnings.any():
             self._require_memory(warnings)
@@ -143,7 +143,7 @@ def _prepared(model: mujoco.MjModel) -> mujoco.MjModel:
     """A copy of the model in which a diverging world stays as it is."""
     model = copy.copy(model)
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    # What MuJoCo would print, and write to MUJOCO_LOG.TXT in the working folder, `broken` reports world by world.
+    # What MuJoCo would print, and write to MUJOCO_LOG.TXT in the working folder, `diverged` reports world by world.
     log = mujoco.MjLogConfig.get()
     log.logto_console = log.logto_file = False
     log.set()

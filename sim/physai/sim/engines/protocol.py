@@ -74,7 +74,7 @@ class Engine(Protocol):
         """
         ...
 
-    def broken(self) -> Array:
+    def diverged(self) -> Array:
         """Worlds that diverged, bool, shape (num_worlds,): state, acceleration or control is not finite or beyond 1e10.
 
         They stay so until they are reset.

@@ -179,7 +179,7 @@ class WarpEngine:
             self._mjw.forward(self._model, self._data)
         self._warmstart[...] = warmstart
 
-    def broken(self) -> Array:
+    def diverged(self) -> Array:
         """Worlds that diverged, bool, shape (num_worlds,)."""
         state = np.concatenate([self._arrays["qpos"], self._arrays["qvel"]], axis=1)
         return ~(np.abs(state) <= mujoco.mjMAXVAL).all(axis=1)

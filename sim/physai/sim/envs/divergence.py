@@ -26,7 +26,7 @@ _ABOUT, _TARGETS = "about", "targets"
 
 
 @dataclass(frozen=True)
-class BrokenEpisode:
+class DivergedEpisode:
     """A world that diverged, or that got a command that is not finite, with what it takes to see it again."""
 
     world: int
@@ -37,7 +37,7 @@ class BrokenEpisode:
     target: tuple[float, ...]
     """Last joint commands of that step [rad, m, N·m or N]."""
     file: Path | None = None
-    """Dump that `physai.sim.envs.divergence_replay.replay_broken` plays; None where none was asked for."""
+    """Dump that `physai.sim.envs.divergence_replay.replay_diverged` plays; None where none was asked for."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Dump:
     """Snapshot of the one world before that step, first axis of length 1."""
 
 
-class FlightRecorder:
+class DivergenceRecorder:
     """Keeps the state of all worlds before the running step, and dumps that of a world that breaks."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -66,8 +66,8 @@ class FlightRecorder:
         """Takes the snapshot before a step and its commands, one array (num_worlds, joints) per control period."""
         self._before, self._targets = before, np.stack(targets)
 
-    def dump(self, episode: BrokenEpisode, parameters: Snapshot) -> BrokenEpisode:
-        """Writes what is known of a broken world.
+    def dump(self, episode: DivergedEpisode, parameters: Snapshot) -> DivergedEpisode:
+        """Writes what is known of a diverged world.
 
         Args:
             episode: the record.
@@ -94,7 +94,7 @@ class FlightRecorder:
         arrays[_ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)
-        path = self._folder / f"broken-{episode.episode_seed:016x}-{episode.step}.npz"
+        path = self._folder / f"diverged-{episode.episode_seed:016x}-{episode.step}.npz"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomic(path, buffer.getvalue())
@@ -126,4 +126,4 @@ def read_dump(path: Path) -> Dump:
     except OSError as error:
         raise TaskError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # zipfile and numpy raise a dozen types between them for damaged bytes
-        raise TaskError(f"{path} is not the dump of a broken episode: {error}") from error
+        raise TaskError(f"{path} is not the dump of a diverged episode: {error}") from error

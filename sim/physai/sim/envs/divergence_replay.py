@@ -7,7 +7,7 @@ import numpy as np
 
 from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
-from physai.sim.envs.divergence import BrokenEpisode, Dump, read_dump
+from physai.sim.envs.divergence import DivergedEpisode, Dump, read_dump
 from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import built_in_task, load_task
 from physai.sim.tasks.task import Task
@@ -15,9 +15,9 @@ from physai.sim.tasks.task import Task
 
 @dataclass(frozen=True)
 class Replay:
-    """A broken step, played once more."""
+    """A diverged step, played once more."""
 
-    episode: BrokenEpisode
+    episode: DivergedEpisode
     """What the dump says of it."""
     reproduced: bool
     """Whether the world broke again."""
@@ -27,7 +27,7 @@ class Replay:
     """MuJoCo's generalised velocities before the step, shape (nv,)."""
 
 
-def replay_broken(path: Path | str, *, task: Task | None = None) -> Replay:
+def replay_diverged(path: Path | str, *, task: Task | None = None) -> Replay:
     """Puts one world into the state of a dump, with its model, lags and noise, and plays the step that broke.
 
     Args:
@@ -54,7 +54,7 @@ def replay_broken(path: Path | str, *, task: Task | None = None) -> Replay:
         {name: part[None] for (name, _), part in zip(names, np.split(row, ends), strict=True)} for row in dump.targets
     ]
     env.step(*periods)
-    return Replay(episode, bool(env.broken_episodes), qpos, qvel)
+    return Replay(episode, bool(env.diverged_episodes), qpos, qvel)
 
 
 def _environment(dump: Dump, task: Task) -> Environment:
@@ -65,15 +65,17 @@ def _environment(dump: Dump, task: Task) -> Environment:
         seed=about["seed"],
         training=about["training"],
         randomise=about["randomise"],
-        control_repeat=about["control_repeat"],
+        action_repeat=about["action_repeat"]
+        if "action_repeat" in about
+        else about["control_repeat"],  # as 0.1 wrote it
         num_threads=1,
     )
     env.reset(np.array([int(about["episode_seed"])], np.uint64))
     return env
 
 
-def _episode(dump: Dump, path: Path) -> BrokenEpisode:
-    return BrokenEpisode(
+def _episode(dump: Dump, path: Path) -> DivergedEpisode:
+    return DivergedEpisode(
         world=dump.about["world"],
         episode_seed=int(dump.about["episode_seed"]),
         step=dump.about["step"],

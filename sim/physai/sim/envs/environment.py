@@ -13,7 +13,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Array, Engine, Snapshot, put
 from physai.sim.envs.delay import ActionDelay, SensorPipeline
-from physai.sim.envs.divergence import BrokenEpisode, FlightRecorder
+from physai.sim.envs.divergence import DivergedEpisode, DivergenceRecorder
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.rng import Seeds, Stream, episode_seeds, uniform
 from physai.sim.envs.step_result import Bools, StepResult
@@ -31,7 +31,7 @@ class Environment:
         seed: int = 0,
         training: bool = False,
         randomise: bool = True,
-        control_repeat: int = 1,
+        action_repeat: int = 1,
         num_threads: int = 0,
         engine: Engine | None = None,
         keep_final: bool = False,
@@ -45,7 +45,7 @@ class Environment:
             seed: fixes every random number of every episode.
             training: start from the task's training states, first episodes staggered in time.
             randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
-            control_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
+            action_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
             num_threads: threads of the engine, 0 for one per processor.
             engine: the engine to use; a `MujocoEngine` if None.
             keep_final: also measure what the policy would have seen after the last step of an episode.
@@ -70,9 +70,9 @@ class Environment:
             parameters=parameters,
             derived=task.derived,
         )
-        self._control_repeat = control_repeat
+        self._control_repeat = action_repeat
         self._keep_final = keep_final
-        self.step_dt = task.contract.timing.control_dt * control_repeat
+        self.step_dt = task.contract.timing.control_dt * action_repeat
         self._episode_steps = self._steps(task.episode_length_s)
         interval_s = task.episode_length_s if task.command_interval_s is None else task.command_interval_s
         self._command_steps = min(self._steps(interval_s), self._episode_steps)
@@ -83,10 +83,10 @@ class Environment:
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
         self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
-        self._delay = ActionDelay(task, self.engine, active=randomise, periods=control_repeat)
+        self._delay = ActionDelay(task, self.engine, active=randomise, periods=action_repeat)
         self._worlds = np.arange(num_worlds)
         self._allocate()
-        self._recorder = FlightRecorder(dump_folder, self._about()) if dump_folder else None
+        self._recorder = DivergenceRecorder(dump_folder, self._about()) if dump_folder else None
 
     def _about(self) -> dict[str, str | int | bool]:
         return {
@@ -95,7 +95,7 @@ class Environment:
             "seed": self.seed,
             "training": self.training,
             "randomise": self.randomise,
-            "control_repeat": self._control_repeat,
+            "action_repeat": self._control_repeat,
         }
 
     def _steps(self, duration_s: float) -> int:
@@ -119,7 +119,7 @@ class Environment:
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
         )
         self._commands: dict[str, Array] = {f.name: np.zeros((n, f.size), np.float32) for f in contract.command.fields}
-        self.broken_episodes: list[BrokenEpisode] = []
+        self.diverged_episodes: list[DivergedEpisode] = []
         self._view = self._make_view()
 
     def _make_view(self) -> WorldView:
@@ -178,7 +178,7 @@ class Environment:
         return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
 
     def step(self, *targets: Mapping[str, Array]) -> StepResult:
-        """Applies joint commands for one control period, or for `control_repeat` of them.
+        """Applies joint commands for one control period, or for `action_repeat` of them.
 
         Args:
             targets: for each control period the graph's outputs by name [rad, m, N·m or N], shape (num_worlds,
@@ -188,7 +188,7 @@ class Environment:
             Sensors and rewards after the last period; worlds whose episode ended are already in their next one.
 
         Raises:
-            TaskError: the number of commands is not `control_repeat`, or no episode was started.
+            TaskError: the number of commands is not `action_repeat`, or no episode was started.
         """
         if len(targets) != self._control_repeat:
             raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
@@ -208,9 +208,9 @@ class Environment:
         self._delay.advance(periods)
         view.shared.clear()
         self._tell_time()
-        broken = self._find_broken(periods, sound)
-        reward, reward_terms = self._reward(broken)
-        terminated = self._terminated() | broken
+        diverged = self._find_diverged(periods, sound)
+        reward, reward_terms = self._reward(diverged)
+        terminated = self._terminated() | diverged
         truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
         judged, succeeded = self._judge(terminated)
         metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
@@ -257,12 +257,12 @@ class Environment:
             reward_terms={},
         )
 
-    def _reward(self, broken: Bools) -> tuple[Array, dict[str, float]]:
+    def _reward(self, diverged: Bools) -> tuple[Array, dict[str, float]]:
         entries = self.task.rewards
         values = np.empty((len(entries), self.num_worlds))
         for row, entry in zip(values, entries.values(), strict=True):
             np.multiply(entry.term(self._view), entry.weight_at(self.curriculum), out=row)
-        values[:, broken] = 0.0
+        values[:, diverged] = 0.0
         means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
         return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means
 
@@ -283,13 +283,13 @@ class Environment:
     def _critic(self) -> Array:
         return self.task.critic(self._view).astype(np.float32)
 
-    def _find_broken(self, periods: Sequence[Array], sound: tuple[Array, Array]) -> Bools:
+    def _find_diverged(self, periods: Sequence[Array], sound: tuple[Array, Array]) -> Bools:
         """Worlds that diverged in this step: recorded with their seed, ended, never quietly continued."""
-        broken = self.engine.broken() | ~np.isfinite(periods).all(axis=(0, 2))
-        if not broken.any():
-            return broken
-        for world in np.flatnonzero(broken):
-            episode = BrokenEpisode(
+        diverged = self.engine.diverged() | ~np.isfinite(periods).all(axis=(0, 2))
+        if not diverged.any():
+            return diverged
+        for world in np.flatnonzero(diverged):
+            episode = DivergedEpisode(
                 world=int(world),
                 episode_seed=int(self._seeds[world]),
                 step=int(self._step_in_episode[world]),
@@ -298,14 +298,14 @@ class Environment:
             if self._recorder is not None:
                 parameters = {f"engine/{name}": array for name, array in self.engine.snapshot().items()}
                 episode = self._recorder.dump(episode, parameters)
-            self.broken_episodes.append(episode)
+            self.diverged_episodes.append(episode)
         # The terms must not see NaN: until their reset, later in this step, these worlds show the state before it.
-        qpos, qvel = sound[0][broken], sound[1][broken]
+        qpos, qvel = sound[0][diverged], sound[1][diverged]
         unsound = ~np.isfinite(np.concatenate([qpos, qvel], axis=1)).all(axis=1)
         qpos[unsound], qvel[unsound] = self.engine.model.qpos0, 0.0
-        self._target[broken] = self._previous_target[broken]
-        self.engine.reset(broken, qpos, qvel)
-        return broken
+        self._target[diverged] = self._previous_target[diverged]
+        self.engine.reset(diverged, qpos, qvel)
+        return diverged
 
     def _stagger(self, mask: Bools) -> None:
         """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time.

@@ -9,11 +9,11 @@ import numpy as np
 
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
-from physai.sim.gates.checks.gate import Case
-from physai.sim.gates.execution.batch import Played
-from physai.sim.gates.execution.rollout import Tick, play_batch
-from physai.sim.gates.execution.subject import Subject
-from physai.sim.playback.player import Moment, Outcome, Verdict
+from physai.sim.gates.checks.gate import FailedEpisode
+from physai.sim.gates.execution.batch import BatchResult
+from physai.sim.gates.execution.rollout import RolloutTick, play_batch
+from physai.sim.gates.execution.subject import ValidationSubject
+from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment
 from physai.sim.playback.recording_writer import RecordingWriter
 
 FOLDER = "counterexamples"
@@ -22,7 +22,9 @@ MAX_TRIES = 4
 """Failing episodes played again at most, until one fails alone too."""
 
 
-def record_smallest(subject: Subject, cases: Sequence[Case], path: Path, *, gate: str) -> Case | None:
+def record_smallest(
+    subject: ValidationSubject, cases: Sequence[FailedEpisode], path: Path, *, gate: str
+) -> FailedEpisode | None:
     """Records the least perturbed case that fails when it is played alone, from its seed.
 
     A graph rounds differently in batches of different sizes, and a chaotic robot makes much of it: a case that does
@@ -52,7 +54,7 @@ def record_smallest(subject: Subject, cases: Sequence[Case], path: Path, *, gate
             "parameters": json.dumps(case.parameters),
         }
         with RecordingWriter(path, subject.task, origin=origin) as writer:
-            observer = Recorder(writer, case.seed)
+            observer = CounterexampleRecorder(writer, case.seed)
             played = play_batch(subject.policy(batch.arm), subject.task, subject.twin, batch, observer=observer)
             observer.finish(played)
         if not played.success[0] or played.violated[0]:
@@ -61,17 +63,17 @@ def record_smallest(subject: Subject, cases: Sequence[Case], path: Path, *, gate
     return None
 
 
-class Recorder:
+class CounterexampleRecorder:
     """Turns the control periods of one world into a recording's moments."""
 
     def __init__(self, writer: RecordingWriter, seed: int) -> None:
         """Writes to `writer`; `seed` of the episode."""
         self._writer, self._seed = writer, seed
-        self._last: Tick | None = None
+        self._last: RolloutTick | None = None
         self._end: tuple[Array, Array] | None = None
         self._dt = 0.0
 
-    def __call__(self, env: Environment, tick: Tick) -> None:
+    def __call__(self, env: Environment, tick: RolloutTick) -> None:
         """Takes one control period; what comes after the end of the episode is left out."""
         if self._end is not None:
             return
@@ -82,13 +84,13 @@ class Recorder:
             engine = env.engine
             self._end = np.array(getattr(engine, "last_qpos")[0]), np.array(getattr(engine, "last_qvel")[0])  # noqa: B009
 
-    def finish(self, played: Played) -> None:
+    def finish(self, played: BatchResult) -> None:
         """Writes the last moment."""
         last = self._last
         if last is None or self._end is None:
             return
         judged, failed = last.after.judged[0], last.after.terminated[0]
-        outcome = Outcome(
+        outcome = EpisodeOutcome(
             episode=0,
             seed=self._seed,
             ended="diverged" if played.diverged[0] else "failure" if failed else "time",
@@ -101,12 +103,12 @@ class Recorder:
         moment = self._moment(last.step + 1, *self._end, None)
         self._writer.add(replace(moment, commands=_row(last.before.commands), outcome=outcome))
 
-    def _moment(self, step: int, qpos: Array, qvel: Array, tick: Tick | None) -> Moment:
+    def _moment(self, step: int, qpos: Array, qvel: Array, tick: RolloutTick | None) -> Moment:
         before = self._last
         verdict = None
         if before is not None and before.after.judged[0]:
             metrics = {name: float(values[0]) for name, values in before.after.metrics.items()}
-            verdict = Verdict(bool(before.after.succeeded[0]), metrics)
+            verdict = EpisodeVerdict(bool(before.after.succeeded[0]), metrics)
         return Moment(
             episode=0,
             seed=self._seed,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from physai.sdk.base.errors import ContractError
 from physai.sdk.evidence.origin import Origin
-from physai.sdk.evidence.verdict import Counterexample, Evidence, GateResult, Outcome, Verdict, combine, utc_text
+from physai.sdk.evidence.verdict import Counterexample, Evidence, GateResult, Verdict, VerdictOutcome, combine, utc_text
 from physai.sdk.policy.header import PolicyError
-from physai.sim.gates.checks.gate import Context, Finding, Gate
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding
 from physai.sim.gates.checks.latency import LatencyGate
 from physai.sim.gates.counterexample import FOLDER, record_smallest
 from physai.sim.gates.runner import GATES
@@ -23,7 +23,9 @@ WOULD_PASS = "It passes in this twin, but the twin is not credible."
 WOULD_FAIL = "It fails in this twin, but the twin is not credible."
 
 
-def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Finding], report: Path | None) -> Verdict:
+def judge(
+    context: Context, gates: Mapping[str, Gate], findings: dict[str, GateFinding], report: Path | None
+) -> Verdict:
     """The verdict on a subject; records the counterexamples.
 
     Args:
@@ -42,7 +44,7 @@ def judge(context: Context, gates: Mapping[str, Gate], findings: dict[str, Findi
     for gate in gates.values():
         finding = findings[gate.name]
         counterexample = None
-        if finding.outcome is not Outcome.PASS and finding.cases and report is not None:
+        if finding.outcome is not VerdictOutcome.PASS and finding.cases and report is not None:
             number += 1
             counterexample = _counterexample(context, finding, gate.name, number, report)
         results.append(_result(context, gate, finding, counterexample))
@@ -71,7 +73,7 @@ def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
     )
 
 
-def _correct(findings: dict[str, Finding], alpha: float) -> None:
+def _correct(findings: dict[str, GateFinding], alpha: float) -> None:
     """Holm's correction over the family of tests: what survives it passes, what does not is undecided.
 
     A gate stops playing at alpha over the size of the family, where it survives whatever the others find. One that
@@ -82,32 +84,36 @@ def _correct(findings: dict[str, Finding], alpha: float) -> None:
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
         finding, survives = findings[name], adjusted <= alpha
         after = f"its p-value of {tested[name]:.2g} is {adjusted:.2g} after Holm's correction for {len(tested)} tests"
-        if finding.outcome is Outcome.INCONCLUSIVE and survives:
-            finding.outcome, finding.cause, finding.next_step = Outcome.PASS, None, ""
+        if finding.outcome is VerdictOutcome.INCONCLUSIVE and survives:
+            finding.outcome, finding.cause, finding.next_step = VerdictOutcome.PASS, None, ""
             finding.message = f"Its episodes were spent, but {after}, at most {alpha:g} is allowed."
-        elif finding.outcome is Outcome.PASS and not survives:
-            finding.outcome = Outcome.INCONCLUSIVE
+        elif finding.outcome is VerdictOutcome.PASS and not survives:
+            finding.outcome = VerdictOutcome.INCONCLUSIVE
             finding.message = f"It passes on its own, but {after}, at most {alpha:g} is allowed."
             finding.next_step = "raise max_episodes of this gate"
 
 
-def temper(findings: dict[str, Finding]) -> None:
+def temper(findings: dict[str, GateFinding]) -> None:
     """In a twin that is not credible nothing that follows passes, and what was played there decides nothing."""
-    if findings["twin"].outcome is Outcome.PASS:
+    if findings["twin"].outcome is VerdictOutcome.PASS:
         return
     names = [gate.name for gate in GATES]
     for gate in GATES[names.index("twin") + 1 :]:
         finding = findings[gate.name]
-        undecided = finding.outcome is Outcome.PASS or (gate.rests_on_twin and finding.outcome is Outcome.FAIL)
+        undecided = finding.outcome is VerdictOutcome.PASS or (
+            gate.rests_on_twin and finding.outcome is VerdictOutcome.FAIL
+        )
         if not undecided:
             continue
-        said = WOULD_PASS if finding.outcome is Outcome.PASS else WOULD_FAIL
+        said = WOULD_PASS if finding.outcome is VerdictOutcome.PASS else WOULD_FAIL
         finding.message = f"{said} {finding.message}".strip()
-        finding.outcome = Outcome.INCONCLUSIVE
+        finding.outcome = VerdictOutcome.INCONCLUSIVE
         finding.next_step = finding.next_step or "calibrate the twin on recordings of the robot, then validate again"
 
 
-def _counterexample(context: Context, finding: Finding, gate: str, number: int, report: Path) -> Counterexample | None:
+def _counterexample(
+    context: Context, finding: GateFinding, gate: str, number: int, report: Path
+) -> Counterexample | None:
     relative = f"{FOLDER}/{number}.mcap"
     case = record_smallest(context.subject, finding.cases, report / relative, gate=gate)
     recorded = case is not None
@@ -122,8 +128,8 @@ def _counterexample(context: Context, finding: Finding, gate: str, number: int, 
     )
 
 
-def _result(context: Context, gate: Gate, finding: Finding, counterexample: Counterexample | None) -> GateResult:
-    passed = finding.outcome is Outcome.PASS
+def _result(context: Context, gate: Gate, finding: GateFinding, counterexample: Counterexample | None) -> GateResult:
+    passed = finding.outcome is VerdictOutcome.PASS
     return GateResult(
         gate=gate.name,
         outcome=finding.outcome,

@@ -21,14 +21,14 @@ from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, load_
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sim.gates.checks.gate import Context
-from physai.sim.gates.execution.batch import Arm, Batch, Played
+from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
 from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.subject import QUANTISED_FILE, Subject
+from physai.sim.gates.execution.subject import QUANTISED_FILE, ValidationSubject
 from physai.sim.gates.execution.workers import play
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import all_gates, find_all
 from physai.sim.gates.settings import parse_gates
-from physai.sim.policies.resolve import choose_origin
+from physai.sim.policies.resolve import choose_task_source
 from physai.sim.twin.twin import load_twin, save_twin
 
 FOLDER = "record"
@@ -124,7 +124,7 @@ class _Recorded(Store):
     batches: list[Batch]
     """What was asked for."""
 
-    def get(self, batch: Batch) -> Played | None:
+    def get(self, batch: Batch) -> BatchResult | None:
         found = super().get(batch)
         if found is None:
             raise RecordError(
@@ -140,12 +140,12 @@ def _context(
     inputs = _inputs(folder / _INPUTS_FILE)
     source = str(folder / _INPUTS_FILE)
     said = {name: cast("str | None", inputs.get(name)) for name in ("task", "robot", "preset")}
-    origin = choose_origin(said, source=source, task=task, robot=robot)
+    origin = choose_task_source(said, source=source, task=task, robot=robot)
     latency, baseline = folder / _LATENCY_FILE, folder / _BASELINE_FILE
     arms = _arms(members, stated.policy_sha256)
     if baseline.is_file():
         arms["baseline"] = _read(baseline, MAX_POLICY_BYTES)
-    subject = Subject(
+    subject = ValidationSubject(
         path=folder.parent / POLICY_FILE,
         origin=origin,
         twin=load_twin(folder / _TWIN_FILE),
@@ -224,11 +224,11 @@ def _draw(batches: Sequence[Batch], count: int | None) -> list[Batch]:
     return unique if count is None else secrets.SystemRandom().sample(unique, min(count, len(unique)))
 
 
-def _replay(subject: Subject, store: Store, batch: Batch) -> None:
+def _replay(subject: ValidationSubject, store: Store, batch: Batch) -> None:
     recorded, again = store.get(batch), play(subject, batch)
     if recorded is None:
         raise RecordError(f"{store.folder}: lacks a batch")
-    for field in fields(Played):
+    for field in fields(BatchResult):
         before, now = getattr(recorded, field.name), getattr(again, field.name)
         same = (
             before.keys() == now.keys() and all(np.array_equal(before[key], now[key], equal_nan=True) for key in before)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.evidence.latency import LatencyEvidence
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.gates.checks.contract import ContractGate
 from physai.sim.gates.checks.engine import EngineGate
 from physai.sim.gates.checks.falsification import FalsificationGate
-from physai.sim.gates.checks.gate import Context, Finding, Gate, Play
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play
 from physai.sim.gates.checks.latency import LatencyGate
 from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
 from physai.sim.gates.checks.parity import ParityGate
@@ -18,9 +18,9 @@ from physai.sim.gates.checks.robustness import RobustnessGate
 from physai.sim.gates.checks.safety import SafetyGate
 from physai.sim.gates.checks.success import SuccessGate
 from physai.sim.gates.checks.twin import TwinGate
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.workers import Answer, Workers, make_workers
+from physai.sim.gates.execution.workers import WorkerAnswer, Workers, make_workers
 
 GATES: tuple[type[Gate], ...] = (
     ContractGate,
@@ -43,7 +43,7 @@ NOT_RUN = "Not asked: the contract gate failed, so whatever this policy does her
 
 
 @dataclass
-class Line:
+class ProgressLine:
     """A gate while it runs, as a progress table shows it."""
 
     gate: Gate
@@ -51,24 +51,24 @@ class Line:
     """Most episodes it may ask for; 0 for gates that play none."""
     episodes: int = 0
     running: bool = False
-    finding: Finding | None = None
+    finding: GateFinding | None = None
 
 
-Tell = Callable[[Sequence[Line]], None]
+ReportProgress = Callable[[Sequence[ProgressLine]], None]
 
 
 @dataclass
 class _Asking:
     """A gate whose generator waits for batches."""
 
-    line: Line
+    line: ProgressLine
     generator: Play
     wanted: list[Batch] = field(default_factory=list[Batch])
 
-    def send(self, answers: Sequence[Answer] | None) -> None:
+    def send(self, answers: Sequence[WorkerAnswer] | None) -> None:
         """Hands over what was played, or why it could not be, and takes what is wanted next or the finding."""
         self.line.running = True
-        played = [answer for answer in answers or () if isinstance(answer, Played)]
+        played = [answer for answer in answers or () if isinstance(answer, BatchResult)]
         refused = [answer for answer in answers or () if isinstance(answer, PhysaiError)]
         self.line.episodes += sum(len(answer) for answer in played)
         try:
@@ -94,9 +94,9 @@ def find_all(
     report: Path,
     *,
     jobs: int,
-    tell: Tell,
+    tell: ReportProgress,
     store: Store | None = None,
-) -> dict[str, Finding]:
+) -> dict[str, GateFinding]:
     """The findings of all gates by name, in the order of GATES.
 
     Args:
@@ -110,9 +110,9 @@ def find_all(
     Raises:
         PhysaiError: a file cannot be written, a worker was killed, or the task cannot be played.
     """
-    lines = {name: Line(gate, gate.most_episodes(context)) for name, gate in gates.items()}
+    lines = {name: ProgressLine(gate, gate.most_episodes(context)) for name, gate in gates.items()}
 
-    def finish(name: str) -> Finding:
+    def finish(name: str) -> GateFinding:
         asking = _Asking(lines[name], gates[name].play(context))
         asking.send(None)
         tell(list(lines.values()))
@@ -121,7 +121,7 @@ def find_all(
             raise RuntimeError(f"gate {name} asks for episodes before it may")
         return finding
 
-    if finish("contract").outcome is Outcome.FAIL:
+    if finish("contract").outcome is VerdictOutcome.FAIL:
         for name, line in lines.items():
             line.finding = line.finding or _not_run(name)
     else:
@@ -134,11 +134,11 @@ def find_all(
     return {name: line.finding for name, line in lines.items() if line.finding is not None}
 
 
-def _not_run(name: str) -> Finding:
-    return Finding(outcome=Outcome.INCONCLUSIVE, message=NOT_RUN, next_step="mend the contract first")
+def _not_run(name: str) -> GateFinding:
+    return GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="mend the contract first")
 
 
-def _play_gates(context: Context, lines: list[Line], store: Store, jobs: int, tell: Callable[[], None]) -> None:
+def _play_gates(context: Context, lines: list[ProgressLine], store: Store, jobs: int, tell: Callable[[], None]) -> None:
     with make_workers(context.subject, jobs) as workers:
         asking = [_Asking(line, line.gate.play(context)) for line in lines]
         played = _Playing(workers, store)
@@ -169,7 +169,7 @@ class _Playing:
     def __init__(self, workers: Workers, store: Store) -> None:
         self._workers, self._store = workers, store
         self._started: set[str] = set()
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, WorkerAnswer] = {}
 
     def go_on(self, asking: list[_Asking]) -> None:
         """Starts what is wanted and not started yet, and waits for the next batch to end."""
@@ -185,6 +185,6 @@ class _Playing:
             self._started.add(batch.key)
             self._workers.start(batch)
         for batch, answer in self._workers.finished():
-            if isinstance(answer, Played):
+            if isinstance(answer, BatchResult):
                 self._store.put(batch, answer)
             self.answers[batch.key] = answer

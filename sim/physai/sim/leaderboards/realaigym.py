@@ -28,10 +28,10 @@ HEIGHT_FRACTION = 0.9
 SHORTEST_FRACTION = 0.99
 """A recording that ends before this part of the episode has failed."""
 
-Rows = NDArray[np.float64]
+TrajectoryRows = NDArray[np.float64]
 
 
-class RecordingError(PhysaiError):
+class TrajectoryError(PhysaiError):
     """A recording is not one that can be scored."""
 
 
@@ -122,33 +122,35 @@ def _loss(criterion: float, norm: float) -> float:
     return math.tanh(math.pi * criterion / norm) / 5.0
 
 
-def _is_up(joint_pos: Rows, link_lengths: tuple[float, float]) -> NDArray[np.bool_]:
+def _is_up(joint_pos: TrajectoryRows, link_lengths: tuple[float, float]) -> NDArray[np.bool_]:
     length_1, length_2 = link_lengths
     height = -length_1 * np.cos(joint_pos[:, 0]) - length_2 * np.cos(joint_pos[:, 0] + joint_pos[:, 1])
     return height > HEIGHT_FRACTION * (length_1 + length_2)
 
 
-def _checked(time: ArrayLike, *columns: ArrayLike) -> tuple[Rows, Rows, Rows, Rows]:
+def _checked(
+    time: ArrayLike, *columns: ArrayLike
+) -> tuple[TrajectoryRows, TrajectoryRows, TrajectoryRows, TrajectoryRows]:
     rows = np.asarray(time, dtype=np.float64)
     if rows.ndim != 1 or not rows.size >= 2:
-        raise RecordingError(f"time has shape {rows.shape}; a recording needs shape (T,) with at least 2 rows")
+        raise TrajectoryError(f"time has shape {rows.shape}; a recording needs shape (T,) with at least 2 rows")
     arrays = [rows]
     for name, column in zip(("joint_pos", "joint_vel", "joint_effort"), columns, strict=True):
         array = np.asarray(column, dtype=np.float64)
         if array.shape != (rows.size, 2):
-            raise RecordingError(f"{name} has shape {array.shape}; {rows.size} times need shape ({rows.size}, 2)")
+            raise TrajectoryError(f"{name} has shape {array.shape}; {rows.size} times need shape ({rows.size}, 2)")
         arrays.append(array)
     for name, array in zip(("time", "joint_pos", "joint_vel", "joint_effort"), arrays, strict=True):
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise RecordingError(f"{name} is {array[row]} in row {row}; cut the recording before it or repair it")
+            raise TrajectoryError(f"{name} is {array[row]} in row {row}; cut the recording before it or repair it")
     if not (np.diff(rows) > 0.0).all():
         row = int(np.flatnonzero(~(np.diff(rows) > 0.0))[0])
-        raise RecordingError(f"time goes from {rows[row]} to {rows[row + 1]} s at row {row}; sort or repair it")
+        raise TrajectoryError(f"time goes from {rows[row]} to {rows[row + 1]} s at row {row}; sort or repair it")
     return arrays[0], arrays[1], arrays[2], arrays[3]
 
 
 def _check_positive(name: str, values: tuple[float, ...]) -> None:
     for value in values:
         if not (math.isfinite(value) and value > 0.0):
-            raise RecordingError(f"{name} is {values}; every value must be finite and above 0")
+            raise TrajectoryError(f"{name} is {values}; every value must be finite and above 0")

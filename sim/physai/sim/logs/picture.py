@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import SEVERITIES, Finding
+from physai.sim.logs.checks.findings import SEVERITIES, LogFinding
 from physai.sim.logs.quality import QualityReport
-from physai.sim.logs.raw_log import Channel
+from physai.sim.logs.raw_log import RawColumn
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_JOINTS = 8
@@ -85,7 +85,7 @@ def _write_title(figure: Any, report: QualityReport, *, y: float, left_out: int)
     figure.text(0.5, y, text, fontsize=13, ha="center", va="center", color="black" if report.usable else _RED)
 
 
-def _draw_series(axes: Any, report: QualityReport, joints: list[int], further: list[Channel]) -> None:
+def _draw_series(axes: Any, report: QualityReport, joints: list[int], further: list[RawColumn]) -> None:
     """One row of panels per joint, one for further channels, one for the clock."""
     for ax in axes[1:-1].flat:
         ax.sharex(axes[0, 0])
@@ -124,7 +124,7 @@ def _draw_joint(axes: Any, report: QualityReport, j: int) -> None:
             _limits(ax, joint.position_lower, joint.position_upper)
 
 
-def _draw_further(axes: Any, report: QualityReport, channels: list[Channel]) -> None:
+def _draw_further(axes: Any, report: QualityReport, channels: list[RawColumn]) -> None:
     """Channels that belong to no joint, after the column map."""
     for ax in axes[len(channels) :]:
         ax.axis("off")
@@ -135,7 +135,7 @@ def _draw_further(axes: Any, report: QualityReport, channels: list[Channel]) -> 
         _mark(ax, report.log.time, channel.values, [f for f in report.findings if f.channel == channel.label])
 
 
-def _is_about(finding: Finding, joint: str, name: str) -> bool:
+def _is_about(finding: LogFinding, joint: str, name: str) -> bool:
     return finding.joint == joint and finding.channel.startswith(name) and finding.severity != "note"
 
 
@@ -163,7 +163,7 @@ def _thinned(time: Array, values: Array) -> tuple[Array, Array]:
     return time[chosen], values[chosen]
 
 
-def _mark(ax: Any, time: Array, values: Array, findings: list[Finding]) -> None:
+def _mark(ax: Any, time: Array, values: Array, findings: list[LogFinding]) -> None:
     """Marks the samples that findings name; many notes in a row would hide the line."""
     for finding in findings:
         if finding.severity == "note":
@@ -214,7 +214,9 @@ def _draw_lags(ax: Any, report: QualityReport) -> None:
     ax.set_xlim(left=0.0)
 
 
-def _write_findings(figure: Any, report: QualityReport, lines: tuple[Finding, ...], *, top: float, step: float) -> None:
+def _write_findings(
+    figure: Any, report: QualityReport, lines: tuple[LogFinding, ...], *, top: float, step: float
+) -> None:
     """The findings as text, worst first, from a height in parts of the figure's down."""
     for row, finding in enumerate(lines):
         text = f"{finding.severity}  {finding.check}: {finding.message}"

@@ -7,11 +7,11 @@ import numpy as np
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.channels import channel_findings
-from physai.sim.logs.checks.findings import SEVERITIES, Finding, Severity
+from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
 from physai.sim.logs.checks.timing import timing_findings
-from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import RobotLog
 from physai.sim.logs.signals.lag import command_lag
 from physai.sim.logs.signals.lag_fit import LagEstimate
@@ -28,7 +28,7 @@ class QualityReport:
 
     log: RawLog
     """The recording, all of its rows."""
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     """Worst first."""
     periods: PeriodStatistics | None
     """None where too little of the recording is sound to tell; so are the next three."""
@@ -73,12 +73,12 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
 
 def check_raw(log: RawLog) -> QualityReport:
     """Judges a recording as `physai.sim.logs.reader.read_raw` yields it."""
-    findings = [Finding(severity="note", check="rows", message=remark) for remark in log.remarks]
+    findings = [LogFinding(severity="note", check="rows", message=remark) for remark in log.remarks]
     findings += reading_findings(log)
     sound = sound_rows(log)
     if len(sound.time) < _MIN_ROWS:
         findings.append(
-            Finding(
+            LogFinding(
                 severity="defect",
                 check="length",
                 message=f"{len(sound.time)} of {len(log.time)} samples are sound, too few to judge",
@@ -105,11 +105,11 @@ def check_raw(log: RawLog) -> QualityReport:
     return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)
 
 
-def _worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _worst_first(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def _channels(log: RobotLog) -> Iterator[Channel]:
+def _channels(log: RobotLog) -> Iterator[RawColumn]:
     """The columns of a log that was read, as if they had lain in a file so."""
     named = (("joint_pos", log.joint_pos), ("joint_vel", log.joint_vel), ("joint_effort", log.joint_effort))
     for name, values in (*named, ("command", log.command)):
@@ -117,4 +117,4 @@ def _channels(log: RobotLog) -> Iterator[Channel]:
             continue
         for j, joint in enumerate(log.joint_names):
             column = np.ascontiguousarray(values[:, j])
-            yield Channel(f"{name} of {joint}", name, joint, column, column)
+            yield RawColumn(f"{name} of {joint}", name, joint, column, column)

@@ -11,7 +11,7 @@ from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
 
 
 @dataclass(frozen=True)
-class Channel:
+class RawColumn:
     """One column as it lies in the file, for checks that its conversion would hide."""
 
     label: str
@@ -52,7 +52,7 @@ class RawLog:
     command_kind: CommandKind
     driven: tuple[bool, ...]
     """Which joints have a command."""
-    channels: tuple[Channel, ...]
+    channels: tuple[RawColumn, ...]
     """Every column that was read, as it lies in the file, and further ones."""
     source: str
     sha256: str

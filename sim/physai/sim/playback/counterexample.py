@@ -10,7 +10,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.diff import require_same
 from physai.sdk.evidence.verdict import Counterexample, load_verdict
 from physai.sim.engines.protocol import Array
-from physai.sim.playback.player import Moment, Outcome, Verdict
+from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import RecordedEpisode, Recording, read_recording
 from physai.sim.tasks.registry import built_in_task, load_task
@@ -70,7 +70,7 @@ class RecordedPlayer:
         if not self.episodes:
             raise RecordingError(f"{path}: no whole episode in it; validate the policy again")
         self.task = recorded_task(recording, task=task)
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[EpisodeOutcome] = []
         self.forces: Array = np.zeros((self.task.model.nbody, 6))
         """Not felt: what was recorded cannot be changed."""
         self._stopped = False
@@ -104,7 +104,7 @@ class RecordedPlayer:
                 commands=_row(episode.commands, min(step, last - 1)),
                 targets={} if ended else _row(episode.targets, step),
                 reward=float(episode.reward[step - 1]) if step else None,
-                verdict=Verdict(outcome.succeeded == outcome.judged, outcome.metrics) if step == last else None,
+                verdict=EpisodeVerdict(outcome.succeeded == outcome.judged, outcome.metrics) if step == last else None,
                 outcome=outcome if ended else None,
             )
             if ended:
@@ -115,14 +115,14 @@ def _row(fields: Mapping[str, Array], step: int) -> dict[str, Array]:
     return {name: values[step] for name, values in fields.items()}
 
 
-def _outcome(record: Mapping[str, Any]) -> Outcome:
-    """The inverse of `Outcome.as_json`.
+def _outcome(record: Mapping[str, Any]) -> EpisodeOutcome:
+    """The inverse of `EpisodeOutcome.as_json`.
 
     Raises:
         RecordingError: a field is missing or of another type.
     """
     try:
-        return Outcome(
+        return EpisodeOutcome(
             episode=int(record["episode"]),
             seed=int(record["seed"]),
             ended=record["ended"],

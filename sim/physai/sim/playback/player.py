@@ -25,7 +25,7 @@ Vector = npt.NDArray[np.float64]
 Fields = Mapping[str, Array]
 """Vectors by name, shape (size,)."""
 
-Ended = Literal["time", "failure", "diverged", "stopped"]
+EpisodeEnd = Literal["time", "failure", "diverged", "stopped"]
 
 
 def finite_or_none(value: float) -> float | None:
@@ -34,14 +34,14 @@ def finite_or_none(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EpisodeOutcome:
     """How an episode went."""
 
     episode: int
     """Number of the episode, from 0."""
     seed: int
     """Seed that replays it."""
-    ended: Ended
+    ended: EpisodeEnd
     """By time, by a termination of the task, by physics that went astray, or by whoever watched."""
     length_s: float
     total_reward: float
@@ -73,7 +73,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EpisodeVerdict:
     """The judgement of one command or episode."""
 
     succeeded: bool
@@ -104,9 +104,9 @@ class Moment:
     """Joint commands it answers with [rad, m, N·m or N]; empty at the end of an episode."""
     reward: float | None
     """Reward of the step that led here; None at the start of an episode."""
-    verdict: Verdict | None
+    verdict: EpisodeVerdict | None
     """Where a command or the episode was judged, the judgement."""
-    outcome: Outcome | None
+    outcome: EpisodeOutcome | None
     """At the end of an episode, how it went."""
 
 
@@ -132,7 +132,7 @@ class _Tally:
     """What an episode has brought so far."""
 
     total_reward: float = 0.0
-    verdicts: list[Verdict] = field(default_factory=list[Verdict])
+    verdicts: list[EpisodeVerdict] = field(default_factory=list[EpisodeVerdict])
 
     def add(self, now: StepResult) -> None:
         self.total_reward += float(now.reward[0])
@@ -140,9 +140,9 @@ class _Tally:
         if verdict is not None:
             self.verdicts.append(verdict)
 
-    def outcome(self, episode: int, seed: int, ended: Ended, length_s: float) -> Outcome:
+    def outcome(self, episode: int, seed: int, ended: EpisodeEnd, length_s: float) -> EpisodeOutcome:
         names = self.verdicts[0].metrics if self.verdicts else ()
-        return Outcome(
+        return EpisodeOutcome(
             episode=episode,
             seed=seed,
             ended=ended,
@@ -199,7 +199,7 @@ class Player:
         self._stopped = False
         self._played_s = 0.0
         self._broken = 0
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[EpisodeOutcome] = []
         """Of the episodes that have ended."""
 
     @property
@@ -258,10 +258,10 @@ class Player:
                 return
             now = env.step(targets)
 
-    def _ending(self, now: StepResult, time_s: float) -> Ended | None:
+    def _ending(self, now: StepResult, time_s: float) -> EpisodeEnd | None:
         if now.terminated[0]:
-            diverged = len(self._env.broken_episodes) > self._broken
-            self._broken = len(self._env.broken_episodes)
+            diverged = len(self._env.diverged_episodes) > self._broken
+            self._broken = len(self._env.diverged_episodes)
             return "diverged" if diverged else "failure"
         if now.truncated[0]:
             return "time"
@@ -273,7 +273,7 @@ def _row(fields: Fields) -> dict[str, Array]:
     return {name: np.array(values[0]) for name, values in fields.items()}
 
 
-def _verdict(now: StepResult) -> Verdict | None:
+def _verdict(now: StepResult) -> EpisodeVerdict | None:
     if not now.judged[0]:
         return None
-    return Verdict(bool(now.succeeded[0]), {name: float(values[0]) for name, values in now.metrics.items()})
+    return EpisodeVerdict(bool(now.succeeded[0]), {name: float(values[0]) for name, values in now.metrics.items()})

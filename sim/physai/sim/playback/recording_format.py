@@ -55,4 +55,4 @@ _EVENT: dict[str, Any] = {
     "seed": TEXT,
 }
 EPISODE: Schema = ("physai.Episode", record(**_EVENT))
-"""`judged` adds `succeeded` and `metrics`; `end` adds the fields of `physai.sim.playback.player.Outcome`."""
+"""`judged` adds `succeeded` and `metrics`; `end` adds the fields of `physai.sim.playback.player.EpisodeOutcome`."""

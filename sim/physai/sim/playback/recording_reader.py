@@ -46,7 +46,8 @@ class RecordedEpisode:
     targets: dict[str, npt.NDArray[np.float32]]
     """What it answered [rad, m, N·m or N], shape (T, joints of the term)."""
     outcome: dict[str, Any] | None
-    """How the episode went, as `physai.sim.playback.player.Outcome.as_json` has it; None where the writer failed before
+    """How the episode went, as `physai.sim.playback.player.EpisodeOutcome.as_json` has it; None where the writer
+    failed before
     its end,
     and then sensors, commands and targets may have a row more."""
 

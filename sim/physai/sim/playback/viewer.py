@@ -58,7 +58,7 @@ def require_display() -> None:
         raise DeviceError(f"no window can be opened on display {display!r}; film it: --video play.mp4")
 
 
-class Pacer:
+class RealTimePacer:
     """Keeps simulated time in step with real time, by absolute deadlines: waiting errors do not add up."""
 
     def __init__(
@@ -155,7 +155,7 @@ class Window:
         self.close()
 
 
-def watch(player: Player | RecordedPlayer, window: Window, pacer: Pacer) -> None:
+def watch(player: Player | RecordedPlayer, window: Window, pacer: RealTimePacer) -> None:
     """Plays until the player has finished or the window is closed."""
     shown = -np.inf
     for moment in player:

@@ -10,7 +10,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.diff import require_same
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array
-from physai.sim.envs.environment import Bools, BrokenEpisode, Environment
+from physai.sim.envs.environment import Bools, DivergedEpisode, Environment
 from physai.sim.envs.rng import Seeds, episode_seeds
 from physai.sim.stats.statistics import clopper_pearson
 from physai.sim.tasks.task import Task
@@ -50,7 +50,7 @@ class Episodes:
     """How many of them met the task's criterion, one number per episode."""
     metrics: dict[str, float]
     """Mean of each of the task's metrics over all that was judged."""
-    broken: tuple[BrokenEpisode, ...]
+    diverged: tuple[DivergedEpisode, ...]
     """Episodes in which the physics diverged; they count as failed."""
 
     @property
@@ -133,5 +133,5 @@ def _play(policy: Policy, env: Environment, seeds: Seeds, progress: Callable[[fl
         judged=tuple(judged.tolist()),
         succeeded=tuple(succeeded.tolist()),
         metrics={name: float(np.concatenate(values).mean(dtype=np.float64)) for name, values in metrics.items()},
-        broken=tuple(episode for episode in env.broken_episodes if episode.episode_seed in own),
+        diverged=tuple(episode for episode in env.diverged_episodes if episode.episode_seed in own),
     )

@@ -33,7 +33,7 @@ def find_policy(path: Path) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Origin:
+class TaskSource:
     """How a task is found again, in another process or on another day."""
 
     task: str
@@ -52,14 +52,14 @@ class Origin:
         return load_task(self.task, robot=self.robot, preset=self.preset)
 
 
-def choose_origin(
+def choose_task_source(
     said: Mapping[str, str | None],
     *,
     source: str,
     task: str | None = None,
     robot: str | None = None,
     preset: str | None = None,
-) -> Origin:
+) -> TaskSource:
     """What a user named and, for what they did not, what a file says: built-in names only, no path to open or run.
 
     Args:
@@ -80,7 +80,7 @@ def choose_origin(
     if claimed is not None and Path(chosen).name == Path(claimed).name:
         preset = preset or said.get("preset") or None
         robot = robot or _built_in_robot(said.get("robot"), source)
-    return Origin(task=chosen, robot=robot, preset=preset)
+    return TaskSource(task=chosen, robot=robot, preset=preset)
 
 
 def _built_in_robot(name: str | None, source: str) -> str | None:
@@ -94,8 +94,8 @@ def _built_in_robot(name: str | None, source: str) -> str | None:
 
 def find_origin(
     policy: Path, *, task: str | None = None, robot: str | None = None, preset: str | None = None
-) -> Origin:
-    """Which task a policy is for, see `choose_origin`.
+) -> TaskSource:
+    """Which task a policy is for, see `choose_task_source`.
 
     A file whose contract is damaged can still say where it came from: the contract gate is to judge it then.
 
@@ -109,4 +109,4 @@ def find_origin(
         # A policy of another origin says in its contract which task it is for.
         with suppress(PolicyError, ContractError):
             said["task"] = parse_header(metadata, source=str(policy)).contract.task
-    return choose_origin(said, source=str(policy), task=task, robot=robot, preset=preset)
+    return choose_task_source(said, source=str(policy), task=task, robot=robot, preset=preset)

@@ -16,7 +16,7 @@ AGENTS: tuple[AgentName, ...] = get_args(AgentName)
 Floats = npt.NDArray[np.float32]
 
 
-class Agent:
+class ScriptedPolicy:
     """Commands without a network; a `physai.sim.policies.evaluate.Policy`.
 
     `zero` commands what the action terms make of network outputs of zero: their offset, or the position at the start.

@@ -6,12 +6,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.evidence.verdict import GateResult, Measurement, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sim.report.plots import plots
 from physai.sim.report.style import STYLE
 from physai.sim.report.summary import reasons
 
-WORDS = {Outcome.PASS: "Yes", Outcome.FAIL: "No", Outcome.INCONCLUSIVE: "Not yet"}
+WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.INCONCLUSIVE: "Not yet"}
 """Answers to "may I flash it?"."""
 
 MAX_REASONS = 4
@@ -64,7 +64,7 @@ def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
 
 def _reasons(verdict: Verdict) -> Iterator[str]:
     """Why not, the failures first, and what to do; or on what the yes rests."""
-    if verdict.outcome is Outcome.PASS:
+    if verdict.outcome is VerdictOutcome.PASS:
         played = sum(gate.episodes for gate in verdict.gates)
         yield f"<p>All {len(verdict.gates)} gates pass, over {played} episodes.</p>"
         yield from (f'<p class="soft">{_shortened(gate.message)}</p>' for gate in verdict.gates if gate.gate == "twin")

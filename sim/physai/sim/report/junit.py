@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 
 
 def junit_xml(verdict: Verdict, *, name: str) -> bytes:
@@ -14,12 +14,12 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
         verdict: what to show.
         name: of the test suite, such as the task's.
     """
-    count = {outcome: sum(gate.outcome is outcome for gate in verdict.gates) for outcome in Outcome}
+    count = {outcome: sum(gate.outcome is outcome for gate in verdict.gates) for outcome in VerdictOutcome}
     attributes = {
         "name": f"physai sim validate {name}",
         "tests": str(len(verdict.gates)),
-        "failures": str(count[Outcome.FAIL]),
-        "errors": str(count[Outcome.INCONCLUSIVE]),
+        "failures": str(count[VerdictOutcome.FAIL]),
+        "errors": str(count[VerdictOutcome.INCONCLUSIVE]),
         "timestamp": verdict.created.removesuffix("Z"),
     }
     suites = ElementTree.Element("testsuites", attributes)
@@ -35,8 +35,8 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
 
 def _add_case(suite: ElementTree.Element, gate: GateResult) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": "physai.gates", "name": gate.gate})
-    if gate.outcome is not Outcome.PASS:
-        tag = "failure" if gate.outcome is Outcome.FAIL else "error"
+    if gate.outcome is not VerdictOutcome.PASS:
+        tag = "failure" if gate.outcome is VerdictOutcome.FAIL else "error"
         cause = gate.cause.value if gate.cause else gate.outcome.value
         element = ElementTree.SubElement(case, tag, {"type": cause, "message": gate.message})
         element.text = f"{gate.question}\n{gate.threshold}\n{gate.message}\n{gate.next_step}"

@@ -7,10 +7,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.evidence.verdict import Counterexample, GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import Counterexample, GateResult, Verdict, VerdictOutcome
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import read_recording
-from physai.sim.report.svg import Bar, Interval, Series, bars, histogram, intervals, lines
+from physai.sim.report.svg import Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
 from physai.sim.stats.statistics import wilson
 
 Charts = Mapping[str, Mapping[str, Any]]
@@ -53,10 +53,10 @@ def _panel(title: str, drawing: str, note: str) -> str:
 def _replay(chart: Mapping[str, Any]) -> Iterator[str]:
     if not chart:
         return
-    rows: list[Interval] = []
+    rows: list[PlotInterval] = []
     for joint, twin, nominal in zip(chart["joints"], chart["twin"], chart["nominal"], strict=True):
-        rows.append(Interval(f"{joint}, twin", *twin, hint=f"{twin[0]:.4g} [{twin[1]:.4g}, {twin[2]:.4g}]"))
-        rows.append(Interval(f"{joint}, nominal", *nominal, kind="fourth", hint=f"{nominal[0]:.4g}"))
+        rows.append(PlotInterval(f"{joint}, twin", *twin, hint=f"{twin[0]:.4g} [{twin[1]:.4g}, {twin[2]:.4g}]"))
+        rows.append(PlotInterval(f"{joint}, nominal", *nominal, kind="fourth", hint=f"{nominal[0]:.4g}"))
     upper = 1.1 * max(row.upper for row in rows)
     drawing = intervals(rows, title="replay error", unit="rad or m", lower=0.0, upper=upper)
     note = f"Root mean square error of {chart['window_s']:g} s open-loop replay of recordings kept out of the fit."
@@ -70,14 +70,14 @@ def _perturbations(verdict: Verdict, charts: Charts) -> Iterator[str]:
     if success:
         counts["calibrated"] = (sum(success), len(success))
     counts.update(charts.get("robustness", {}).get("conditions", {}))
-    rows: list[Interval] = []
+    rows: list[PlotInterval] = []
     for name, (good, total) in counts.items():
         found = measured.get("success_rate" if name == "calibrated" else f"success_rate.{name}")
         target = None if found is None else found.threshold
         lower, upper = wilson(good, total)
         kind = "bad" if target is not None and upper < target else "mark"
         hint = f"{good} of {total}, 95 % interval {lower:.1%} to {upper:.1%}"
-        rows.append(Interval(name, good / max(1, total), lower, upper, kind, target, hint))
+        rows.append(PlotInterval(name, good / max(1, total), lower, upper, kind, target, hint))
     if rows:
         drawing = intervals(rows, title="success by perturbation", unit="", lower=0.0, upper=1.0, form=".0%")
         yield _panel("Success by perturbation", drawing, "Rate and 95 % Wilson interval; dashed: the target.")
@@ -114,8 +114,8 @@ def _search(chart: Mapping[str, Any]) -> Iterator[str]:
     generations = list(range(1, len(history) + 1))
     drawing = lines(
         [
-            Series("worst robot", generations, [row[0] for row in history], "second"),
-            Series("mean", generations, [row[1] for row in history], "mark"),
+            PlotSeries("worst robot", generations, [row[0] for row in history], "second"),
+            PlotSeries("mean", generations, [row[1] for row in history], "mark"),
         ],
         title="falsification search",
         x_unit="generation",
@@ -132,8 +132,8 @@ def _engines(chart: Mapping[str, Any]) -> Iterator[str]:
         return
     lost, won, count = chart["pairs"]
     rows = [
-        Interval("only in MuJoCo", lost / count, *wilson(lost, count), kind="second"),
-        Interval("only in Warp", won / count, *wilson(won, count)),
+        PlotInterval("only in MuJoCo", lost / count, *wilson(lost, count), kind="second"),
+        PlotInterval("only in Warp", won / count, *wilson(won, count)),
     ]
     drawing = intervals(rows, title="engines", unit="", lower=0.0, upper=1.0, form=".0%")
     note = f"Share of {count} episodes that succeed in one engine only; early positions differ by "
@@ -150,7 +150,7 @@ def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterat
         if case.recording
         else "It fails in its batch only, not alone, so there is no recording."
     )
-    tone = Outcome(gate.outcome)
+    tone = VerdictOutcome(gate.outcome)
     yield f'<div class="panel {tone}"><h3>{case.index} · {escape(gate.gate)}</h3><p>{escape(case.description)}</p>'
     yield f'{drawing}<p class="small">{command}</p><p class="soft small">seed {escape(case.episode_seed or "none")}; '
     yield f"{escape(parameters)}{f' and {more} more' if more > 0 else ''}</p></div>"
@@ -169,7 +169,9 @@ def _traces(case: Counterexample, folder: Path | None) -> str:
     episode, names = recording.episodes[0], recording.contract.robot.joint_names
     first = episode.qpos.shape[1] - len(names)
     series = [
-        Series(name.removesuffix("_joint")[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind)
+        PlotSeries(
+            name.removesuffix("_joint")[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind
+        )
         for joint, (name, kind) in enumerate(zip(names[:MAX_CURVES], cycle(KINDS), strict=False))
     ]
     dt = recording.contract.timing.control_dt

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from physai.sdk.evidence.verdict import GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sim.gates.judgement import WOULD_PASS
 
 
@@ -18,7 +18,7 @@ class Reasons:
 
 def reasons(verdict: Verdict) -> Reasons:
     """The gates that make the verdict what it is; none for a PASS."""
-    if verdict.outcome is Outcome.PASS:
+    if verdict.outcome is VerdictOutcome.PASS:
         return Reasons((), ())
     deciding = [gate for gate in verdict.gates if gate.outcome is verdict.outcome]
     waiting = tuple(gate.gate for gate in deciding if gate.message.startswith(WOULD_PASS))

@@ -78,7 +78,7 @@ def _grid(axis: Axis, top: float, bottom: float, unit: str, form: str) -> list[s
 
 
 @dataclass(frozen=True)
-class Interval:
+class PlotInterval:
     """One row of `intervals`."""
 
     label: str
@@ -91,7 +91,9 @@ class Interval:
     hint: str = ""
 
 
-def intervals(rows: Sequence[Interval], *, title: str, unit: str, lower: float, upper: float, form: str = "g") -> str:
+def intervals(
+    rows: Sequence[PlotInterval], *, title: str, unit: str, lower: float, upper: float, form: str = "g"
+) -> str:
     """Values with their intervals, a row each, and what they are held against."""
     axis = Axis(lower, upper, label_width(row.label for row in rows), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(rows)
@@ -156,7 +158,7 @@ def bars(rows: Sequence[Bar], *, title: str, limit: float, upper: float) -> str:
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     """One curve of `lines`."""
 
     label: str
@@ -168,7 +170,7 @@ class Series:
 MAX_POINTS = 600
 
 
-def lines(series: Sequence[Series], *, title: str, x_unit: str, y_unit: str, mark: float | None = None) -> str:
+def lines(series: Sequence[PlotSeries], *, title: str, x_unit: str, y_unit: str, mark: float | None = None) -> str:
     """Curves over a common axis; `mark` is a moment to point at."""
     finite = [value for one in series for value in one.y if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)

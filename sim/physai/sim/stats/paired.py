@@ -8,7 +8,7 @@ rates, baseline less candidate: P(worse) - P(better).
 import math
 from typing import Literal
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.sequential import boundary
 from physai.sim.stats.statistics import CountError, clopper_pearson, rate_p_value, require_counts, require_share
 
@@ -119,10 +119,10 @@ class PairedTest:
         require_share("alpha", alpha)
         self.margin, self.alpha = margin, alpha
         self.worse = self.better = self.pairs = 0
-        self._outcome = Outcome.INCONCLUSIVE
+        self._outcome = VerdictOutcome.INCONCLUSIVE
         self._most = 0.0
 
-    def add(self, worse: int, better: int, pairs: int) -> Outcome:
+    def add(self, worse: int, better: int, pairs: int) -> VerdictOutcome:
         """Counts a batch and looks once; the first decision stays, whatever comes after it.
 
         Args:
@@ -140,16 +140,16 @@ class PairedTest:
         below = log_wealth(self.worse, self.better, self.pairs, self.margin)
         above = log_wealth(self.better, self.worse, self.pairs, -self.margin)
         self._most = max(self._most, below)
-        if self._outcome is Outcome.INCONCLUSIVE:
+        if self._outcome is VerdictOutcome.INCONCLUSIVE:
             enough = -math.log(self.alpha)
             if below >= enough:
-                self._outcome = Outcome.PASS
+                self._outcome = VerdictOutcome.PASS
             elif above >= enough:
-                self._outcome = Outcome.FAIL
+                self._outcome = VerdictOutcome.FAIL
         return self._outcome
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VerdictOutcome:
         """What is known so far."""
         return self._outcome
 

@@ -10,7 +10,7 @@ anytime-valid inference, Statistical Science 38, 2023).
 import math
 from collections.abc import Callable
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.statistics import CountError, require_counts, require_share
 
 
@@ -51,9 +51,9 @@ class Sprt:
         self._accept = -math.log(alpha) if alpha else math.inf
         self._reject = math.log(beta) if beta else -math.inf
         self.successes = self.trials = 0
-        self._outcome = Outcome.INCONCLUSIVE
+        self._outcome = VerdictOutcome.INCONCLUSIVE
 
-    def add(self, successes: int, trials: int = 1) -> Outcome:
+    def add(self, successes: int, trials: int = 1) -> VerdictOutcome:
         """Counts a batch and looks once; the first decision stays, whatever comes after it.
 
         Raises:
@@ -62,12 +62,12 @@ class Sprt:
         require_counts(successes, trials)
         self.successes += successes
         self.trials += trials
-        if self._outcome is Outcome.INCONCLUSIVE:
+        if self._outcome is VerdictOutcome.INCONCLUSIVE:
             ratio = self.log_ratio
             if ratio >= self._accept:
-                self._outcome = Outcome.PASS
+                self._outcome = VerdictOutcome.PASS
             elif ratio <= self._reject:
-                self._outcome = Outcome.FAIL
+                self._outcome = VerdictOutcome.FAIL
         return self._outcome
 
     @property
@@ -76,7 +76,7 @@ class Sprt:
         return self.successes * self._success + (self.trials - self.successes) * self._failure
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VerdictOutcome:
         """What is known so far."""
         return self._outcome
 
@@ -140,10 +140,10 @@ class RateTest:
         return anytime_rate(self.successes, self.trials, confidence=confidence)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> VerdictOutcome:
         """What is known so far."""
-        if self._above.outcome is Outcome.PASS:
-            return Outcome.PASS
+        if self._above.outcome is VerdictOutcome.PASS:
+            return VerdictOutcome.PASS
         return self._below.outcome
 
     @property

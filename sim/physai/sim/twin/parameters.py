@@ -191,7 +191,7 @@ def _actuator_parameters(
 
 
 @dataclass(frozen=True)
-class Channel:
+class LogChannel:
     """What lies between the robot and its log, and is no part of a model; n sets of values, J joints."""
 
     delay_s: Array
@@ -202,7 +202,7 @@ class Channel:
     """True minus measured effort [N·m or N], shape (n, J)."""
 
 
-def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> Channel:
+def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> LogChannel:
     """The channel that parameter values, shape (n, P), describe; 0 for parameters not named."""
     columns = {name: column for column, name in enumerate(names)}
 
@@ -212,7 +212,7 @@ def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> 
     def per_joint(what: str) -> Array:
         return np.stack([pick(f"{joint}.{what}") for joint in joint_names], axis=1)
 
-    return Channel(delay_s=pick(DELAY), pos_bias=per_joint("pos_bias"), effort_bias=per_joint("effort_bias"))
+    return LogChannel(delay_s=pick(DELAY), pos_bias=per_joint("pos_bias"), effort_bias=per_joint("effort_bias"))
 
 
 CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})

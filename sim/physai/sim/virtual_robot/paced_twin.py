@@ -20,7 +20,7 @@ EventKind = Literal["first command", "silence", "commands again", "fall"]
 
 
 @dataclass(frozen=True)
-class Event:
+class TwinEvent:
     """Something that happened, and when."""
 
     time_ns: int
@@ -29,7 +29,7 @@ class Event:
 
 
 @dataclass
-class Tally:
+class RuntimeTally:
     """What a stand-in has seen of the runtime that drives it."""
 
     periods: int = 0
@@ -50,7 +50,7 @@ class Tally:
     judged: int = 0
     met: int = 0
     """Commands at whose end the goal was met, of those judged."""
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[TwinEvent] = field(default_factory=list[TwinEvent])
     """The first of them, in their order."""
 
     def as_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class PacedTwin:
             start_ns: when that is, CLOCK_MONOTONIC [ns].
         """
         self.twin = twin
-        self.tally = Tally()
+        self.tally = RuntimeTally()
         timing = twin.contract.timing
         self._decimation = timing.decimation
         self._step_ns = round(timing.physics_dt * NANOSECONDS)
@@ -224,7 +224,7 @@ class PacedTwin:
 
     def _tell(self, what: EventKind) -> None:
         if len(self.tally.events) < MAX_EVENTS:
-            self.tally.events.append(Event(time.time_ns(), what))
+            self.tally.events.append(TwinEvent(time.time_ns(), what))
 
 
 def realtime(monotonic_ns: int) -> int:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from physai.sdk.transport.protocol import RobotLink
+from physai.sdk.transport.protocol import RobotEndpoint
 from physai.sdk.transport.simulation import SimulationState
 from physai.sim.virtual_robot.control import Control
-from physai.sim.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, Tally
+from physai.sim.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, RuntimeTally
 from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 Clock = Literal["realtime", "lockstep"]
@@ -19,10 +19,10 @@ PAUSED_LOOK_S = 0.02
 """While paused: time between two looks at what others ask [s]."""
 
 
-class FakeRobot:
+class VirtualRobot:
     """Plays a robot for whatever runtime is at the other end of a link."""
 
-    def __init__(self, twin: RobotTwin, link: RobotLink, *, clock: Clock = "realtime", seed: int = 0) -> None:
+    def __init__(self, twin: RobotTwin, link: RobotEndpoint, *, clock: Clock = "realtime", seed: int = 0) -> None:
         """Nothing is sent before `run`.
 
         Args:
@@ -38,11 +38,11 @@ class FakeRobot:
         """What other threads may do to it while it runs."""
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> RuntimeTally:
         """What has happened so far."""
         return self._twin.tally
 
-    def run(self, *, duration_s: float, stopped: Callable[[], bool] = lambda: False) -> Tally:
+    def run(self, *, duration_s: float, stopped: Callable[[], bool] = lambda: False) -> RuntimeTally:
         """Plays until the time is over [s], until `stopped`, or until somebody lets the simulation quit.
 
         Raises:

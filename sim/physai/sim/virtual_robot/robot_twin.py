@@ -82,7 +82,7 @@ class RobotTwin:
         measured = twin or nominal_twin(task.robot)
         self.contract = task.contract
         self.jitter = measured_jitter(measured)
-        self._task = rehearsed_task(task, measured)
+        self._task = task_of_twin(task, measured)
         timing = task.contract.timing
         self.physics_dt, self._control_dt = timing.physics_dt, timing.control_dt
         self._interval = round((task.command_interval_s or task.episode_length_s) / self._control_dt)
@@ -207,7 +207,7 @@ class RobotTwin:
         self._engine.drive(controls)
         self.steps += steps
         self._view.shared.clear()
-        if bool(self._engine.broken()[0]):
+        if bool(self._engine.diverged()[0]):
             raise PhysaiError(f"the twin's physics diverged after {self.steps * self.physics_dt:.3f} s")
 
     def end_period(self) -> None:
@@ -261,7 +261,7 @@ def _triple(values: Any) -> tuple[float, float, float]:
     return float(values[0]), float(values[1]), float(values[2])
 
 
-def rehearsed_task(task: Task, twin: Twin) -> Task:
+def task_of_twin(task: Task, twin: Twin) -> Task:
     """The task under what the twin has measured, with every sensor read that its model has.
 
     Its contract differs from the task's in that: it is the twin's business and never leaves this process.

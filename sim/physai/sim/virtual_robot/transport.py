@@ -21,8 +21,8 @@ from physai.sdk.contract.diff import diff, format_diff
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import (
     Array,
-    Forgets,
     Sample,
+    SupportsReset,
     Transport,
     TransportError,
     empty_sample,
@@ -32,7 +32,7 @@ from physai.sdk.transport.registry import open_transport, robot_link_names
 from physai.sim.tasks.registry import built_in_task, load_task
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin, load_twin
-from physai.sim.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, Tally
+from physai.sim.virtual_robot.paced_twin import NANOSECONDS, PacedTwin, RuntimeTally
 from physai.sim.virtual_robot.process import Clock
 from physai.sim.virtual_robot.robot_twin import RobotTwin
 
@@ -90,7 +90,7 @@ def make_transport(options: Mapping[str, str]) -> Transport:
     return SimTransport(own)
 
 
-def rehearsed_robot(
+def simulated_robot(
     contract: PolicyContract | None, options: Mapping[str, str], *, seed: int
 ) -> tuple[Task, RobotTwin]:
     """A task and its robot's twin, as options name them.
@@ -149,7 +149,7 @@ class SimTransport:
         """See `Transport.open`."""
         if self._twin is not None:
             raise TransportError("the transport sim is open already")
-        _, robot = rehearsed_robot(contract, self._options, seed=self._seed)
+        _, robot = simulated_robot(contract, self._options, seed=self._seed)
         self._sample = empty_sample(contract)
         self._required = required_fields(contract)
         lacking = [name for name in self._required if name not in robot.fields]
@@ -166,7 +166,7 @@ class SimTransport:
         return self._twin
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> RuntimeTally:
         """What the robot has seen of the runtime."""
         return self._opened().tally
 
@@ -268,7 +268,7 @@ class SimTransport:
 
 
 class ProcessTransport:
-    """The twin in a process of its own: `physai robot rehearse`, behind a transport of the robot's."""
+    """The twin in a process of its own: `physai robot simulate`, behind a transport of the robot's."""
 
     name = "sim"
 
@@ -339,8 +339,8 @@ class ProcessTransport:
         return (*ended, *self._inner.problems())
 
     def forget(self) -> None:
-        """See `Forgets`."""
-        if isinstance(self._inner, Forgets):
+        """See `SupportsReset`."""
+        if isinstance(self._inner, SupportsReset):
             self._inner.forget()
 
     def close(self) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer, ssh_server
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.slots.records import HealthLimits
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.bundle.source import read_members
@@ -37,44 +37,44 @@ def server(ssh: SshServer, monkeypatch: pytest.MonkeyPatch) -> SshServer:
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Workshop:
+def workshop() -> SampleSigners:
     """Fresh keys; robots behind ssh have a real clock."""
-    return Workshop(created=(datetime.now(UTC) - timedelta(hours=1)).replace(microsecond=0))
+    return SampleSigners(created=(datetime.now(UTC) - timedelta(hours=1)).replace(microsecond=0))
 
 
 @pytest.fixture
-def cartpole(server: SshServer, folder: Path, workshop: Workshop) -> SshRobot:
+def cartpole(server: SshServer, folder: Path, workshop: SampleSigners) -> SshRobot:
     return SshRobot.make(server, folder / "cartpole", workshop, "cartpole", limits=LIMITS)
 
 
 @pytest.fixture
-def pendulum(server: SshServer, folder: Path, workshop: Workshop) -> SshRobot:
+def pendulum(server: SshServer, folder: Path, workshop: SampleSigners) -> SshRobot:
     return SshRobot.make(server, folder / "pendulum", workshop, ROBOT, limits=LIMITS)
 
 
-def trained(workshop: Workshop, policy: str, version: int) -> Parcel:
+def trained(workshop: SampleSigners, policy: str, version: int) -> BundleUpload:
     data = workshop.validated(workshop.published(read_members(POLICIES / policy), version=version))
-    return Parcel.open(data, source=policy)
+    return BundleUpload.open(data, source=policy)
 
 
 @pytest.fixture(scope="session")
-def first(workshop: Workshop) -> Parcel:
+def first(workshop: SampleSigners) -> BundleUpload:
     """A trained policy, published and validated."""
     return trained(workshop, "cartpole-00", 1)
 
 
 @pytest.fixture(scope="session")
-def second(workshop: Workshop) -> Parcel:
+def second(workshop: SampleSigners) -> BundleUpload:
     """Its successor."""
     return trained(workshop, "cartpole-01", 2)
 
 
 @pytest.fixture(scope="session")
-def small(workshop: Workshop) -> Parcel:
-    return Parcel.open(patient_bundle(workshop, 1), source="small")
+def small(workshop: SampleSigners) -> BundleUpload:
+    return BundleUpload.open(patient_bundle(workshop, 1), source="small")
 
 
 @pytest.fixture(scope="session")
-def large(workshop: Workshop) -> Parcel:
+def large(workshop: SampleSigners) -> BundleUpload:
     """Four megabytes: more than ssh and the kernel hold between two processes."""
-    return Parcel.open(patient_bundle(workshop, 1, width=1000), source="large")
+    return BundleUpload.open(patient_bundle(workshop, 1, width=1000), source="large")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from installed_machine import INSTALL, Machine, machine
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.deliver import flash
 from physai.deploy_jetson.flash.target import Target
 from physai.sdk.base.errors import DeviceError
@@ -20,7 +20,7 @@ ONLY_FLASHES = "this key may flash this robot (`physai flash`), and nothing else
 
 
 @pytest.fixture(scope="module")
-def robot(workshop: Workshop) -> Iterator[Machine]:
+def robot(workshop: SampleSigners) -> Iterator[Machine]:
     """A robot that was set up by an older install.sh, and again by this one."""
     with tempfile.TemporaryDirectory(prefix="physai-test-") as name:
         folder = Path(name)
@@ -32,7 +32,7 @@ def robot(workshop: Workshop) -> Iterator[Machine]:
             pytest.skip(str(error))
 
 
-def _install(made: Machine, workshop: Workshop) -> None:
+def _install(made: Machine, workshop: SampleSigners) -> None:
     account = ("--system", "--password", "*", "--create-home", "--home-dir", "/home/physai")
     made.run("useradd", *account, "physai", check=True)
     key = (made.folder / "home/.ssh/id_ed25519.pub").read_text()
@@ -94,10 +94,10 @@ def test_the_account_that_runs_the_robot_cannot_say_whom_it_believes(robot: Mach
         assert "Permission denied" in result.stderr, attempt
 
 
-def test_setup_is_the_owner_s(robot: Machine, workshop: Workshop) -> None:
+def test_setup_is_the_owner_s(robot: Machine, workshop: SampleSigners) -> None:
     evil = robot.folder / "evil.json"
     robot.folder.chmod(0o755)
-    Workshop().signed().save(evil)
+    SampleSigners().signed().save(evil)
     before = robot.run("sha256sum", "/etc/physai/trust.json", "/etc/physai/robot").stdout
     words = ("/opt/physai/bin/physai", "robot", "setup", "--robot", "other", "--trust", str(evil))
     result = robot.run(*words, account="physai")
@@ -112,7 +112,7 @@ def test_setup_is_the_owner_s(robot: Machine, workshop: Workshop) -> None:
     assert robot.run("find", "/var/lib/physai", "!", "-user", "physai").stdout == ""
 
 
-def test_the_key_flashes(robot: Machine, small: Parcel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_flashes(robot: Machine, small: BundleUpload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(robot.folder / "home"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     target = Target.parse(f"physai@127.0.0.1:{robot.port}")

@@ -11,10 +11,10 @@ import pytest
 
 from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot
 from physai.deploy_jetson.flash import conversation
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.connection import connect
 from physai.deploy_jetson.flash.conversation import Conversation
-from physai.deploy_jetson.flash.deliver import Wishes, flash
+from physai.deploy_jetson.flash.deliver import FlashOptions, flash
 from physai.deploy_jetson.flash.errors import LostError, SilentError
 from physai.deploy_jetson.flash.protocol import PROTOCOL, TURN_LOST, Message, encode
 from physai.deploy_jetson.slots.lock import locked
@@ -33,9 +33,9 @@ SILENT_ROBOTS = {
 }
 
 
-def silent_robot(robot: SshRobot, folder: Path, words: str, parcel: Parcel) -> SshRobot:
+def silent_robot(robot: SshRobot, folder: Path, words: str, upload: BundleUpload) -> SshRobot:
     """A robot that says some words, and then sleeps."""
-    needs = encode("holds", active=False, trial=False, needs=[[parcel.members.sha256(POLICY_FILE), 0]]).decode()
+    needs = encode("holds", active=False, trial=False, needs=[[upload.members.sha256(POLICY_FILE), 0]]).decode()
     program = folder / "robot.py"
     program.write_text(
         "import sys, time\ndef say(text):\n    sys.stdout.write(text)\n    sys.stdout.flush()\n"
@@ -45,28 +45,30 @@ def silent_robot(robot: SshRobot, folder: Path, words: str, parcel: Parcel) -> S
 
 
 @pytest.mark.parametrize("words", SILENT_ROBOTS.values(), ids=SILENT_ROBOTS.keys())
-def test_a_robot_that_falls_silent_is_given_up(pendulum: SshRobot, tmp_path: Path, large: Parcel, words: str) -> None:
+def test_a_robot_that_falls_silent_is_given_up(
+    pendulum: SshRobot, tmp_path: Path, large: BundleUpload, words: str
+) -> None:
     silent = silent_robot(pendulum, tmp_path, words, large)
     with pytest.raises(SilentError, match=r"has said nothing for 1 s, although .*; flash again, .* robot status"):
-        asyncio.run(asyncio.wait_for(flash(silent.target, large, Wishes(silence_s=1.0)), 60.0))
+        asyncio.run(asyncio.wait_for(flash(silent.target, large, FlashOptions(silence_s=1.0)), 60.0))
 
 
 def test_a_robot_that_is_alive_and_does_nothing(
-    pendulum: SshRobot, tmp_path: Path, small: Parcel, monkeypatch: pytest.MonkeyPatch
+    pendulum: SshRobot, tmp_path: Path, small: BundleUpload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conversation, "MAX_STAGE_S", 1.0)
     words = "say({hello!r}); [(say({alive!r}), time.sleep(0.1)) for _ in range(6000)]"
     busy = silent_robot(pendulum, tmp_path, words, small)
     with pytest.raises(SilentError, match="has been busy for 1 s; flash again"):
-        asyncio.run(asyncio.wait_for(flash(busy.target, small, Wishes(silence_s=5.0)), 60.0))
+        asyncio.run(asyncio.wait_for(flash(busy.target, small, FlashOptions(silence_s=5.0)), 60.0))
 
 
-def test_a_robot_that_works_for_longer_than_silence_lasts_says_so(pendulum: SshRobot, small: Parcel) -> None:
+def test_a_robot_that_works_for_longer_than_silence_lasts_says_so(pendulum: SshRobot, small: BundleUpload) -> None:
     """It waits for another command of its own to end, as it would for an engine to be built, without a word of that."""
 
     async def scenario() -> None:
         with locked(pendulum.root, "a test"):
-            flashing = asyncio.create_task(flash(pendulum.target, small, Wishes(silence_s=4.0, patience_s=60.0)))
+            flashing = asyncio.create_task(flash(pendulum.target, small, FlashOptions(silence_s=4.0, patience_s=60.0)))
             await asyncio.sleep(9.0)
             assert not flashing.done()
         assert (await flashing).outcome == "on-trial"
@@ -75,11 +77,11 @@ def test_a_robot_that_works_for_longer_than_silence_lasts_says_so(pendulum: SshR
 
 
 @asynccontextmanager
-async def sender(robot: SshRobot, parcel: Parcel) -> AsyncGenerator[Conversation]:
+async def sender(robot: SshRobot, upload: BundleUpload) -> AsyncGenerator[Conversation]:
     """A sender who has offered a bundle, has the turn, and is gone without a word at the end."""
     async with connect(robot.target) as connection:
         talk = await Conversation.start(robot.target, connection, silence_s=60.0)
-        await talk.say(parcel.offer(wait_s=30.0).encode())
+        await talk.say(upload.offer(wait_s=30.0).encode())
         await talk.greet()
         assert (await receive(talk, "holds"))["active"] is False
         yield talk
@@ -91,11 +93,13 @@ async def receive(talk: Conversation, what: str) -> Message:
     return message
 
 
-def put_line(parcel: Parcel, start: int = 0) -> bytes:
-    return encode("put", sha256=parcel.members.sha256(POLICY_FILE), start=start)
+def put_line(upload: BundleUpload, start: int = 0) -> bytes:
+    return encode("put", sha256=upload.members.sha256(POLICY_FILE), start=start)
 
 
-def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(pendulum: SshRobot, large: Parcel) -> None:
+def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(
+    pendulum: SshRobot, large: BundleUpload
+) -> None:
     content = bytes(large.members.view(POLICY_FILE))
     brought = 500_000
 
@@ -109,7 +113,7 @@ def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(pendulu
             await talk.say(put_line(large))
             await talk.write(content[:brought])
             slow = asyncio.create_task(trickle(talk))
-            other = asyncio.create_task(flash(pendulum.target, large, Wishes(patience_s=120.0)))
+            other = asyncio.create_task(flash(pendulum.target, large, FlashOptions(patience_s=120.0)))
             with pytest.raises(LostError, match=r"KiB/s arrive at the robot, .* below 64 KiB/s it goes first"):
                 await receive(talk, "stored")
             slow.cancel()
@@ -122,7 +126,7 @@ def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(pendulu
     assert pendulum.active_version == 1
 
 
-def test_a_flash_that_lost_its_turn_queues_again(pendulum: SshRobot, tmp_path: Path, small: Parcel) -> None:
+def test_a_flash_that_lost_its_turn_queues_again(pendulum: SshRobot, tmp_path: Path, small: BundleUpload) -> None:
     lost = encode("error", kind=TURN_LOST, text="another flash waits").decode()
     program = tmp_path / "physai"
     program.write_text(
@@ -135,7 +139,7 @@ def test_a_flash_that_lost_its_turn_queues_again(pendulum: SshRobot, tmp_path: P
     assert (flashed.outcome, flashed.reconnects) == ("on-trial", 1)
 
 
-def test_a_slow_sender_takes_its_time_where_nobody_waits(pendulum: SshRobot, small: Parcel) -> None:
+def test_a_slow_sender_takes_its_time_where_nobody_waits(pendulum: SshRobot, small: BundleUpload) -> None:
     content = bytes(small.members.view(POLICY_FILE))
 
     async def scenario() -> None:
@@ -150,7 +154,7 @@ def test_a_slow_sender_takes_its_time_where_nobody_waits(pendulum: SshRobot, sma
     asyncio.run(asyncio.wait_for(scenario(), 60.0))
 
 
-def test_a_sender_that_never_reads_is_served_and_keeps_nobody_out(pendulum: SshRobot, small: Parcel) -> None:
+def test_a_sender_that_never_reads_is_served_and_keeps_nobody_out(pendulum: SshRobot, small: BundleUpload) -> None:
     async def scenario() -> None:
         async with connect(pendulum.target) as connection:
             talk = await Conversation.start(pendulum.target, connection)
@@ -160,7 +164,7 @@ def test_a_sender_that_never_reads_is_served_and_keeps_nobody_out(pendulum: SshR
                 await talk.say(encode("put", sha256=digest, start=0))
                 await talk.write(small.members.view(member))
             await talk.send("install", unsafe_no_verdict=False, retry=False)
-            flashed = await flash(pendulum.target, small, Wishes(patience_s=120.0))
+            flashed = await flash(pendulum.target, small, FlashOptions(patience_s=120.0))
         assert flashed.outcome in ("unchanged", "on-trial")
 
     asyncio.run(asyncio.wait_for(scenario(), 120.0))
@@ -168,7 +172,7 @@ def test_a_sender_that_never_reads_is_served_and_keeps_nobody_out(pendulum: SshR
 
 
 @pytest.mark.parametrize("messages", range(6))
-def test_a_sender_that_is_gone_after_some_messages(pendulum: SshRobot, small: Parcel, messages: int) -> None:
+def test_a_sender_that_is_gone_after_some_messages(pendulum: SshRobot, small: BundleUpload, messages: int) -> None:
     content = bytes(small.members.view(POLICY_FILE))
     rest = [(name, bytes(small.members.view(name))) for name in small.members if name != POLICY_FILE]
     said = [
@@ -187,7 +191,7 @@ def test_a_sender_that_is_gone_after_some_messages(pendulum: SshRobot, small: Pa
             for what in said[: messages + 1]:
                 await talk.say(what)
                 await asyncio.sleep(0.1)
-        flashed = await flash(pendulum.target, small, Wishes(patience_s=120.0))
+        flashed = await flash(pendulum.target, small, FlashOptions(patience_s=120.0))
         assert flashed.outcome == ("on-trial" if messages < 5 else flashed.outcome)
 
     asyncio.run(asyncio.wait_for(scenario(), 120.0))

@@ -4,12 +4,12 @@ import pytest
 
 from physai.deploy_jetson.bench.benches import flash
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer
-from physai.sdk.base.benchmark import Options
+from physai.sdk.base.benchmark import BenchmarkOptions
 
 
 @pytest.mark.slow
 def test_the_benchmark_measures_all_of_it(ssh: SshServer) -> None:
-    results = {result.name: result for result in flash.run(Options(quick=True), lambda text: None)}
+    results = {result.name: result for result in flash.run(BenchmarkOptions(quick=True), lambda text: None)}
     assert {"install_over_cp", "transfer_over_scp", "flash_over_scp", "delta_bytes_share"} <= set(results)
     assert all(len(result.runs) >= 3 for result in results.values())
     assert all(value > 0.0 for result in results.values() for value in result.runs)

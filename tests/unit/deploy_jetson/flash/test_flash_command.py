@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.bench.fixtures.ssh_robot import SshRobot, patient_bundle
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer
 from physai.deploy_jetson.cli.flash import command
 from physai.deploy_jetson.cli.flash_text import Display
-from physai.deploy_jetson.flash.bundle_upload import Parcel
-from physai.deploy_jetson.flash.deliver import Step
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+from physai.deploy_jetson.flash.deliver import FlashStep
 from physai.deploy_jetson.flash.target import Target
 from physai.deploy_jetson.slots.records import HealthLimits
 from physai.sdk.base.errors import PhysaiError
@@ -31,7 +31,7 @@ def run(*arguments: object) -> int:
 
 
 @pytest.fixture
-def file(small: Parcel, tmp_path: Path) -> Path:
+def file(small: BundleUpload, tmp_path: Path) -> Path:
     path = tmp_path / "small.physai"
     path.write_bytes(small.members.data)
     return path
@@ -55,13 +55,13 @@ def test_one_robot_for_programs(pendulum: SshRobot, file: Path, capsys: pytest.C
         assert run(pendulum.target, file, "--root", pendulum.root, "--wait", "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record["outcome"] == "committed"
-    assert record["sent_bytes"] == Parcel.load(file).offer().size
-    assert record["bundle_sha256"] == Parcel.load(file).sha256
+    assert record["sent_bytes"] == BundleUpload.load(file).offer().size
+    assert record["bundle_sha256"] == BundleUpload.load(file).sha256
     assert set(record["seconds"]) == {"connect", "transfer", "install", "activate", "watch"}
 
 
 def test_a_robot_that_goes_back(
-    pendulum: SshRobot, file: Path, small: Parcel, capsys: pytest.CaptureFixture[str]
+    pendulum: SshRobot, file: Path, small: BundleUpload, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pendulum.running(faulty=small.sha256):
         assert run(pendulum.target, file, "--root", pendulum.root, "--wait") == 1
@@ -88,7 +88,11 @@ class Terminal(io.StringIO):
 
 
 def test_what_goes_on_is_said_once_to_a_file_and_changes_in_place_on_a_terminal() -> None:
-    steps = [*[Step("wait", text="another flash")] * 3, Step("send", 0.5, "1 of 2"), Step("note", text="a\x1b[2Jb")]
+    steps = [
+        *[FlashStep("wait", text="another flash")] * 3,
+        FlashStep("send", 0.5, "1 of 2"),
+        FlashStep("note", text="a\x1b[2Jb"),
+    ]
     file, terminal = io.StringIO(), Terminal()
     for stream in (file, terminal):
         with Display(stream, quiet=False) as display:
@@ -108,7 +112,7 @@ def test_what_goes_on_is_said_once_to_a_file_and_changes_in_place_on_a_terminal(
 
 @pytest.fixture
 def cells(
-    server: SshServer, workshop: Workshop, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: SshServer, workshop: SampleSigners, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, SshRobot]:
     """Three robots behind one server, each with its name in the ssh configuration."""
     shutil.copytree(server.home, tmp_path / "home")
@@ -139,10 +143,10 @@ def test_a_fleet(cells: dict[str, SshRobot], file: Path, tmp_path: Path, capsys:
 
 
 def test_a_fleet_whose_canary_refuses(
-    cells: dict[str, SshRobot], workshop: Workshop, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cells: dict[str, SshRobot], workshop: SampleSigners, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stranger = tmp_path / "stranger.physai"
-    stranger.write_bytes(patient_bundle(Workshop(), 1))
+    stranger.write_bytes(patient_bundle(SampleSigners(), 1))
     assert run(stranger, "--group", fleet_file(cells, tmp_path / "fleet.yaml"), "--json") == 1
     record = json.loads(capsys.readouterr().out)
     assert record["counts"] == {"failed": 1, "skipped": 2}

@@ -9,7 +9,7 @@ import pytest
 from physai.deploy_jetson.flash.deliver import Flashed
 from physai.deploy_jetson.flash.errors import FlashError, RefusedError, UnreachableError
 from physai.deploy_jetson.flash.fleet import MAX_FILE_BYTES, Fleet, load_fleet
-from physai.deploy_jetson.flash.rollout import Report, roll_out
+from physai.deploy_jetson.flash.rollout import RobotReport, roll_out
 from physai.deploy_jetson.flash.target import Target
 
 
@@ -110,13 +110,13 @@ def fleet(canaries: str, others: str, *, parallel: int = 8, share: float = 0.0) 
     return Fleet(first, rest, parallel, share)
 
 
-def roll(yard: Yard, robots: Fleet, *, wait: bool = False) -> dict[str, Report]:
+def roll(yard: Yard, robots: Fleet, *, wait: bool = False) -> dict[str, RobotReport]:
     reports = asyncio.run(roll_out(robots, yard.flash, wait=wait))
     assert [report.target for report in reports] == list(robots.targets)
     return {report.target.host: report for report in reports}
 
 
-def outcomes(reports: dict[str, Report]) -> str:
+def outcomes(reports: dict[str, RobotReport]) -> str:
     return " ".join(f"{host}:{report.outcome}" for host, report in reports.items())
 
 

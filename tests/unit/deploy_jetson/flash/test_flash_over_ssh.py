@@ -14,11 +14,11 @@ import pytest
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.status import read_status
 from physai.deploy_jetson.bench.fixtures.runtime_stand_in import FAULT
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, sample_policy
 from physai.deploy_jetson.bench.fixtures.ssh_robot import SLOWER, SshRobot, patient_bundle
 from physai.deploy_jetson.bench.fixtures.sshd import SshServer
-from physai.deploy_jetson.flash.bundle_upload import Parcel
-from physai.deploy_jetson.flash.deliver import Flashed, Step, Tell, Wishes, flash, ignore
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+from physai.deploy_jetson.flash.deliver import Flashed, FlashOptions, FlashProgress, FlashStep, flash, ignore
 from physai.deploy_jetson.flash.errors import RefusedError
 from physai.deploy_jetson.slots.records import RobotIdentity
 from physai.deploy_jetson.slots.tree import time_floor
@@ -26,28 +26,32 @@ from physai.sdk.evidence.requirements import Requirements
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sdk.signing.time_statement import sign_time
 
-WAIT = Wishes(wait=True)
+WAIT = FlashOptions(wait=True)
 MOST_TRIES = 8
 
 
-def send(robot: SshRobot, parcel: Parcel, wishes: Wishes | None = None, tell: Tell = ignore) -> Flashed:
+def send(
+    robot: SshRobot, upload: BundleUpload, wishes: FlashOptions | None = None, tell: FlashProgress = ignore
+) -> Flashed:
     """Flashes; again where this machine is so busy that the robot's latency self-test fails, as it should."""
     for _ in range(MOST_TRIES):
         try:
-            return asyncio.run(flash(robot.target, parcel, wishes, tell))
+            return asyncio.run(flash(robot.target, upload, wishes, tell))
         except RefusedError as error:
             if "ticks take up to" not in str(error):
                 raise
     pytest.skip("this machine is too busy for the deadline of a cartpole")
 
 
-def refused(robot: SshRobot, parcel: Parcel, wishes: Wishes | None = None) -> RefusedError:
+def refused(robot: SshRobot, upload: BundleUpload, wishes: FlashOptions | None = None) -> RefusedError:
     with pytest.raises(RefusedError) as caught:
-        send(robot, parcel, wishes)
+        send(robot, upload, wishes)
     return caught.value
 
 
-def test_a_robot_takes_a_bundle_and_commits_to_it_after_its_health_window(cartpole: SshRobot, first: Parcel) -> None:
+def test_a_robot_takes_a_bundle_and_commits_to_it_after_its_health_window(
+    cartpole: SshRobot, first: BundleUpload
+) -> None:
     with cartpole.running():
         flashed = send(cartpole, first, WAIT)
     assert flashed.outcome == "committed"
@@ -61,7 +65,7 @@ def test_a_robot_takes_a_bundle_and_commits_to_it_after_its_health_window(cartpo
     assert cartpole.uploads == {}
 
 
-def test_a_robot_that_runs_the_bundle_already_is_left_alone(cartpole: SshRobot, first: Parcel) -> None:
+def test_a_robot_that_runs_the_bundle_already_is_left_alone(cartpole: SshRobot, first: BundleUpload) -> None:
     assert send(cartpole, first).outcome == "on-trial"
     again = send(cartpole, first)
     assert (again.outcome, again.reason, again.sent_bytes) == ("unchanged", "it is on trial there already", 0)
@@ -72,7 +76,7 @@ def test_a_robot_that_runs_the_bundle_already_is_left_alone(cartpole: SshRobot, 
     assert cartpole.agent.store.state() == before
 
 
-def test_waiting_for_a_trial_that_is_on_already(cartpole: SshRobot, first: Parcel) -> None:
+def test_waiting_for_a_trial_that_is_on_already(cartpole: SshRobot, first: BundleUpload) -> None:
     send(cartpole, first)
     with cartpole.running():
         flashed = send(cartpole, first, WAIT)
@@ -80,7 +84,7 @@ def test_waiting_for_a_trial_that_is_on_already(cartpole: SshRobot, first: Parce
 
 
 def test_a_bundle_that_fails_its_health_window_is_rolled_back_and_the_status_says_why(
-    cartpole: SshRobot, first: Parcel, second: Parcel
+    cartpole: SshRobot, first: BundleUpload, second: BundleUpload
 ) -> None:
     with cartpole.running(faulty=second.sha256):
         assert send(cartpole, first, WAIT).outcome == "committed"
@@ -96,15 +100,15 @@ def test_a_bundle_that_fails_its_health_window_is_rolled_back_and_the_status_say
     error = refused(cartpole, second)
     assert FAULT in str(error)
     assert "--retry" in str(error)
-    assert send(cartpole, second, Wishes(retry=True)).sent_bytes == 0
+    assert send(cartpole, second, FlashOptions(retry=True)).sent_bytes == 0
 
 
-def test_only_missing_members_are_sent(pendulum: SshRobot, workshop: Workshop) -> None:
-    def bundle(version: int, variant: int) -> Parcel:
+def test_only_missing_members_are_sent(pendulum: SshRobot, workshop: SampleSigners) -> None:
+    def bundle(version: int, variant: int) -> BundleUpload:
         policy = sample_policy(seed=1, width=100, slower=SLOWER)
         other = sample_policy(seed=variant, width=50, slower=SLOWER)[POLICY_FILE]
         members = {POLICY_FILE: policy[POLICY_FILE], "policy.int8.onnx": other, GOLDEN_FILE: policy[GOLDEN_FILE]}
-        return Parcel.open(workshop.validated(workshop.published(members, version=version)), source="two")
+        return BundleUpload.open(workshop.validated(workshop.published(members, version=version)), source="two")
 
     before, after = bundle(1, variant=10), bundle(2, variant=11)
     send(pendulum, before)
@@ -119,11 +123,11 @@ def test_only_missing_members_are_sent(pendulum: SshRobot, workshop: Workshop) -
 
 
 def test_a_lost_connection_is_made_again_and_the_upload_goes_on(
-    server: SshServer, pendulum: SshRobot, large: Parcel
+    server: SshServer, pendulum: SshRobot, large: BundleUpload
 ) -> None:
     killed: list[float] = []
 
-    def cut(step: Step) -> None:
+    def cut(step: FlashStep) -> None:
         if step.name == "send" and step.share > 0.1 and not killed:
             killed.append(step.share)
             for session in server.sessions():
@@ -141,12 +145,12 @@ def test_a_lost_connection_is_made_again_and_the_upload_goes_on(
 
 
 def test_an_upload_that_was_given_up_is_continued_by_the_next_flash(
-    server: SshServer, pendulum: SshRobot, large: Parcel
+    server: SshServer, pendulum: SshRobot, large: BundleUpload
 ) -> None:
     class GaveUpError(Exception):
         pass
 
-    def give_up(step: Step) -> None:
+    def give_up(step: FlashStep) -> None:
         if step.name == "send" and step.share > 0.1:
             raise GaveUpError
 
@@ -158,7 +162,9 @@ def test_an_upload_that_was_given_up_is_continued_by_the_next_flash(
     assert flashed.outcome == "on-trial"
 
 
-def test_an_unfinished_upload_with_wrong_bytes_is_sent_again_from_its_start(pendulum: SshRobot, small: Parcel) -> None:
+def test_an_unfinished_upload_with_wrong_bytes_is_sent_again_from_its_start(
+    pendulum: SshRobot, small: BundleUpload
+) -> None:
     digest = small.members.sha256(POLICY_FILE)
     size = small.members.size(POLICY_FILE)
     (pendulum.root / "incoming" / f"{digest}.part").write_bytes(bytes(size // 2))
@@ -168,12 +174,12 @@ def test_an_unfinished_upload_with_wrong_bytes_is_sent_again_from_its_start(pend
     assert flashed.sent_bytes == small.offer().size - size // 2 + size
 
 
-def test_a_second_flash_waits_for_the_first(pendulum: SshRobot, small: Parcel) -> None:
+def test_a_second_flash_waits_for_the_first(pendulum: SshRobot, small: BundleUpload) -> None:
     first = os.open(pendulum.root / "incoming", os.O_RDONLY)
     fcntl.flock(first, fcntl.LOCK_EX)
     waited: list[str] = []
 
-    def let_go(step: Step) -> None:
+    def let_go(step: FlashStep) -> None:
         if step.name == "wait" and not waited:
             waited.append(step.text)
             fcntl.flock(first, fcntl.LOCK_UN)
@@ -183,10 +189,10 @@ def test_a_second_flash_waits_for_the_first(pendulum: SshRobot, small: Parcel) -
     os.close(first)
 
 
-def test_a_second_flash_refuses_when_its_patience_ends(pendulum: SshRobot, small: Parcel) -> None:
+def test_a_second_flash_refuses_when_its_patience_ends(pendulum: SshRobot, small: BundleUpload) -> None:
     first = os.open(pendulum.root / "incoming", os.O_RDONLY)
     fcntl.flock(first, fcntl.LOCK_EX)
-    error = refused(pendulum, small, Wishes(patience_s=0.0))
+    error = refused(pendulum, small, FlashOptions(patience_s=0.0))
     os.close(first)
     assert error.kind == "LockedError"
     assert "another flash" in str(error)
@@ -194,12 +200,12 @@ def test_a_second_flash_refuses_when_its_patience_ends(pendulum: SshRobot, small
 
 
 def test_of_two_flashes_at_once_one_wins_and_the_other_says_what_is_on_trial(
-    pendulum: SshRobot, workshop: Workshop
+    pendulum: SshRobot, workshop: SampleSigners
 ) -> None:
-    parcels = [Parcel.open(patient_bundle(workshop, version), source="race") for version in (1, 2)]
+    parcels = [BundleUpload.open(patient_bundle(workshop, version), source="race") for version in (1, 2)]
 
     async def race() -> list[Flashed | BaseException]:
-        both = (flash(pendulum.target, parcel, Wishes(patience_s=300.0)) for parcel in parcels)
+        both = (flash(pendulum.target, upload, FlashOptions(patience_s=300.0)) for upload in parcels)
         return await asyncio.gather(*both, return_exceptions=True)
 
     won, lost = sorted(asyncio.run(race()), key=lambda found: isinstance(found, BaseException))
@@ -209,14 +215,14 @@ def test_of_two_flashes_at_once_one_wins_and_the_other_says_what_is_on_trial(
     assert f"version {pendulum.active_version} is on trial" in str(lost)
 
 
-def test_a_bundle_for_another_robot_is_not_sent(cartpole: SshRobot, small: Parcel) -> None:
+def test_a_bundle_for_another_robot_is_not_sent(cartpole: SshRobot, small: BundleUpload) -> None:
     error = refused(cartpole, small)
     assert "for pendulum, this robot is cartpole" in str(error)
     assert cartpole.uploads == {}
 
 
-def test_an_older_version_is_not_sent(pendulum: SshRobot, workshop: Workshop) -> None:
-    newer, older = (Parcel.open(patient_bundle(workshop, version), source="floor") for version in (5, 4))
+def test_an_older_version_is_not_sent(pendulum: SshRobot, workshop: SampleSigners) -> None:
+    newer, older = (BundleUpload.open(patient_bundle(workshop, version), source="floor") for version in (5, 4))
     send(pendulum, newer)
     pendulum.agent.commit("by hand")
     error = refused(pendulum, older)
@@ -224,46 +230,46 @@ def test_an_older_version_is_not_sent(pendulum: SshRobot, workshop: Workshop) ->
     assert pendulum.uploads == {}
 
 
-def test_the_robot_verifies_what_it_was_sent(pendulum: SshRobot, workshop: Workshop) -> None:
+def test_the_robot_verifies_what_it_was_sent(pendulum: SshRobot, workshop: SampleSigners) -> None:
     unvalidated = workshop.published(sample_policy(slower=SLOWER), version=1)
-    parcel = Parcel.open(unvalidated, source="unvalidated")
-    error = refused(pendulum, parcel)
+    upload = BundleUpload.open(unvalidated, source="unvalidated")
+    error = refused(pendulum, upload)
     assert error.kind == "VerificationError"
     assert "physai sim validate" in str(error)
     assert pendulum.active_version is None
     # A login must not waive what the owner asks for; only the owner may let it.
-    unsafe = Wishes(unsafe_no_verdict=True)
-    assert "its owner may let it (settings: unsafe_no_verdict)" in str(refused(pendulum, parcel, unsafe))
+    unsafe = FlashOptions(unsafe_no_verdict=True)
+    assert "its owner may let it (settings: unsafe_no_verdict)" in str(refused(pendulum, upload, unsafe))
     assert pendulum.active_version is None
     pendulum.agent.setup(RobotIdentity(robot=ROBOT), requirements=Requirements(unsafe_no_verdict=True))
-    flashed = send(pendulum, parcel, unsafe)
+    flashed = send(pendulum, upload, unsafe)
     assert flashed.outcome == "on-trial"
     assert any("VERDICT" in warning for warning in read_status(pendulum.agent).warnings)
 
 
 def test_a_stranger_s_bundle_is_refused(pendulum: SshRobot) -> None:
-    error = refused(pendulum, Parcel.open(patient_bundle(Workshop(), 1), source="stranger"))
+    error = refused(pendulum, BundleUpload.open(patient_bundle(SampleSigners(), 1), source="stranger"))
     assert error.kind == "VerificationError"
     assert pendulum.active_version is None
 
 
-def test_a_tree_that_is_none(pendulum: SshRobot, small: Parcel, tmp_path: Path) -> None:
+def test_a_tree_that_is_none(pendulum: SshRobot, small: BundleUpload, tmp_path: Path) -> None:
     root = tmp_path / "nothing"
     error = refused(SshRobot(root, replace(pendulum.target, root=PurePosixPath(root))), small)
     assert "physai robot setup" in str(error)
 
 
-def test_a_flash_tells_a_robot_the_time(pendulum: SshRobot, small: Parcel, workshop: Workshop) -> None:
+def test_a_flash_tells_a_robot_the_time(pendulum: SshRobot, small: BundleUpload, workshop: SampleSigners) -> None:
     # Later than its own clock says, which is right: nothing else would move the floor there.
     moment = workshop.created + timedelta(hours=3)
     told = sign_time([workshop.validator], ROBOT, moment).decode()
-    assert send(pendulum, small, Wishes(time=told)).outcome == "on-trial"
+    assert send(pendulum, small, FlashOptions(time=told)).outcome == "on-trial"
     assert time_floor(pendulum.agent.store.state()) == moment
 
 
 def test_a_time_that_the_robot_does_not_believe_ends_the_flash(
-    pendulum: SshRobot, small: Parcel, workshop: Workshop
+    pendulum: SshRobot, small: BundleUpload, workshop: SampleSigners
 ) -> None:
-    forged = sign_time([Workshop().owner], ROBOT, workshop.created).decode()
-    assert "signed by no validator or owner" in str(refused(pendulum, small, Wishes(time=forged)))
+    forged = sign_time([SampleSigners().owner], ROBOT, workshop.created).decode()
+    assert "signed by no validator or owner" in str(refused(pendulum, small, FlashOptions(time=forged)))
     assert pendulum.active_version is None

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop
+from physai.deploy_jetson.agent.agent import UpdateAgent
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.bench.fixtures.ssh_robot import patient_bundle
-from physai.deploy_jetson.flash.bundle_upload import Parcel
+from physai.deploy_jetson.flash.bundle_upload import BundleUpload
 from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, PROTOCOL, encode
 from physai.deploy_jetson.flash.receiver import Receiver
-from physai.deploy_jetson.flash.remote_inventory import SPARE_BYTES, Holdings
+from physai.deploy_jetson.flash.remote_inventory import SPARE_BYTES, RemoteInventory
 from physai.deploy_jetson.flash.stream import Source
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.deploy_jetson.slots.records import RobotIdentity
@@ -30,8 +30,8 @@ Messages = list[dict[str, Any]]
 
 
 @pytest.fixture
-def root(folder: Path, workshop: Workshop) -> Path:
-    Agent(root=folder / "robot").setup(RobotIdentity(robot=ROBOT), workshop.signed())
+def root(folder: Path, workshop: SampleSigners) -> Path:
+    UpdateAgent(root=folder / "robot").setup(RobotIdentity(robot=ROBOT), workshop.signed())
     return folder / "robot"
 
 
@@ -74,13 +74,13 @@ def converse_with(root: Path, said: bytes, sink: io.BytesIO) -> None:
     speaker.join()
 
 
-def put(parcel: Parcel, name: str, start: int = 0) -> bytes:
-    digest = parcel.members.sha256(name)
-    return encode("put", sha256=digest, start=start) + bytes(parcel.members.view(name)[start:])
+def put(upload: BundleUpload, name: str, start: int = 0) -> bytes:
+    digest = upload.members.sha256(name)
+    return encode("put", sha256=digest, start=start) + bytes(upload.members.view(name)[start:])
 
 
-def puts(parcel: Parcel) -> bytes:
-    return b"".join(put(parcel, name) for name in parcel.members)
+def puts(upload: BundleUpload) -> bytes:
+    return b"".join(put(upload, name) for name in upload.members)
 
 
 INSTALL = encode("install", unsafe_no_verdict=False, retry=False)
@@ -90,7 +90,7 @@ def said(messages: Messages) -> list[str]:
     return [message["say"] for message in messages if message["say"] not in ("got", "stage", "alive")]
 
 
-def test_a_whole_conversation(root: Path, small: Parcel) -> None:
+def test_a_whole_conversation(root: Path, small: BundleUpload) -> None:
     messages = converse(root, small.offer().encode() + puts(small) + INSTALL)
     # The note says which protections the contract lacks.
     assert said(messages) == ["hello", "holds", *["stored"] * len(small.members), "note", "installed", "trial"]
@@ -99,33 +99,33 @@ def test_a_whole_conversation(root: Path, small: Parcel) -> None:
     assert (holds["active"], holds["trial"]) == (False, False)
     assert holds["needs"] == [[member.sha256, 0] for member in small.offer().members.values()]
     assert sum(message["bytes"] for message in messages if message["say"] == "got") == small.offer().size
-    assert Agent(root=root).store.active() == "a"
+    assert UpdateAgent(root=root).store.active() == "a"
 
 
-def test_a_robot_installs_although_nobody_listens_any_more(root: Path, small: Parcel) -> None:
+def test_a_robot_installs_although_nobody_listens_any_more(root: Path, small: BundleUpload) -> None:
     class Deaf(io.BytesIO):
         def flush(self) -> None:
             if b'"stored"' in self.getvalue():
                 raise BrokenPipeError
 
     converse_with(root, small.offer().encode() + puts(small) + INSTALL, Deaf())
-    assert Agent(root=root).store.active() == "a"
+    assert UpdateAgent(root=root).store.active() == "a"
 
 
-def test_an_upload_that_is_cut_short_stays_and_goes_on(root: Path, small: Parcel) -> None:
+def test_an_upload_that_is_cut_short_stays_and_goes_on(root: Path, small: BundleUpload) -> None:
     digest, size = small.members.sha256(POLICY_FILE), small.members.size(POLICY_FILE)
     whole = put(small, POLICY_FILE)
     half = len(whole) - size // 2
     messages = converse(root, small.offer().encode() + whole[:half])
     assert "stored" not in said(messages)
     there = size - size // 2
-    assert Holdings(root).needs(small.offer())[digest] == there
+    assert RemoteInventory(root).needs(small.offer())[digest] == there
     messages = converse(root, small.offer().encode() + put(small, POLICY_FILE, there))
     assert said(messages) == ["hello", "holds", "stored"]
-    assert digest not in Holdings(root).needs(small.offer())
+    assert digest not in RemoteInventory(root).needs(small.offer())
 
 
-def test_an_upload_begun_anew_forgets_what_was_there(root: Path, small: Parcel) -> None:
+def test_an_upload_begun_anew_forgets_what_was_there(root: Path, small: BundleUpload) -> None:
     digest = small.members.sha256(POLICY_FILE)
     (root / "incoming" / f"{digest}.part").write_bytes(b"nonsense")
     messages = converse(root, small.offer().encode() + put(small, POLICY_FILE))
@@ -133,7 +133,7 @@ def test_an_upload_begun_anew_forgets_what_was_there(root: Path, small: Parcel) 
     assert said(messages)[-1] == "stored"
 
 
-def test_a_damaged_upload_is_thrown_away(root: Path, small: Parcel) -> None:
+def test_a_damaged_upload_is_thrown_away(root: Path, small: BundleUpload) -> None:
     line, data = put(small, POLICY_FILE).split(b"\n", 1)
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     messages = converse(root, small.offer().encode() + line + b"\n" + flipped)
@@ -141,7 +141,7 @@ def test_a_damaged_upload_is_thrown_away(root: Path, small: Parcel) -> None:
     assert list((root / "incoming").iterdir()) == []
 
 
-def test_an_upload_that_is_removed_meanwhile(root: Path, small: Parcel) -> None:
+def test_an_upload_that_is_removed_meanwhile(root: Path, small: BundleUpload) -> None:
     class Sweeper(io.BytesIO):
         def flush(self) -> None:
             if b'"got"' in self.getvalue():
@@ -154,19 +154,21 @@ def test_an_upload_that_is_removed_meanwhile(root: Path, small: Parcel) -> None:
     assert (last["kind"], "flash again" in last["text"]) == ("InstallError", True)
 
 
-def test_damaged_or_foreign_files_among_the_uploads_do_not_count(root: Path, small: Parcel, tmp_path: Path) -> None:
+def test_damaged_or_foreign_files_among_the_uploads_do_not_count(
+    root: Path, small: BundleUpload, tmp_path: Path
+) -> None:
     offer = small.offer()
     golden, policy = small.members.sha256("golden.npz"), small.members.sha256(POLICY_FILE)
     (root / "incoming" / golden).write_bytes(bytes(small.members.size("golden.npz")))
     (tmp_path / "secret").write_bytes(b"x")
     (root / "incoming" / f"{policy}.part").symlink_to(tmp_path / "secret")
-    needs = Holdings(root).needs(offer)
+    needs = RemoteInventory(root).needs(offer)
     assert (needs[golden], needs[policy]) == (0, 0)
     assert list((root / "incoming").iterdir()) == []
     assert (tmp_path / "secret").read_bytes() == b"x"
 
 
-def test_uploads_go_through_no_link(root: Path, small: Parcel, tmp_path: Path) -> None:
+def test_uploads_go_through_no_link(root: Path, small: BundleUpload, tmp_path: Path) -> None:
     digest = small.members.sha256(POLICY_FILE)
     (tmp_path / digest).write_bytes(b"kept")
     (root / "incoming").rmdir()
@@ -195,7 +197,7 @@ def test_what_makes_no_sense_ends_the_conversation(root: Path, what: bytes, reas
     assert reason in messages[-1]["text"]
 
 
-def test_only_what_was_asked_for_is_taken(root: Path, small: Parcel) -> None:
+def test_only_what_was_asked_for_is_taken(root: Path, small: BundleUpload) -> None:
     offer = small.offer().encode()
     assert "not asked for" in converse(root, offer + encode("put", sha256="0" * 64, start=0))[-1]["text"]
     assert "one offer" in converse(root, offer + offer)[-1]["text"]
@@ -204,22 +206,22 @@ def test_only_what_was_asked_for_is_taken(root: Path, small: Parcel) -> None:
     assert "another length" in converse(root, offer + ahead + b"x")[-1]["text"]
 
 
-def test_what_was_not_sent_is_not_installed(root: Path, small: Parcel) -> None:
+def test_what_was_not_sent_is_not_installed(root: Path, small: BundleUpload) -> None:
     messages = converse(root, small.offer().encode() + put(small, POLICY_FILE) + INSTALL)
     assert messages[-1]["kind"] == "InstallError"
     assert "was not uploaded" in messages[-1]["text"]
-    assert Agent(root=root).store.active() is None
+    assert UpdateAgent(root=root).store.active() is None
 
 
-def test_members_that_make_another_bundle_than_the_offered_one(root: Path, small: Parcel) -> None:
+def test_members_that_make_another_bundle_than_the_offered_one(root: Path, small: BundleUpload) -> None:
     offer = json.loads(small.offer().encode())
     line = json.dumps({**offer, "bundle": "0" * 64}).encode() + b"\n"
     messages = converse(root, line + puts(small) + INSTALL)
     assert "not make the bundle that was offered" in messages[-1]["text"]
-    assert Agent(root=root).store.active() is None
+    assert UpdateAgent(root=root).store.active() is None
 
 
-def test_a_silent_connection_does_not_keep_others_out(root: Path, small: Parcel) -> None:
+def test_a_silent_connection_does_not_keep_others_out(root: Path, small: BundleUpload) -> None:
     messages = converse(root, small.offer().encode(), idle_s=0.05, close=False)
     assert said(messages) == ["hello", "holds"]
     assert said(converse(root, small.offer().encode())) == ["hello", "holds"]
@@ -231,24 +233,24 @@ def test_a_folder_that_is_no_robot_s(tmp_path: Path) -> None:
     assert "physai robot setup" in messages[0]["text"]
 
 
-def test_damaged_records_are_no_reason_to_send_less(root: Path, small: Parcel) -> None:
+def test_damaged_records_are_no_reason_to_send_less(root: Path, small: BundleUpload) -> None:
     converse(root, small.offer().encode() + puts(small) + INSTALL)
-    assert Holdings(root).active_bundle() == small.sha256
-    assert Holdings(root).needs(small.offer()) == {}
+    assert RemoteInventory(root).active_bundle() == small.sha256
+    assert RemoteInventory(root).needs(small.offer()) == {}
     bundle = root / "slots" / "a" / "bundle.physai"
     data = bytearray(bundle.read_bytes())
     data[len(data) // 2] ^= 1
     bundle.write_bytes(data)
-    assert Holdings(root).active_bundle() is None
-    assert len(Holdings(root).needs(small.offer())) == len(small.members)
+    assert RemoteInventory(root).active_bundle() is None
+    assert len(RemoteInventory(root).needs(small.offer())) == len(small.members)
 
 
-def test_a_record_without_its_seal_counts_for_nothing(root: Path, small: Parcel) -> None:
+def test_a_record_without_its_seal_counts_for_nothing(root: Path, small: BundleUpload) -> None:
     converse(root, small.offer().encode() + puts(small) + INSTALL)
-    assert Holdings(root).trial() is not None
+    assert RemoteInventory(root).trial() is not None
     for name in ("state", "state.copy"):
         (root / name).write_bytes((root / name).read_bytes().replace(b'"trial":{', b'"trial":{ '))
-    assert Holdings(root).trial() is None
+    assert RemoteInventory(root).trial() is None
 
 
 @pytest.fixture
@@ -263,26 +265,26 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_disk_without_room_takes_nothing(small_disk: Path, workshop: Workshop) -> None:
+def test_a_disk_without_room_takes_nothing(small_disk: Path, workshop: SampleSigners) -> None:
     root = small_disk / "robot"
-    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
-    large = Parcel.open(patient_bundle(workshop, 1, width=900), source="large")
+    UpdateAgent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
+    large = BundleUpload.open(patient_bundle(workshop, 1, width=900), source="large")
     assert 2 * large.size < 10 << 20 < 2 * large.size + SPARE_BYTES
     with pytest.raises(InstallError, match=r"9 MiB free on the robot, 11 MiB needed; make room there: `physai robot"):
-        Holdings(root).require_space(large.offer(), Holdings(root).needs(large.offer()))
+        RemoteInventory(root).require_space(large.offer(), RemoteInventory(root).needs(large.offer()))
     messages = converse(root, large.offer().encode())
     assert messages[-1]["kind"] == "InstallError"
     assert list((root / "incoming").iterdir()) == []
 
 
-def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: Workshop) -> None:
+def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: SampleSigners) -> None:
     root = small_disk / "robot"
-    agent = Agent(root=root)
+    agent = UpdateAgent(root=root)
     agent.setup(RobotIdentity(robot=ROBOT), workshop.signed())
-    old = Parcel.open(patient_bundle(workshop, 1), source="old")
+    old = BundleUpload.open(patient_bundle(workshop, 1), source="old")
     converse(root, old.offer().encode() + puts(old) + INSTALL)
     agent.commit("by hand")
-    new = Parcel.open(patient_bundle(workshop, 2, width=600), source="new")
+    new = BundleUpload.open(patient_bundle(workshop, 2, width=600), source="new")
 
     class Hog(io.BytesIO):
         """Fills the disk as soon as the robot has said what it lacks."""
@@ -297,13 +299,13 @@ def test_a_disk_that_fills_up_meanwhile(small_disk: Path, workshop: Workshop) ->
     assert last["kind"] == "InstallError"
     assert "No space left on device; make room on the robot" in last["text"]
     assert not any(path.suffix for path in (root / "incoming").iterdir())
-    assert Holdings(root).active_bundle() == old.sha256
+    assert RemoteInventory(root).active_bundle() == old.sha256
 
 
-def test_a_disk_that_is_mounted_read_only(small_disk: Path, workshop: Workshop) -> None:
+def test_a_disk_that_is_mounted_read_only(small_disk: Path, workshop: SampleSigners) -> None:
     root = small_disk / "robot"
-    Agent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
-    small = Parcel.open(patient_bundle(workshop, 1), source="small")
+    UpdateAgent(root=root).setup(RobotIdentity(robot=ROBOT), workshop.signed())
+    small = BundleUpload.open(patient_bundle(workshop, 1), source="small")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     last = converse(root, small.offer().encode() + put(small, POLICY_FILE))[-1]
     assert last["kind"] == "InstallError"

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
 
 from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
 from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
 from physai.deploy_jetson.bench.fault_injection.operator_model import NEVER, STOPS, TICKETS
-from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
 from physai.deploy_jetson.bench.fault_injection.world import Fault
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels
-from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState
@@ -77,7 +77,7 @@ class SteppedWorld(ComposedWorld):
 class LoopMachine(RuleBasedStateMachine):
     """The machine's rules are all that can happen; its invariant is the judge's silence."""
 
-    rig: Rig
+    rig: LoopUnderTest
     world: SteppedWorld
 
     @initialize(kind=st.sampled_from([PENDULUM, *ARMS]), seed=st.integers(0, 3))
@@ -154,8 +154,8 @@ class LoopMachine(RuleBasedStateMachine):
         self.world.coming += faults
         self._advance(len(faults))
 
-    @rule(lie=st.sampled_from(Lie))
-    def something_lies(self, lie: Lie) -> None:
+    @rule(lie=st.sampled_from(SensorFault))
+    def something_lies(self, lie: SensorFault) -> None:
         robot = self.rig.robot
         assert isinstance(robot, PlantRobot)
         robot.plant.begin(lie, self.world.random)
@@ -192,7 +192,7 @@ class LoopMachine(RuleBasedStateMachine):
         self.world.operator.asks(Command.DEACTIVATE)
         self._advance(5)
 
-    @precondition(lambda self: not self.active and self.end is End.DEACTIVATED)
+    @precondition(lambda self: not self.active and self.end is LoopEnd.DEACTIVATED)
     @rule(stop=st.booleans())
     def it_is_activated_again(self, stop: bool) -> None:
         commands = self.rig.commands

@@ -9,8 +9,8 @@ import pytest
 from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
 from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot, compose
 from physai.deploy_jetson.bench.fault_injection.injection import make_rig
-from physai.deploy_jetson.bench.fault_injection.lie_trial import BEGINS, CAUGHT, LieWorld, tell_lie
-from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.lie_trial import BEGINS, CAUGHT, SensorFaultWorld, tell_lie
+from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
 from physai.deploy_jetson.bench.fault_injection.world import Fault, World
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import Command
@@ -58,7 +58,7 @@ def test_no_promise_is_broken_for_long(name: str, seed: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("lie", CAUGHT)
-def test_a_lie_is_found_out_and_nothing_creeps(lie: Lie, tmp_path: Path) -> None:
+def test_a_lie_is_found_out_and_nothing_creeps(lie: SensorFault, tmp_path: Path) -> None:
     found = tell_lie(lie, kind="absolute", seed=0, health=tmp_path / "health")
     assert found.violations == ()
     assert found.periods is not None
@@ -100,7 +100,7 @@ def test_memory_is_constant(tmp_path: Path) -> None:
     assert rig.world.anonymous_kib[-1] - rig.world.anonymous_kib[1] < 200.0
 
 
-class StoppedLie(LieWorld):
+class StoppedLie(SensorFaultWorld):
     """A stop comes while the velocity channels are dead and the joints still move."""
 
     def operate(self) -> None:
@@ -118,7 +118,7 @@ def stopped_lie(folder: Path) -> list[str]:
     rig = make_rig(data, periods=BEGINS + 60, seed=0, health=folder / "health", world=StoppedLie, robot=PlantRobot)
     world = rig.world
     assert isinstance(world, StoppedLie)
-    world.rig, world.lie, world.seen = rig, Lie.DEAD_VELOCITY, []
+    world.rig, world.lie, world.seen = rig, SensorFault.DEAD_VELOCITY, []
     rig.loop.run()
     world.deactivated()
     rig.counters.close()

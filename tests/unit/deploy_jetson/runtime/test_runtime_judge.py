@@ -13,7 +13,7 @@ from physai.deploy_jetson.bench.fault_injection.composed import compose
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
-from physai.deploy_jetson.runtime.io.sensor_input import Senses
+from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.loop import Loop
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.sdk.policy.header import POLICY_FILE
@@ -53,7 +53,7 @@ def ages_unknown(patch: pytest.MonkeyPatch) -> None:
     def ageless(*_: object) -> int:
         return 0
 
-    patch.setattr(Senses, "age_ns", ageless)
+    patch.setattr(SensorInput, "age_ns", ageless)
 
 
 def late_commands(patch: pytest.MonkeyPatch) -> None:

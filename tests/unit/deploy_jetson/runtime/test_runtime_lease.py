@@ -9,7 +9,7 @@ from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.lease import LeaseKeeper
 from physai.deploy_jetson.runtime.commands.queue import Command
-from physai.deploy_jetson.runtime.loop import End, Loop
+from physai.deploy_jetson.runtime.loop import Loop, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
@@ -111,7 +111,7 @@ def test_after_an_exception_the_robot_is_given_up_once_the_watchdog_is_silent(
         del self, contract
         return Silent()
 
-    def fail(self: Loop, *_: object, **__: object) -> End:
+    def fail(self: Loop, *_: object, **__: object) -> LoopEnd:
         assert robot.had
         robot.events.clear()
         raise KeyboardInterrupt

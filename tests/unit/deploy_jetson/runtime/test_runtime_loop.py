@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
 from physai.deploy_jetson.bench.fault_injection.world import Fault, World
 from physai.deploy_jetson.runtime.commands.queue import Command, Ticket
-from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.slots.health import read_counters
-from physai.deploy_jetson.ticks.reasons import Trouble, describe
+from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
 from physai.deploy_jetson.ticks.ring import TickRing
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardResult, GuardState, Reason
@@ -39,7 +39,7 @@ class Rehearsed(World):
         return super().wait(due_ns)
 
 
-Script = dict[int, Callable[[Rig], object]]
+Script = dict[int, Callable[[LoopUnderTest], object]]
 
 
 class Scripted(World):
@@ -65,7 +65,7 @@ def played(
     heartbeat_s: float | None = None,
     seconds: float | None = None,
     policy: Path = CARTPOLE,
-) -> Generator[tuple[Rig, End, list[tuple[int, int]]]]:
+) -> Generator[tuple[LoopUnderTest, LoopEnd, list[tuple[int, int]]]]:
     """Runs a loop; yields it, why it ended, and state and reasons of every tick."""
     rig = make_rig(
         policy.read_bytes(),
@@ -89,18 +89,18 @@ def played(
     rig.counters.close()
 
 
-def records(rig: Rig) -> np.ndarray:
+def records(rig: LoopUnderTest) -> np.ndarray:
     sink = rig.tick._sink  # pyright: ignore[reportPrivateUsage]
     assert isinstance(sink, TickRing)
     return sink.last()
 
 
-def request(word: Command) -> Callable[[Rig], object]:
+def request(word: Command) -> Callable[[LoopUnderTest], object]:
     return lambda rig: rig.commands.put(word)
 
 
-def fault(kind: Fault | None) -> Callable[[Rig], object]:
-    def begin(rig: Rig) -> None:
+def fault(kind: Fault | None) -> Callable[[LoopUnderTest], object]:
+    def begin(rig: LoopUnderTest) -> None:
         rig.world.fault = kind
 
     return begin
@@ -110,8 +110,8 @@ def fault_in(kind: Fault, periods: range) -> Script:
     return dict.fromkeys(periods, fault(kind))
 
 
-def stand_still(duration_s: float) -> Callable[[Rig], object]:
-    def stop(rig: Rig) -> None:
+def stand_still(duration_s: float) -> Callable[[LoopUnderTest], object]:
+    def stop(rig: LoopUnderTest) -> None:
         rig.world._now_ns += round(duration_s * SECOND)  # pyright: ignore[reportPrivateUsage]
 
     return stop
@@ -127,7 +127,7 @@ STARTING = 1
 
 def test_a_sound_run_stays_in_run_and_ends_in_hold(tmp_path: Path) -> None:
     with played(tmp_path, {}, seconds=1.0) as (rig, end, ticks):
-        assert end is End.FINISHED
+        assert end is LoopEnd.FINISHED
         # 51 ticks from 0 s to 1 s, then HOLD until every joint has rested for a quarter of a second.
         assert states(ticks)[:51] == [GuardState.STANDSTILL] * STARTING + [0] * (51 - STARTING)
         assert set(states(ticks)[51:]) == {GuardState.HOLD}
@@ -142,8 +142,8 @@ def test_a_sound_run_stays_in_run_and_ends_in_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "state", "reason"),
     [
-        (Command.HOLD, GuardState.HOLD, Trouble.HOLD_REQUESTED),
-        (Command.DAMP, GuardState.DAMP, Trouble.DAMP_REQUESTED),
+        (Command.HOLD, GuardState.HOLD, RuntimeFault.HOLD_REQUESTED),
+        (Command.DAMP, GuardState.DAMP, RuntimeFault.DAMP_REQUESTED),
         (Command.STOP, GuardState.PROTECTIVE_STOP, Reason.STOP_REQUESTED),
     ],
 )
@@ -168,10 +168,10 @@ def test_a_reset_leads_to_standstill_and_a_start_to_run(tmp_path: Path) -> None:
         assert "RUN: started by the operator" in rig.said
 
 
-def asked(answers: list[Ticket], *words: Command) -> Callable[[Rig], object]:
+def asked(answers: list[Ticket], *words: Command) -> Callable[[LoopUnderTest], object]:
     """Requests one after the other, within one period; their tickets."""
 
-    def ask(rig: Rig) -> None:
+    def ask(rig: LoopUnderTest) -> None:
         answers.extend(ticket for word in words if (ticket := rig.commands.put(word)) is not None)
 
     return ask
@@ -221,7 +221,7 @@ def test_a_stop_ends_the_start_of_an_activation_whatever_else_is_requested(tmp_p
 
 @pytest.mark.parametrize("word", [Command.STOP, Command.HOLD, Command.DAMP])
 def test_a_stop_survives_a_guard_that_fails(tmp_path: Path, word: Command) -> None:
-    def fail(rig: Rig) -> None:
+    def fail(rig: LoopUnderTest) -> None:
         guard = rig.tick.guard
         decide = guard.decide
 
@@ -233,7 +233,7 @@ def test_a_stop_survives_a_guard_that_fails(tmp_path: Path, word: Command) -> No
         rig.commands.put(word)
 
     with played(tmp_path, {20: fail}) as (_, _, ticks):
-        assert ticks[19][1] & Trouble.GUARD_FAILED
+        assert ticks[19][1] & RuntimeFault.GUARD_FAILED
         state = GuardState.PROTECTIVE_STOP if word is Command.STOP else GuardState[word.name]
         assert set(states(ticks)[20:]) == {state}
 
@@ -244,7 +244,7 @@ def test_every_request_is_answered_when_the_loop_ends(tmp_path: Path) -> None:
         assert all(ticket.answered for ticket in answers)
 
 
-def stop_and_activate(rig: Rig) -> None:
+def stop_and_activate(rig: LoopUnderTest) -> None:
     for word in (Command.STOP, Command.ACTIVATE):
         rig.commands.put(word)
 
@@ -272,10 +272,10 @@ def test_nothing_is_reset_or_started_blind(tmp_path: Path, kind: Fault) -> None:
     assert [ticket.obeyed for ticket in answers] == [False]
 
 
-def forget_number(field: str) -> Callable[[Rig], object]:
+def forget_number(field: str) -> Callable[[LoopUnderTest], object]:
     """From now on a field of every sample begins with NaN."""
 
-    def wreck(rig: Rig) -> None:
+    def wreck(rig: LoopUnderTest) -> None:
         measure = rig.robot.measure
 
         def measured() -> None:
@@ -288,7 +288,7 @@ def forget_number(field: str) -> Callable[[Rig], object]:
 
 
 @pytest.mark.parametrize("lost", [fault(Fault.POLL_RAISES), forget_number("ee_pose_target")], ids=["driver", "command"])
-def test_nothing_is_started_without_a_sound_sample(tmp_path: Path, lost: Callable[[Rig], object]) -> None:
+def test_nothing_is_started_without_a_sound_sample(tmp_path: Path, lost: Callable[[LoopUnderTest], object]) -> None:
     """Joints that rest are not enough, where the driver fails, or a field that the policy reads is no number."""
     answers: list[Ticket] = []
     script: Script = {10: request(Command.STOP), 60: asked(answers, Command.RESET)}
@@ -311,7 +311,7 @@ def test_a_stop_is_believed_only_once_every_joint_has_rested(tmp_path: Path) -> 
 
 
 def test_a_stop_of_a_robot_that_moves_on_is_not_believed(tmp_path: Path) -> None:
-    def drift(rig: Rig) -> None:
+    def drift(rig: LoopUnderTest) -> None:
         rig.robot.velocity[:] = 1.0
 
     script: Script = dict.fromkeys(range(9, 300), drift)
@@ -365,7 +365,7 @@ def test_a_policy_that_computes_no_numbers_ends_its_trial(tmp_path: Path) -> Non
 def test_a_standstill_leads_where_as_many_missing_commands_would(tmp_path: Path, duration_s: float, state: int) -> None:
     with played(tmp_path, {20: stand_still(duration_s)}) as (rig, _, ticks):
         assert states(ticks)[19] == state
-        assert ticks[19][1] & Trouble.PERIODS_SKIPPED
+        assert ticks[19][1] & RuntimeFault.PERIODS_SKIPPED
         skipped = int(duration_s * RATE_HZ)
         assert rig.loop.counts.skipped == skipped
         assert rig.world.findings.unsafe == []
@@ -389,27 +389,27 @@ def test_a_transport_that_fails_once_does_not_stop_the_robot(tmp_path: Path) -> 
     with played(tmp_path, {20: fault(Fault.SEND_RAISES), 40: fault(Fault.POLL_RAISES)}) as (rig, _, ticks):
         assert set(states(ticks)[STARTING:90]) == {0}
         for failed in (19, 20, 39):
-            assert ticks[failed][1] & Trouble.TRANSPORT_FAILED
+            assert ticks[failed][1] & RuntimeFault.TRANSPORT_FAILED
         assert rig.loop.counts.interventions == 0
 
 
 def test_a_silent_operator(tmp_path: Path) -> None:
-    def beat(rig: Rig) -> None:
+    def beat(rig: LoopUnderTest) -> None:
         rig.commands.heartbeat_ns = rig.world.now()
 
     with played(tmp_path, dict.fromkeys(range(1, 21), beat), heartbeat_s=0.5) as (_, _, ticks):
         assert set(states(ticks)[STARTING:44]) == {0}
         first = states(ticks).index(GuardState.HOLD)
         assert 44 <= first <= 47
-        assert ticks[first][1] & Trouble.OPERATOR_SILENT
+        assert ticks[first][1] & RuntimeFault.OPERATOR_SILENT
 
 
 def test_joints_that_do_not_come_to_rest_are_damped_before_the_end(tmp_path: Path) -> None:
-    def drift(rig: Rig) -> None:
+    def drift(rig: LoopUnderTest) -> None:
         rig.robot.velocity[:] = 1.0
 
     with played(tmp_path, dict.fromkeys(range(5, 400), drift), seconds=0.2, periods=999) as (rig, end, ticks):
-        assert end is End.FINISHED
+        assert end is LoopEnd.FINISHED
         assert rig.said[-1] == "the joints did not come to rest; nothing more is sent"
         # Two seconds of HOLD, one of DAMP.
         assert states(ticks).count(GuardState.HOLD) in range(99, 103)
@@ -417,7 +417,7 @@ def test_joints_that_do_not_come_to_rest_are_damped_before_the_end(tmp_path: Pat
 
 
 def test_a_clock_that_was_set_is_named(tmp_path: Path) -> None:
-    def set_back(rig: Rig) -> None:
+    def set_back(rig: LoopUnderTest) -> None:
         rig.world._wall_ns -= 60 * SECOND  # pyright: ignore[reportPrivateUsage]
         rig.world.fault = Fault.SILENT
 
@@ -434,19 +434,20 @@ def test_a_publisher_of_half_the_rate_is_named(tmp_path: Path) -> None:
         assert set(states(ticks)[STARTING + 2 : 590]) == {0}
 
 
-def test_a_rehearsal_changes_nothing(tmp_path: Path) -> None:
-    """Two runs with random faults, one of them rehearsed before every tick: the same commands to the last bit."""
-    plain, rehearsed = (pushed_about(tmp_path, rehearsed=rehearsed) for rehearsed in (False, True))
+def test_a_warm_up_changes_nothing(tmp_path: Path) -> None:
+    """Two runs with random faults, one of them warmed_up before every tick: the same commands to the last
+    bit."""
+    plain, warmed_up = (pushed_about(tmp_path, warmed_up=warmed_up) for warmed_up in (False, True))
     assert len(plain) > 200
-    np.testing.assert_array_equal(plain, rehearsed)
+    np.testing.assert_array_equal(plain, warmed_up)
 
 
-def pushed_about(tmp_path: Path, *, rehearsed: bool) -> list[Array]:
+def pushed_about(tmp_path: Path, *, warmed_up: bool) -> list[Array]:
     rig = make_rig(
         CARTPOLE.read_bytes(), periods=300, seed=3, health=tmp_path / "health", share=0.3, wind=0.02, world=Rehearsed
     )
     assert isinstance(rig.world, Rehearsed)
-    rig.world.before = rig.tick.rehearse if rehearsed else lambda: None
+    rig.world.before = rig.tick.warm_up if warmed_up else lambda: None
     send = rig.robot.send
     sent: list[Array] = []
 
@@ -461,9 +462,9 @@ def pushed_about(tmp_path: Path, *, rehearsed: bool) -> list[Array]:
 
 
 def test_reasons_in_words() -> None:
-    assert describe(Reason.SENSOR_STALE | Trouble.NOT_SENT) == "sensor stale, not sent"
+    assert describe(Reason.SENSOR_STALE | RuntimeFault.NOT_SENT) == "sensor stale, not sent"
     assert describe(0) == "nothing"
-    assert not {int(reason) for reason in Reason} & {int(trouble) for trouble in Trouble}
+    assert not {int(reason) for reason in Reason} & {int(trouble) for trouble in RuntimeFault}
 
 
 @pytest.mark.parametrize("when", ["before the tick", "while the policy computes"])
@@ -472,7 +473,7 @@ def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path
     sent: list[int] = []
     lost: list[str] = []
 
-    def lose(rig: Rig) -> None:
+    def lose(rig: LoopUnderTest) -> None:
         sent.append(rig.world.findings.sent)
         policy = rig.tick.policy
         step = policy.step
@@ -486,11 +487,11 @@ def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path
         else:
             setattr(policy, "step", slow)  # noqa: B010
 
-    def begin(rig: Rig) -> None:
+    def begin(rig: LoopUnderTest) -> None:
         rig.tick.lost = lambda: lost[0] if lost else ""
 
     with played(tmp_path, {1: begin, 40: lose}) as (rig, end, ticks):
-        assert end is End.LEASE_LOST
+        assert end is LoopEnd.LEASE_LOST
         assert sent[0] > 20
         assert rig.world.findings.sent - sent[0] <= (when == "before the tick")
         assert "nothing is sent any more: another runtime holds the robot" in rig.said[-1]
@@ -503,11 +504,11 @@ def test_who_has_lost_the_robot_sends_nothing_any_more(when: str, tmp_path: Path
 def test_who_asks_to_activate_what_is_about_to_end_is_refused(tmp_path: Path) -> None:
     tickets: list[Ticket | None] = []
 
-    def ask(rig: Rig) -> None:
+    def ask(rig: LoopUnderTest) -> None:
         tickets.append(rig.commands.put(Command.ACTIVATE))
 
     with played(tmp_path, {40: request(Command.DEACTIVATE), 42: ask}) as (_, end, _):
-        assert end is End.DEACTIVATED
+        assert end is LoopEnd.DEACTIVATED
     (ticket,) = tickets
     assert ticket is not None
     assert (ticket.obeyed, ticket.text) == (False, "refused: the policy is about to end (deactivated)")
@@ -536,7 +537,7 @@ def test_the_watchdog_knows_a_command_before_it_leaves(tmp_path: Path) -> None:
         def takes_back(self, last: Array) -> None:
             told.append(("takes back", float(last[0, 0])))
 
-    def begin(rig: Rig) -> None:
+    def begin(rig: LoopUnderTest) -> None:
         rig.tick._watchdog = Told()  # pyright: ignore
         send = rig.robot.send
 

@@ -19,7 +19,7 @@ from physai.deploy_jetson.runtime.system.realtime import (
     become_helper,
     undisturbed,
 )
-from physai.deploy_jetson.runtime.system.timer import Alarm
+from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.telemetry.histogram import RELATIVE_ERROR
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.ticks.ring import TickRing
@@ -94,7 +94,7 @@ def test_nothing_disturbs_and_all_is_as_before_afterwards() -> None:
 
 @pytest.mark.parametrize("spin_ns", [0, 100_000, 10**9])
 def test_an_alarm_is_never_early(spin_ns: int) -> None:
-    alarm = Alarm(spin_ns=spin_ns)
+    alarm = DeadlineTimer(spin_ns=spin_ns)
     for _ in range(3):
         due = time.monotonic_ns() + 300_000
         assert due <= alarm.wait(due) <= time.monotonic_ns()
@@ -103,7 +103,7 @@ def test_an_alarm_is_never_early(spin_ns: int) -> None:
 
 
 class Clock:
-    """Virtual time that passes while something is rehearsed, and a microsecond at every look."""
+    """Virtual time that passes while something is warmed_up, and a microsecond at every look."""
 
     def __init__(self, *took_ns: int) -> None:
         self.now_ns, self.took_ns = 0, list(took_ns)
@@ -113,7 +113,7 @@ class Clock:
         self.now_ns += 1000
         return self.now_ns
 
-    def rehearse(self) -> None:
+    def warm_up(self) -> None:
         self.begun_ns.append(self.now_ns)
         self.now_ns += self.took_ns.pop(0) if self.took_ns else 20_000
 
@@ -121,9 +121,9 @@ class Clock:
 PERIOD_NS = 2_000_000
 
 
-def test_what_is_rehearsed_ends_before_the_moment() -> None:
+def test_what_is_warmed_up_ends_before_the_moment() -> None:
     clock = Clock(300_000, 60_000, 50_000)
-    alarm = Alarm(clock_ns=clock.look, rehearse=clock.rehearse, period_ns=PERIOD_NS)
+    alarm = DeadlineTimer(clock_ns=clock.look, warm_up=clock.warm_up, period_ns=PERIOD_NS)
     for moment in range(1, 50):
         due = moment * PERIOD_NS
         clock.now_ns = due - 650_000  # the real sleep, on which virtual time does not wait
@@ -133,18 +133,18 @@ def test_what_is_rehearsed_ends_before_the_moment() -> None:
         clock.begun_ns.clear()
 
 
-def test_no_rehearsal_where_there_is_no_time_for_it() -> None:
+def test_no_warm_up_where_there_is_no_time_for_it() -> None:
     clock = Clock()
-    alarm = Alarm(clock_ns=clock.look, rehearse=clock.rehearse, period_ns=PERIOD_NS)
+    alarm = DeadlineTimer(clock_ns=clock.look, warm_up=clock.warm_up, period_ns=PERIOD_NS)
     clock.now_ns = 10**9
     assert alarm.wait(10**9 - 5) == 10**9 + 1000
     assert alarm.wait(10**9 + 100_000) >= 10**9 + 100_000
     assert not clock.begun_ns
 
 
-def test_a_rehearsal_that_takes_too_long_is_left_for_a_while() -> None:
+def test_a_warm_up_that_takes_too_long_is_left_for_a_while() -> None:
     clock = Clock(PERIOD_NS, PERIOD_NS)
-    alarm = Alarm(clock_ns=clock.look, rehearse=clock.rehearse, period_ns=PERIOD_NS)
+    alarm = DeadlineTimer(clock_ns=clock.look, warm_up=clock.warm_up, period_ns=PERIOD_NS)
     played: list[int] = []
     for moment in range(1, 300):
         clock.now_ns = max(clock.now_ns, moment * PERIOD_NS - 650_000)

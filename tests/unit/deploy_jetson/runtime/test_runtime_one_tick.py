@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
+from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
 from physai.deploy_jetson.bench.fault_injection.world import Fault, World
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.inference.engine import EngineError
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import TickRing
 from physai.sdk.policy.header import POLICY_FILE
 from physai.sdk.safety import GuardState, Reason
@@ -52,7 +52,7 @@ class Scripted(World):
 class Played:
     """What came of it; entry 0 is the period with the fault."""
 
-    rig: Rig
+    rig: LoopUnderTest
     sent: list[dict[str, Array] | None]
     """Commands that left; None where none did."""
     before: dict[str, Array]
@@ -66,7 +66,7 @@ def policy(name: str) -> bytes:
     return sample_policy()[POLICY_FILE] if name == "pendulum" else (POLICIES / name / POLICY_FILE).read_bytes()
 
 
-def play(name: str, tmp_path: Path, happen: Callable[[Rig], object]) -> Played:
+def play(name: str, tmp_path: Path, happen: Callable[[LoopUnderTest], object]) -> Played:
     """Runs a loop in which something happens in one period."""
     rig = make_rig(policy(name), periods=PERIOD + 40, seed=0, health=tmp_path / "health", share=0.0, world=Scripted)
     world, robot = rig.world, rig.robot
@@ -132,7 +132,7 @@ def make_contract(name: str):  # noqa: ANN201 - the contract of a file
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1e300])
 @pytest.mark.parametrize(("name", "field", "index"), [*fields("reach"), *fields("cartpole-00"), *fields("pendulum")])
 def test_a_number_that_is_none_in_any_field(name: str, field: str, index: int, wrong: float, tmp_path: Path) -> None:
-    def spoil(rig: Rig) -> None:
+    def spoil(rig: LoopUnderTest) -> None:
         poll = rig.robot.poll
 
         def spoilt() -> bool:
@@ -149,11 +149,11 @@ def test_a_number_that_is_none_in_any_field(name: str, field: str, index: int, w
 
         rig.robot.poll = spoilt
 
-    withheld(play(name, tmp_path, spoil), Trouble.FIELD_NOT_FINITE | Reason.SENSOR_NOT_FINITE)
+    withheld(play(name, tmp_path, spoil), RuntimeFault.FIELD_NOT_FINITE | Reason.SENSOR_NOT_FINITE)
 
 
-def fault(kind: Fault) -> Callable[[Rig], None]:
-    def begin(rig: Rig) -> None:
+def fault(kind: Fault) -> Callable[[LoopUnderTest], None]:
+    def begin(rig: LoopUnderTest) -> None:
         rig.world.fault = kind
 
     return begin
@@ -166,11 +166,11 @@ def test_a_stale_sample(kind: Fault, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [Fault.INFERENCE_RAISES, Fault.OUTPUT_NAN])
 def test_a_policy_that_raises_or_computes_no_numbers(kind: Fault, tmp_path: Path) -> None:
-    withheld(play("cartpole-00", tmp_path, fault(kind)), Trouble.INFERENCE_FAILED)
+    withheld(play("cartpole-00", tmp_path, fault(kind)), RuntimeFault.INFERENCE_FAILED)
 
 
 def test_a_policy_that_takes_too_long(tmp_path: Path) -> None:
-    def slow(rig: Rig) -> None:
+    def slow(rig: LoopUnderTest) -> None:
         step = rig.tick.policy.step
 
         def late() -> bool:
@@ -198,7 +198,7 @@ def test_a_command_beyond_its_limits(tmp_path: Path) -> None:
 
 
 def test_a_dead_publisher(tmp_path: Path) -> None:
-    def die(rig: Rig) -> None:
+    def die(rig: LoopUnderTest) -> None:
         assert isinstance(rig.world, Scripted)
         rig.world.fault = rig.world.lasting = Fault.SILENT
 
@@ -213,7 +213,7 @@ def test_a_dead_publisher(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [TransportError("no buffer space"), OSError(105, "no buffer space")])
 def test_a_transport_that_cannot_send(error: Exception, tmp_path: Path) -> None:
-    def refuse(rig: Rig) -> None:
+    def refuse(rig: LoopUnderTest) -> None:
         send = rig.robot.send
 
         def refused(targets: Mapping[str, Array], stamp_ns: int) -> None:
@@ -224,7 +224,7 @@ def test_a_transport_that_cannot_send(error: Exception, tmp_path: Path) -> None:
 
     played = play("cartpole-00", tmp_path, refuse)
     assert played.sent[0] is None
-    assert played.reasons[0] & Trouble.TRANSPORT_FAILED
+    assert played.reasons[0] & RuntimeFault.TRANSPORT_FAILED
     # The robot still has the command before; the next tick repeats that one, and not the one that did not leave.
     assert same(played.sent[1], played.before)
     assert not same(played.sent[2], played.before)
@@ -232,11 +232,11 @@ def test_a_transport_that_cannot_send(error: Exception, tmp_path: Path) -> None:
 
 
 def test_a_transport_that_cannot_receive(tmp_path: Path) -> None:
-    withheld(play("cartpole-00", tmp_path, fault(Fault.POLL_RAISES)), Trouble.TRANSPORT_FAILED)
+    withheld(play("cartpole-00", tmp_path, fault(Fault.POLL_RAISES)), RuntimeFault.TRANSPORT_FAILED)
 
 
 def test_all_at_once(tmp_path: Path) -> None:
-    def everything(rig: Rig) -> None:
+    def everything(rig: LoopUnderTest) -> None:
         def broken() -> bool:
             raise EngineError("out of memory")
 

@@ -17,7 +17,7 @@ import pytest
 from patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
 from physai.deploy_jetson.runtime.commands.queue import Command
@@ -237,7 +237,7 @@ def test_it_can_be_spoken_to(running: Running) -> None:
 
 
 def test_a_policy_that_is_activated_meanwhile_takes_over(
-    running: Running, site: Site, folder: Path, workshop: Workshop
+    running: Running, site: Site, folder: Path, workshop: SampleSigners
 ) -> None:
     running.wait_for_commands(20)
     site.agent.install(site.bundles[2])
@@ -255,7 +255,7 @@ def test_a_policy_that_is_activated_meanwhile_takes_over(
 
 
 def test_a_policy_without_a_verdict_takes_over_only_where_that_was_allowed(
-    site: Site, folder: Path, workshop: Workshop
+    site: Site, folder: Path, workshop: SampleSigners
 ) -> None:
     site.run(1)
     robot, said = LocalRobot(), list[str]()

@@ -12,8 +12,8 @@ from physai.deploy_jetson.bench.fixtures.sample import sample_contract, sample_p
 from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.robot_check import check_robot
-from physai.deploy_jetson.runtime.io.sensor_input import Senses
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -25,20 +25,20 @@ POLICIES = Path(__file__).parents[3] / "data" / "policies"
 MILLISECOND = 1_000_000
 
 
-def made(data: bytes) -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+def made(data: bytes) -> tuple[PolicyContract, Sample, BoundPolicy, SensorInput]:
     engine = OnnxEngine(data, source="policy.onnx")
     contract = engine.header.contract
     sample, policy = empty_sample(contract), BoundPolicy.engine(engine)
     for values in sample.fields.values():
         values[:] = 0.0
-    return contract, sample, policy, Senses(contract, sample, policy.inputs)
+    return contract, sample, policy, SensorInput(contract, sample, policy.inputs)
 
 
-def reach() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+def reach() -> tuple[PolicyContract, Sample, BoundPolicy, SensorInput]:
     return made((POLICIES / "reach" / POLICY_FILE).read_bytes())
 
 
-def pendulum() -> tuple[PolicyContract, Sample, BoundPolicy, Senses]:
+def pendulum() -> tuple[PolicyContract, Sample, BoundPolicy, SensorInput]:
     """Measures its angle only."""
     return made(sample_policy()[POLICY_FILE])
 
@@ -61,7 +61,7 @@ def test_what_is_no_float32_is_no_measurement(wrong: float) -> None:
             for values in sample.fields.values():
                 values[:] = 0.0
             sample.fields[name][-1] = wrong
-            assert senses.read() & Trouble.FIELD_NOT_FINITE, name
+            assert senses.read() & RuntimeFault.FIELD_NOT_FINITE, name
             if name in ("joint_pos", "joint_vel"):
                 guarded = senses.joint_pos if name == "joint_pos" else senses.joint_vel
                 assert not np.isfinite(guarded[0, -1])
@@ -71,7 +71,7 @@ def test_a_command_is_cut_to_what_was_trained() -> None:
     contract, sample, policy, senses = reach()
     (field, *_) = contract.command.fields
     sample.fields[field.name][:] = np.array(field.upper) + 5.0
-    assert senses.read() == Trouble.COMMAND_CUT
+    assert senses.read() == RuntimeFault.COMMAND_CUT
     np.testing.assert_array_equal(policy.inputs.named[field.name][0], np.array(field.upper, np.float32))
     sample.fields[field.name][:] = field.lower
     assert senses.read() == 0
@@ -123,7 +123,7 @@ def test_a_lost_angle_leaves_no_velocity() -> None:
 def test_what_is_no_number_is_named_by_its_joint() -> None:
     _, sample, _, senses = pendulum()
     sample.fields["joint_pos"][:] = math.nan
-    assert senses.read() == Trouble.FIELD_NOT_FINITE
+    assert senses.read() == RuntimeFault.FIELD_NOT_FINITE
     assert senses.complaint() == "joint_pos of pivot is nan"
 
 
@@ -133,7 +133,7 @@ def test_an_implausible_angle_is_named_by_its_joint_and_degrees_are_recognised(a
     document["safety"]["sensor_ranges"] = [{"name": "joint_pos", "lower": [-2.5], "upper": [4.0]}]
     contract = parse_contract(json.dumps(document | {"format_version": 2}), source="test")
     sample, policy = empty_sample(contract), BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="p"))
-    senses = Senses(contract, sample, policy.inputs)
+    senses = SensorInput(contract, sample, policy.inputs)
     sample.fields["joint_pos"][:] = at
     assert senses.read() == 0
     assert senses.complaint().startswith(f"joint_pos of pivot = {at:.4g} is outside [-2.5, 4]")
@@ -144,7 +144,7 @@ def test_a_robot_without_positions_cannot_be_guarded() -> None:
     contract = sample_contract()
     policy = BoundPolicy.engine(OnnxEngine(sample_policy()[POLICY_FILE], source="policy.onnx"))
     with pytest.raises(ContractMismatchError, match="measures no joint_pos"):
-        Senses(contract, Sample(fields={}), policy.inputs)
+        SensorInput(contract, Sample(fields={}), policy.inputs)
 
 
 def robot(**changes: Any) -> RobotSpec:

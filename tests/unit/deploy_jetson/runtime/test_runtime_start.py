@@ -10,7 +10,7 @@ import pytest
 
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import command as tell
 from physai.deploy_jetson.cli import run
@@ -77,7 +77,7 @@ def test_no_policy_no_connection(site: Site) -> None:
     assert not robot.opened
 
 
-def test_without_a_verdict_only_when_told_to(site: Site, workshop: Workshop) -> None:
+def test_without_a_verdict_only_when_told_to(site: Site, workshop: SampleSigners) -> None:
     site.agent.install(workshop.published(sample_policy(seed=1), version=1), unsafe_no_verdict=True)
     site.agent.activate()
     robot = Asking()
@@ -91,7 +91,7 @@ def test_without_a_verdict_only_when_told_to(site: Site, workshop: Workshop) -> 
     assert robot.sent >= 1
 
 
-def test_a_key_that_was_revoked(site: Site, workshop: Workshop, now: datetime) -> None:
+def test_a_key_that_was_revoked(site: Site, workshop: SampleSigners, now: datetime) -> None:
     site.run(1)
     since = now - timedelta(days=1)
     trust = workshop.trust.with_revoked(workshop.publisher.key_id, since=since, reason="lost")

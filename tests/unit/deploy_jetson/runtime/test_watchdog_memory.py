@@ -16,19 +16,19 @@ from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.runtime.watchdog import client, process
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
-from physai.deploy_jetson.runtime.watchdog.plan import Plan, bound_s, silence_s
-from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, Shared, Word, allocate
+from physai.deploy_jetson.runtime.watchdog.plan import WatchdogPlan, bound_s, silence_s
+from physai.deploy_jetson.runtime.watchdog.shared import Array, Record, SharedMemory, Word, allocate
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import Companion
+from physai.sdk.transport.protocol import WatchdogEndpoint
 
 JOINTS = 5
 
 
-def shared(count: int = JOINTS) -> tuple[Shared, Shared]:
+def shared(count: int = JOINTS) -> tuple[SharedMemory, SharedMemory]:
     """Two mappings of one memory."""
     descriptor = allocate(count)
     try:
-        return Shared(descriptor, count), Shared(descriptor, count)
+        return SharedMemory(descriptor, count), SharedMemory(descriptor, count)
     finally:
         os.close(descriptor)
 
@@ -66,7 +66,7 @@ def test_a_writer_that_stops_half_way_leaves_the_record_before(data: st.DataObje
 
 
 def hammer(descriptor: int, count: int, stop_ns: int) -> None:
-    memory, value = Shared(descriptor, count), 0.0
+    memory, value = SharedMemory(descriptor, count), 0.0
     while time.monotonic_ns() < stop_ns:
         value += 1.0
         memory.loop.write(int(value), 1, np.full(count, value), np.full(count, -value))
@@ -74,7 +74,7 @@ def hammer(descriptor: int, count: int, stop_ns: int) -> None:
 
 def test_no_record_is_torn() -> None:
     descriptor, count = allocate(30), 30
-    ours = Shared(descriptor, count)
+    ours = SharedMemory(descriptor, count)
     # The descriptor is inherited under its number.
     writer = get_context("fork").Process(target=hammer, args=(descriptor, count, time.monotonic_ns() + 10**9))
     writer.start()
@@ -96,9 +96,9 @@ def test_times_and_plan_of_a_contract() -> None:
     quick, slow = sample_contract(), sample_contract(slower=4.0)
     assert (silence_s(quick), bound_s(quick)) == (0.025, 0.05)
     assert (silence_s(slow), bound_s(slow)) == pytest.approx((0.1, 0.12))
-    companion = Companion("udp", {"robot": "127.0.0.1:1"}, (7,))
-    plan = Plan(quick, companion, Realtime(priority=80, cpu=1), os.getpid())
-    read = Plan.read(plan.write())
+    companion = WatchdogEndpoint("udp", {"robot": "127.0.0.1:1"}, (7,))
+    plan = WatchdogPlan(quick, companion, Realtime(priority=80, cpu=1), os.getpid())
+    read = WatchdogPlan.read(plan.write())
     assert (read.contract, read.realtime, read.runtime) == (plan.contract, plan.realtime, plan.runtime)
     assert (read.companion.transport, read.companion.options) == ("udp", {"robot": "127.0.0.1:1"})
 
@@ -106,8 +106,8 @@ def test_times_and_plan_of_a_contract() -> None:
 class Nowhere:
     """A transport whose companion cannot be had."""
 
-    def companion(self) -> Companion:
-        return Companion("nowhere", {})
+    def companion(self) -> WatchdogEndpoint:
+        return WatchdogEndpoint("nowhere", {})
 
 
 @pytest.fixture
@@ -237,11 +237,11 @@ class Duel:
 
     def __init__(self, contract: PolicyContract, watchdog: Watchdog, pipe: int) -> None:
         self.loop, ours = watchdog, allocate(1)
-        theirs, mine = Shared(ours, 1), Shared(ours, 1)
+        theirs, mine = SharedMemory(ours, 1), SharedMemory(ours, 1)
         os.close(ours)
         for name, part in (("_words", mine.words), ("_loop", mine.loop), ("_other", mine.watchdog)):
             setattr(watchdog, name, part)
-        plan = Plan(contract, Companion("nowhere", {}), Realtime(), os.getpid())
+        plan = WatchdogPlan(contract, WatchdogEndpoint("nowhere", {}), Realtime(), os.getpid())
         self.process = process.Process(plan, theirs, pipe)
         body: object = self.process._body  # pyright: ignore[reportPrivateUsage]
         assert isinstance(body, Spy)

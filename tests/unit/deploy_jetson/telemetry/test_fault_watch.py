@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import Ticks
 from physai.sdk.safety import GuardState, Reason
 
@@ -12,7 +12,7 @@ MakeTicks = Callable[..., Ticks]
 PERIOD_NS = 10_000_000
 RUN, STANDSTILL, HOLD, DAMP, STOPPED = (int(state) for state in GuardState)
 STALE, STOP = int(Reason.SENSOR_STALE), int(Reason.STOP_REQUESTED)
-ASKED = int(Trouble.HOLD_REQUESTED)
+ASKED = int(RuntimeFault.HOLD_REQUESTED)
 
 
 def look(*parts: Ticks) -> list[str]:
@@ -40,7 +40,7 @@ def test_after_a_reset_the_next_fault_counts_again(make_ticks: MakeTicks) -> Non
 
 
 def test_nothing_sent_is_told_once(make_ticks: MakeTicks) -> None:
-    not_sent = int(Trouble.NOT_SENT)
+    not_sent = int(RuntimeFault.NOT_SENT)
     ticks = make_ticks(6, reasons=[0, not_sent, not_sent, 0, 0, not_sent])
     assert look(ticks[:2], ticks[2:]) == ["nothing sent: not sent", "nothing sent: not sent"]
 

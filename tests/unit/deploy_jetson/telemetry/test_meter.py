@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.tick_log import TickLog
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
@@ -47,7 +47,7 @@ def test_a_graph_that_was_not_asked_took_no_time(make_ticks: MakeTicks) -> None:
 
 def test_reasons_and_changes_of_state(make_ticks: MakeTicks) -> None:
     run, hold, damp = GuardState.RUN, GuardState.HOLD, GuardState.DAMP
-    stale, cut = int(Reason.SENSOR_STALE), int(Trouble.COMMAND_CUT)
+    stale, cut = int(Reason.SENSOR_STALE), int(RuntimeFault.COMMAND_CUT)
     first = make_ticks(3, state=[run, hold, hold], reasons=[cut, stale, stale])
     second = make_ticks(3, first=3, state=[hold, damp, run], reasons=[stale | cut, 0, 0])
     meter = read(first, second)

@@ -17,7 +17,7 @@ from mcap.reader import make_reader
 from patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.cli import run_telemetry, top
 from physai.deploy_jetson.cli.run_telemetry import open_telemetry, save_latency
@@ -84,7 +84,7 @@ class Meanwhile:
 
 
 @pytest.fixture
-def root(site: Site, workshop: Workshop) -> Path:
+def root(site: Site, workshop: SampleSigners) -> Path:
     """With a policy of 5 Hz, for which a busy machine is fast enough."""
     data = workshop.published(sample_policy(slower=SLOWER), version=1)
     site.agent.install(data, unsafe_no_verdict=True)

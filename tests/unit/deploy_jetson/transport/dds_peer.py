@@ -11,7 +11,7 @@ import numpy as np
 from physai.deploy_jetson.transport.dds import messages
 from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.domain import domain_id
-from physai.deploy_jetson.transport.dds.node import Node, message_struct
+from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.sdk.contract.io import load_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array
@@ -44,7 +44,7 @@ def robot(contract: PolicyContract, *, scale: float = 1.0) -> None:
 
 def raw(kind: str, message: dict[str, Any], stamp_ns: int | None) -> None:
     """Publishes one message on /joint_states, stamped or not."""
-    node = Node(domain_id({}))
+    node = DdsNode(domain_id({}))
     writer = node.writer("/joint_states", kind)
     while not ended():
         now_ns = time.time_ns()

@@ -14,7 +14,7 @@ from physai.deploy_jetson.transport.dds.cdr import EncodingError, decode, encode
 from physai.deploy_jetson.transport.dds.messages import (
     DEFINITIONS,
     TOPIC_TYPES,
-    Field,
+    MessageField,
     dds_topic,
     dds_type,
     fields_of,
@@ -58,7 +58,7 @@ BASES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def values(field: Field) -> st.SearchStrategy[Any]:
+def values(field: MessageField) -> st.SearchStrategy[Any]:
     base = BASES[field.base] if field.base in BASES else messages(field.base)
     if field.length is None:
         return base

@@ -22,7 +22,7 @@ from physai.deploy_jetson.transport.dds.commanders import (
     runtime_name,
 )
 from physai.deploy_jetson.transport.dds.messages import dds_topic
-from physai.deploy_jetson.transport.dds.wire import Endpoint, Wire
+from physai.deploy_jetson.transport.dds.wire import Endpoint, Middleware
 from physai.sdk.transport.lease import EXPIRY_S, MAX_NUMBER, RENEW_S, TERM_S
 from physai.sdk.transport.protocol import TransportError
 
@@ -45,7 +45,7 @@ class Domain:
         names = topics or (TOPIC,)
         for topic in names:
             self.publish(wire.owner, topic)
-        return Commanders(cast(Wire, wire), names)
+        return Commanders(cast(Middleware, wire), names)
 
     def forget_last(self) -> None:
         """The runtime that was started last has gone."""

@@ -13,7 +13,7 @@ from patience import PATIENCE_S, until
 from physai.deploy_jetson.transport.dds import ends
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 from physai.deploy_jetson.transport.dds.domain import domain_id
-from physai.deploy_jetson.transport.dds.node import Node
+from physai.deploy_jetson.transport.dds.node import DdsNode
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import TransportError, required_fields
 from physai.sdk.transport.registry import open_robot_link, open_transport
@@ -128,7 +128,7 @@ def test_diagnostics_are_published(domain: int, contract_of: ContractOf) -> None
     contract = contract_of("pendubot-swingup")
     with runtime(contract) as transport:
         transport.diagnose(Level.OK, "running", {"fingerprint": contract.fingerprint})
-        listener = Node(domain)
+        listener = DdsNode(domain)
         try:
             until(lambda: "rt/diagnostics" in {found.topic for found in listener.publishers()})
         finally:

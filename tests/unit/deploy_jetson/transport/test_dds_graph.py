@@ -15,7 +15,7 @@ from physai.deploy_jetson.transport.dds.cdr import decode
 from physai.deploy_jetson.transport.dds.domain import RANGES, configuration
 from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND
-from physai.deploy_jetson.transport.dds.node import Node, message_struct
+from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
 from physai.deploy_jetson.transport.dds.ports import writer_qos
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import TransportError
@@ -89,14 +89,14 @@ def test_the_process_is_a_node_with_its_topics(domain: int, contract_of: Contrac
 
 
 def test_two_nodes_of_one_process_leave_one_by_one(domain: int) -> None:
-    first, second = Node(domain, "first"), Node(domain, "second")
+    first, second = DdsNode(domain, "first"), DdsNode(domain, "second")
     first.writer("/here", "geometry_msgs/msg/Twist")
     first.close()
     second.writer("/there", "geometry_msgs/msg/Twist")
     left = {"rt/there", "ros_discovery_info"}
     until(lambda: {one.topic for one in second.publishers()} == left)
     second.close()
-    again = Node(domain)
+    again = DdsNode(domain)
     again.close()
 
 
@@ -196,7 +196,7 @@ def test_a_domain_is_joined_with_interfaces_and_a_range(where: str, monkeypatch:
     monkeypatch.setattr(domain, "_only_loopback", lambda: False)
     if where == "environment":
         monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    Node(domain.domain_id({}), "alone", "LOCALHOST" if where == "option" else None).close()
+    DdsNode(domain.domain_id({}), "alone", "LOCALHOST" if where == "option" else None).close()
 
 
 def test_a_range_or_peer_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from physai.deploy_jetson.transport.binding import TopicBinding
 from physai.deploy_jetson.transport.dds import command_timeout as lapse
 from physai.deploy_jetson.transport.dds import feed
 from physai.deploy_jetson.transport.dds.cdr import encode
-from physai.deploy_jetson.transport.dds.command_timeout import Lapse
-from physai.deploy_jetson.transport.dds.feed import Feed
-from physai.deploy_jetson.transport.dds.layout import Inlet, Vector, topic_layout
+from physai.deploy_jetson.transport.dds.command_timeout import CommandTimeout
+from physai.deploy_jetson.transport.dds.feed import Subscription
+from physai.deploy_jetson.transport.dds.layout import MessageReader, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.deploy_jetson.transport.notices import Notices
 from physai.sdk.transport.protocol import TransportError
@@ -89,9 +89,9 @@ class Operator:
         layout = topic_layout(binding, SPEED)
         assert layout is not None
         self.notices, self.waiting = Notices(), Waiting(clock)
-        self.feed = Feed(self.waiting, Inlet(layout, ()), self.notices, ahead_s=1.0, silence_s=1.0)
+        self.feed = Subscription(self.waiting, MessageReader(layout, ()), self.notices, ahead_s=1.0, silence_s=1.0)
         self.fields = {"speed": np.full(2, math.nan)}
-        self.lapse = Lapse(self.feed, self.fields, {"joint_pos"}, self.notices)
+        self.lapse = CommandTimeout(self.feed, self.fields, {"joint_pos"}, self.notices)
 
     def poll(self) -> list[float]:
         if self.feed.poll():
@@ -130,4 +130,4 @@ def test_without_a_zero_it_is_no_command_any_more(clock: Clock) -> None:
 def test_a_sensor_has_its_limit_elsewhere(clock: Clock) -> None:
     operator = Operator(clock, timeout_s=SILENCE_S)
     with pytest.raises(TransportError, match="timeout_s is for commands; speed is a sensor"):
-        Lapse(operator.feed, operator.fields, {"speed"}, operator.notices)
+        CommandTimeout(operator.feed, operator.fields, {"speed"}, operator.notices)

@@ -10,7 +10,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from physai.deploy_jetson.transport.binding import TopicBinding
 from physai.deploy_jetson.transport.dds.cdr import encode
-from physai.deploy_jetson.transport.dds.layout import Inlet, Outlet, TopicLayout, Vector, topic_layout
+from physai.deploy_jetson.transport.dds.layout import MessageReader, MessageWriter, TopicLayout, Vector, topic_layout
 from physai.sdk.transport.protocol import TransportError
 
 JAZZY = get_typestore(Stores.ROS2_JAZZY)
@@ -34,7 +34,7 @@ def layout(kind: Any, fields: dict[str, Any], **more: Any) -> TopicLayout:
     return found
 
 
-def by_rosbags(outlet: Outlet) -> Any:
+def by_rosbags(outlet: MessageWriter) -> Any:
     return JAZZY.deserialize_cdr(bytes(outlet.data), outlet.layout.binding.type)
 
 
@@ -44,9 +44,9 @@ def joint_state(names: list[str], position: list[float], velocity: list[float], 
     return bytes(encode(JOINT_STATE, message)[0])
 
 
-def joints_inlet(*required: str, **more: Any) -> Inlet:
+def joints_inlet(*required: str, **more: Any) -> MessageReader:
     fields = {"joint_pos": "position", "joint_vel": "velocity"}
-    return Inlet(layout(JOINT_STATE, fields, **more), required)
+    return MessageReader(layout(JOINT_STATE, fields, **more), required)
 
 
 def test_joints_are_matched_by_name() -> None:
@@ -111,19 +111,19 @@ def imu(covariance: float) -> bytes:
 
 def test_quaternions_become_wxyz_and_covariance_tells_what_is_not_measured() -> None:
     fields = {"imu_quat": "orientation", "imu_lin_acc_b": "linear_acceleration"}
-    inlet = Inlet(layout(IMU, fields), ("imu_quat",))
+    inlet = MessageReader(layout(IMU, fields), ("imu_quat",))
     inlet.read(imu(0.5))
     assert inlet.values.tolist() == [0.9, 0.1, 0.2, 0.3, 1.0, 2.0, 3.0]
-    blind = Inlet(layout(IMU, fields), ("imu_quat",))
+    blind = MessageReader(layout(IMU, fields), ("imu_quat",))
     blind.read(imu(-1.0))
     assert np.isnan(blind.values[4:]).all()
-    needy = Inlet(layout(IMU, fields), ("imu_quat", "imu_lin_acc_b"))
+    needy = MessageReader(layout(IMU, fields), ("imu_quat", "imu_lin_acc_b"))
     with pytest.raises(TransportError, match="linear_acceleration is marked as not measured; imu_lin_acc_b is needed"):
         needy.read(imu(-1.0))
 
 
 def test_parts_are_put_together() -> None:
-    inlet = Inlet(
+    inlet = MessageReader(
         layout("geometry_msgs/msg/Twist", {"velocity_command": ("linear.x", "linear.y", "angular.z")}),
         ("velocity_command",),
     )
@@ -136,12 +136,12 @@ def test_parts_are_put_together() -> None:
 def test_an_array_has_the_order_of_its_binding() -> None:
     binding = {"joints": {"knee": "knee", "foot": "foot", "hip": "hip"}}
     there = layout("std_msgs/msg/Float64MultiArray", {"target": "data"}, **binding)
-    outlet = Outlet(there, period_s=0.01)
+    outlet = MessageWriter(there, period_s=0.01)
     assert outlet.write({"target": np.array([[1.0, 2.0, 3.0]])}, 0)
     read = by_rosbags(outlet)
     assert read.data.tolist() == [2.0, 3.0, 1.0]
     assert (read.layout.dim[0].label, read.layout.dim[0].size) == ("joints", 3)
-    inlet = Inlet(there, ("target",))
+    inlet = MessageReader(there, ("target",))
     inlet.read(bytes(outlet.data))
     assert inlet.values.tolist() == [1.0, 2.0, 3.0]
     with pytest.raises(TransportError, match="data has 2 values, expected 3"):
@@ -149,7 +149,7 @@ def test_an_array_has_the_order_of_its_binding() -> None:
 
 
 def test_a_trajectory_has_one_point_a_period_ahead() -> None:
-    outlet = Outlet(layout("trajectory_msgs/msg/JointTrajectory", {"target": "positions"}), period_s=0.032)
+    outlet = MessageWriter(layout("trajectory_msgs/msg/JointTrajectory", {"target": "positions"}), period_s=0.032)
     outlet.write({"target": np.array([1.0, 2.0, 3.0])}, 7_000_000_009)
     read = by_rosbags(outlet)
     assert read.joint_names == list(JOINTS)
@@ -158,7 +158,7 @@ def test_a_trajectory_has_one_point_a_period_ahead() -> None:
     assert read.points[0].positions.tolist() == [1.0, 2.0, 3.0]
     assert read.points[0].velocities.size == 0
     assert (read.points[0].time_from_start.sec, read.points[0].time_from_start.nanosec) == (0, 32_000_000)
-    inlet = Inlet(layout("trajectory_msgs/msg/JointTrajectory", {"target": "positions"}), ("target",))
+    inlet = MessageReader(layout("trajectory_msgs/msg/JointTrajectory", {"target": "positions"}), ("target",))
     inlet.read(bytes(outlet.data))
     assert inlet.values.tolist() == [1.0, 2.0, 3.0]
     two = {"header": HEADER, "joint_names": list(JOINTS), "points": [{"positions": [0.0] * 3}] * 2}
@@ -167,7 +167,9 @@ def test_a_trajectory_has_one_point_a_period_ahead() -> None:
 
 
 def test_what_nobody_gave_is_nan_on_the_wire() -> None:
-    outlet = Outlet(layout(IMU, {"imu_quat": "orientation", "imu_lin_acc_b": "linear_acceleration"}), period_s=0.01)
+    outlet = MessageWriter(
+        layout(IMU, {"imu_quat": "orientation", "imu_lin_acc_b": "linear_acceleration"}), period_s=0.01
+    )
     assert outlet.write({"imu_quat": np.array([0.9, 0.1, 0.2, 0.3])}, 1)
     assert not outlet.write({"joint_pos": np.zeros(3)}, 2)
     read = by_rosbags(outlet)
@@ -178,7 +180,7 @@ def test_what_nobody_gave_is_nan_on_the_wire() -> None:
 
 
 def test_vectors_of_another_size_do_not_leave() -> None:
-    outlet = Outlet(layout(JOINT_STATE, {"target": "effort"}), period_s=0.01)
+    outlet = MessageWriter(layout(JOINT_STATE, {"target": "effort"}), period_s=0.01)
     with pytest.raises(TransportError, match="target has 2 elements, expected 3"):
         outlet.write({"target": np.zeros(2)}, 1)
 
@@ -192,7 +194,7 @@ def test_there_and_back_for_any_order_of_joints(order: list[str], numbers: list[
     sender, receiver = topic_layout(binding, vectors), topic_layout(binding, VECTORS)
     assert sender is not None
     assert receiver is not None
-    outlet, inlet = Outlet(sender, period_s=0.01), Inlet(receiver, ("joint_pos",))
+    outlet, inlet = MessageWriter(sender, period_s=0.01), MessageReader(receiver, ("joint_pos",))
     for scale in (1.0, -1.0):
         sent = {"joint_pos": scale * np.array(numbers[:3]), "joint_vel": scale * np.array(numbers[3:])}
         outlet.write(sent, stamp_ns)
@@ -222,4 +224,4 @@ def test_fields_of_different_joints_need_a_topic_each() -> None:
     found = topic_layout(binding, vectors)
     assert found is not None
     with pytest.raises(TransportError, match="a has 1 of the 3 joints in the topic"):
-        Outlet(found, period_s=0.01)
+        MessageWriter(found, period_s=0.01)

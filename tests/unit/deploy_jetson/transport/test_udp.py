@@ -11,15 +11,22 @@ from patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.udp import ends as udp
 from physai.deploy_jetson.transport.udp import grants as udp_grants
-from physai.deploy_jetson.transport.udp.ends import UdpRobotLink, address
+from physai.deploy_jetson.transport.udp.ends import UdpRobotEndpoint, address
 from physai.deploy_jetson.transport.udp.packet import Clock, Kind, PacketWriter, packet_layout
 from physai.sdk.base.errors import UnknownNameError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import Exclusive, Forgets, HasCompanion, RobotLink, Transport, TransportError
+from physai.sdk.transport.protocol import (
+    Exclusive,
+    RobotEndpoint,
+    SupportsReset,
+    SupportsWatchdog,
+    Transport,
+    TransportError,
+)
 from physai.sdk.transport.registry import open_robot_link, open_transport
 from physai.sim.virtual_robot.transport import free_port
 
-Ends = tuple[Transport, RobotLink, PolicyContract, tuple[int, int]]
+Ends = tuple[Transport, RobotEndpoint, PolicyContract, tuple[int, int]]
 """Runtime's end, robot's end, their contract, and the port of either."""
 
 
@@ -98,7 +105,7 @@ def test_only_the_robot_is_heard(ends: Ends) -> None:
     until(transport.problems, lambda: transport.wait(0.05))
     assert transport.sample().fields["joint_pos"][0] == 0.0
     assert transport.problems()[0].startswith("UDP: packets from 127.0.0.1, only 127.0.0.1:")
-    assert isinstance(transport, Forgets)
+    assert isinstance(transport, SupportsReset)
     transport.forget()
     assert transport.problems() == ()
 
@@ -157,7 +164,7 @@ def test_a_robot_that_has_started_anew_obeys_nobody(ends: Ends) -> None:
 def test_a_companion_speaks_as_its_commander(ends: Ends) -> None:
     transport, link, contract, _ = ends
     meet(ends)
-    assert isinstance(transport, HasCompanion)
+    assert isinstance(transport, SupportsWatchdog)
     told = transport.companion()
     options = {**told.options, "socket": str(os.dup(told.descriptors[0]))}
     companion = open_transport(told.transport, options)
@@ -178,7 +185,7 @@ def lost(transport: Transport) -> str:
     return transport.lost()
 
 
-def answered(transport: Transport, link: RobotLink) -> None:
+def answered(transport: Transport, link: RobotEndpoint) -> None:
     """Lets a runtime ask, and the robot answer."""
     transport.wait(0.05)
     link.wait(0.01)
@@ -285,7 +292,7 @@ def test_a_robot_with_this_clock_that_restarts_is_heard_again(ends: Ends) -> Non
         link.publish(fields(contract), time.time_ns())
         assert transport.wait(PATIENCE_S)
     link.close()
-    again = UdpRobotLink({"bind": f"127.0.0.1:{ports[1]}"})
+    again = UdpRobotEndpoint({"bind": f"127.0.0.1:{ports[1]}"})
     again.open(contract)
     until(lambda: again.grants.holder, lambda: (transport.wait(0.05), again.wait(0.01)))
     transport.send({"joint_pos_target": np.ones(12)}, time.time_ns())

@@ -14,11 +14,11 @@ import pytest
 from physai.deploy_jetson.bench.fixtures.onnx_writer import GraphWriter
 from physai.deploy_jetson.bench.fixtures.sample import SAMPLE_DOCUMENT, passed_gates, robot_evidence
 from physai.sdk.bundle.archive import VERDICT_FILE, signature_file
-from physai.sdk.bundle.manifest import Facts, attach, pack, read_bundle
+from physai.sdk.bundle.manifest import ManifestFacts, attach, pack, read_bundle
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.evidence.requirements import DEFAULT_GATES_SHA256
-from physai.sdk.evidence.verdict import Cause, GateResult, Measurement, Outcome, Verdict, combine, utc_text
+from physai.sdk.evidence.verdict import Cause, GateResult, Measurement, Verdict, VerdictOutcome, combine, utc_text
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sdk.signing.attestation import VerdictPredicate, bundle_statement, verdict_statement
 from physai.sdk.signing.keys import SigningKey
@@ -53,7 +53,9 @@ def golden_bytes(header: PolicyHeader, *, rows: int = 2, **changes: Any) -> byte
     return data.getvalue()
 
 
-def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Outcome.PASS, **changes: Any) -> Verdict:
+def verdict_of(
+    data: bytes, policy: str = POLICY_FILE, *, outcome: VerdictOutcome = VerdictOutcome.PASS, **changes: Any
+) -> Verdict:
     """A verdict on a policy of a bundle, of all gates, one of which may not pass."""
     bundle = read_bundle(data)
     blocked: dict[str, Any] = {"message": "It falls.", "next_step": "Train longer."}
@@ -66,8 +68,8 @@ def verdict_of(data: bytes, policy: str = POLICY_FILE, *, outcome: Outcome = Out
         threshold="rate at least 0.9",
         measured=(Measurement(name="success_rate", value=0.96),),
         episodes=60,
-        cause=Cause.POLICY if outcome is Outcome.FAIL else None,
-        **({} if outcome is Outcome.PASS else blocked),
+        cause=Cause.POLICY if outcome is VerdictOutcome.FAIL else None,
+        **({} if outcome is VerdictOutcome.PASS else blocked),
     )
     values: dict[str, Any] = {
         "policy_sha256": bundle.members.sha256(policy),
@@ -115,7 +117,7 @@ class Workshop:
         return {POLICY_FILE: onnx_bytes(header), GOLDEN_FILE: golden_bytes(header)}
 
     def unsigned(self, *, version: int = 5, variants: Mapping[str, bytes] | None = None, **changes: Any) -> bytes:
-        return pack({**self.members(**changes), **(variants or {})}, Facts(version=version, created=NOW))
+        return pack({**self.members(**changes), **(variants or {})}, ManifestFacts(version=version, created=NOW))
 
     def published(self, data: bytes, *keys: SigningKey) -> bytes:
         """The bundle, signed by the publisher or by the keys given."""

@@ -12,7 +12,7 @@ import pytest
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.archive import BundleError, write_archive
-from physai.sdk.bundle.manifest import Facts, Manifest, attach, pack, read_bundle
+from physai.sdk.bundle.manifest import Manifest, ManifestFacts, attach, pack, read_bundle
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.policy.header import PolicyError, PolicyHeader
 
@@ -45,7 +45,7 @@ def remanifested(data: bytes, change: Callable[[dict[str, Any]], object]) -> byt
 
 def test_equal_input_gives_equal_bytes(workshop: Workshop) -> None:
     members = workshop.members()
-    facts = Facts(version=7, created=datetime(2026, 1, 2, 3, 4, 5, 999, tzinfo=timezone(timedelta(hours=1))))
+    facts = ManifestFacts(version=7, created=datetime(2026, 1, 2, 3, 4, 5, 999, tzinfo=timezone(timedelta(hours=1))))
     data = pack(members, facts)
     assert pack(dict(reversed(members.items())), facts) == data
     bundle = read_bundle(data)
@@ -93,7 +93,7 @@ def test_a_variant_with_other_memories_is_refused(workshop: Workshop, make_onnx:
 def test_golden_states_of_another_policy_are_refused(workshop: Workshop) -> None:
     members = {**workshop.members(), "golden.npz": workshop.members(task="balance")["golden.npz"]}
     with pytest.raises(PolicyError, match="another contract"):
-        pack(members, Facts(version=1, created=datetime.fromisoformat("2026-01-01T00:00:00Z")))
+        pack(members, ManifestFacts(version=1, created=datetime.fromisoformat("2026-01-01T00:00:00Z")))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_golden_states_of_another_policy_are_refused(workshop: Workshop) -> None
 def test_what_cannot_be_packed(workshop: Workshop, change: dict[str, bytes | None], message: str) -> None:
     members = {name: data for name, data in {**workshop.members(), **change}.items() if data is not None}
     with pytest.raises(PhysaiError, match=message):
-        pack(members, Facts(version=1, created=datetime.fromisoformat("2026-01-01T00:00:00Z")))
+        pack(members, ManifestFacts(version=1, created=datetime.fromisoformat("2026-01-01T00:00:00Z")))
 
 
 @pytest.mark.parametrize("version", [-1, 2**53])
@@ -122,11 +122,11 @@ def test_versions_are_whole_numbers_that_json_keeps(workshop: Workshop, version:
 
 def test_a_time_without_a_zone_is_refused(workshop: Workshop) -> None:
     with pytest.raises(BundleError, match="time zone"):
-        pack(workshop.members(), Facts(version=1, created=datetime(2026, 1, 1)))
+        pack(workshop.members(), ManifestFacts(version=1, created=datetime(2026, 1, 1)))
 
 
 def test_provenance_is_printable(workshop: Workshop) -> None:
-    facts = Facts(
+    facts = ManifestFacts(
         version=1, created=datetime.fromisoformat("2026-01-01T00:00:00Z"), provenance={"note": "a\x1b[31mb\n"}
     )
     assert read_bundle(pack(workshop.members(), facts)).manifest.provenance["note"] == "a [31mb\n"

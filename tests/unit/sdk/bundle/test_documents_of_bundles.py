@@ -76,11 +76,13 @@ def test_the_bom_says_what_is_inside(workshop: Workshop, complete: bytes) -> Non
 
 
 def test_packages_of_the_provenance_are_libraries(workshop: Workshop) -> None:
-    from physai.sdk.bundle.manifest import Facts, pack
+    from physai.sdk.bundle.manifest import ManifestFacts, pack
 
     provenance = {"version.torch": "2.13.0", "seed": "8"}
     created = datetime.fromisoformat("2026-01-01T00:00:00Z")
-    document = bom(read_bundle(pack(workshop.members(), Facts(version=1, created=created, provenance=provenance))))
+    document = bom(
+        read_bundle(pack(workshop.members(), ManifestFacts(version=1, created=created, provenance=provenance)))
+    )
     libraries = [part for part in document["components"] if part["type"] == "library"]
     assert [(part["name"], part["version"]) for part in libraries] == [("torch", "2.13.0")]
 

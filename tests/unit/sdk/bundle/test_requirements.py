@@ -18,7 +18,7 @@ from physai.sdk.evidence.requirements import (
     RequirementsError,
     accepting,
 )
-from physai.sdk.evidence.verdict import Evidence, GateResult, Outcome, Verdict
+from physai.sdk.evidence.verdict import Evidence, GateResult, Verdict, VerdictOutcome
 from physai.sdk.signing.sign import sign_verdict
 from physai.sdk.signing.verify import Rule, VerificationError
 
@@ -30,7 +30,7 @@ Maker = Callable[..., Verdict]
 
 
 def gate(name: str) -> GateResult:
-    return GateResult(gate=name, outcome=Outcome.PASS, question="?", method="none", threshold="none")
+    return GateResult(gate=name, outcome=VerdictOutcome.PASS, question="?", method="none", threshold="none")
 
 
 def evidence(**changes: Origin) -> Evidence:
@@ -73,7 +73,7 @@ def test_neither_signer_nor_robot_takes_it(
 ) -> None:
     values: dict[str, Any] = {"evidence": MEASURED, **changes}
     if "gates" in changes:
-        values["outcome"] = Outcome.PASS if changes["gates"] else Outcome.INCONCLUSIVE
+        values["outcome"] = VerdictOutcome.PASS if changes["gates"] else VerdictOutcome.INCONCLUSIVE
     verdict = make_verdict(complete, **values)
     if rule is not Rule.OUTCOME:
         with pytest.raises(BundleError, match=message):

@@ -8,7 +8,7 @@ import pytest
 
 from physai.sdk.bundle.archive import MAX_MEMBERS, MAX_SIGNATURES, BundleError
 from physai.sdk.bundle.manifest import read_bundle
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sdk.signing.keys import SigningKey
 from physai.sdk.signing.sign import read_claims, sign_bundle, sign_verdict
 
@@ -55,8 +55,8 @@ def test_a_verdict_finds_the_policy_it_is_on(
             "verdict is on a policy of SHA-256 000000000000, the bundle holds policy.onnx",
         ),
         ({"contract_fingerprint": "0" * 64}, {}, "under the contract 000000000000"),
-        ({"outcome": Outcome.FAIL}, {}, "the verdict is FAIL; only a PASS"),
-        ({"outcome": Outcome.INCONCLUSIVE}, {}, "the verdict is INCONCLUSIVE"),
+        ({"outcome": VerdictOutcome.FAIL}, {}, "the verdict is FAIL; only a PASS"),
+        ({"outcome": VerdictOutcome.INCONCLUSIVE}, {}, "the verdict is INCONCLUSIVE"),
         ({}, {"robot": "go2"}, "the bundle is for pendulum, so the robot is pendulum or pendulum/UNIT, got 'go2'"),
         ({}, {"robot": "pendulum/a b"}, "robot 'pendulum/a b'"),
         ({"created": "2096-01-01T00:00:00Z"}, {}, "made on 2096-01-01T00:00:00Z, and it is 2026-11-21T12:00:00Z"),

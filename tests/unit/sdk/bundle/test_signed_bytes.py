@@ -42,7 +42,7 @@ def members(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_weights_elsewhere_are_not_packed(workshop: Workshop, members: dict[str, bytes], now: Any) -> None:
     with pytest.raises(GraphError, match=r"policy\.onnx: .*field 13 of TensorProto, external_data"):
-        pack(members, bundle_module.Facts(version=5, created=now))
+        pack(members, bundle_module.ManifestFacts(version=5, created=now))
 
 
 def test_weights_elsewhere_are_not_verified(
@@ -55,7 +55,9 @@ def test_weights_elsewhere_are_not_verified(
 
     with monkeypatch.context() as patched:
         patched.setattr(bundle_module, "check_policy", unchecked)
-        data = workshop.validated(workshop.published(pack(members, bundle_module.Facts(version=5, created=now))))
+        data = workshop.validated(
+            workshop.published(pack(members, bundle_module.ManifestFacts(version=5, created=now)))
+        )
         assert workshop.verify(data).policy == POLICY_FILE
     with pytest.raises(VerificationError, match="external_data") as caught:
         workshop.verify(data)

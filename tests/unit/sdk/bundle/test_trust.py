@@ -11,7 +11,7 @@ import pytest
 
 from physai.sdk.bundle.archive import signature_file, write_archive
 from physai.sdk.bundle.manifest import attach, read_bundle
-from physai.sdk.evidence.verdict import Outcome, utc_text
+from physai.sdk.evidence.verdict import VerdictOutcome, utc_text
 from physai.sdk.signing.attestation import bundle_statement
 from physai.sdk.signing.keys import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
@@ -32,7 +32,7 @@ def test_a_signed_and_validated_bundle_is_accepted(workshop: Workshop, complete:
     assert found.bundle.id == read_bundle(complete).id
     assert found.signers == {"publisher": (workshop.publisher.key_id,), "validator": (workshop.validator.key_id,)}
     assert found.policy == "policy.onnx"
-    assert found.verdict.outcome is Outcome.PASS
+    assert found.verdict.outcome is VerdictOutcome.PASS
     assert found.verdict.robot == "pendulum"
     assert found.verdict.expires == now + timedelta(days=30)
     assert found.verdict_problem is None
@@ -217,8 +217,8 @@ def test_a_time_without_a_zone_is_refused(workshop: Workshop, complete: bytes, n
     assert refused(workshop, complete, now=now.replace(tzinfo=None)).rule is Rule.CLOCK
 
 
-@pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.INCONCLUSIVE])
-def test_only_a_pass_is_accepted(workshop: Workshop, make_verdict: MakeVerdict, outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [VerdictOutcome.FAIL, VerdictOutcome.INCONCLUSIVE])
+def test_only_a_pass_is_accepted(workshop: Workshop, make_verdict: MakeVerdict, outcome: VerdictOutcome) -> None:
     published = workshop.published(workshop.unsigned())
     data = workshop.validated(published, verdict=make_verdict(published, outcome=outcome))
     assert refused(workshop, data).rule is Rule.OUTCOME
@@ -226,7 +226,7 @@ def test_only_a_pass_is_accepted(workshop: Workshop, make_verdict: MakeVerdict, 
 
 def test_a_verdict_of_no_gates_is_no_pass(workshop: Workshop, make_verdict: MakeVerdict) -> None:
     published = workshop.published(workshop.unsigned())
-    empty = make_verdict(published, gates=(), outcome=Outcome.INCONCLUSIVE)
+    empty = make_verdict(published, gates=(), outcome=VerdictOutcome.INCONCLUSIVE)
     assert refused(workshop, workshop.validated(published, verdict=empty)).rule is Rule.OUTCOME
 
 

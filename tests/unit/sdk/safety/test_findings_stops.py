@@ -9,7 +9,7 @@ from guard_driver import DAMP, HOLD, POSITION, RUN, STANDSTILL, STOP, Array, Dri
 from servo_arm import Sensors, ServoArm
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.safety import NOTHING, Answer, GuardResult, Reason
+from physai.sdk.safety import NOTHING, GuardResult, Reason, RequestAnswer
 
 PLAIN = contract_of(arm_document(incremental=True))
 WATCHED = contract_of(arm_document(incremental=True, watched=True))
@@ -71,7 +71,11 @@ def test_3_nothing_is_sent_to_a_robot_that_no_sensor_has_shown(contract: PolicyC
     arm.guard.activate()
     results = [arm.tick(arm.towards(0.0, 0.2), start=arm.guard.read_back, **sensors) for _ in range(200)]
     assert not any(result.referenced[0] for result in results)
-    assert {int(result.start[0]) for result in results} == {Answer.NOT_READY, Answer.SUPERSEDED, Answer.NOT_RESET}
+    assert {int(result.start[0]) for result in results} == {
+        RequestAnswer.NOT_READY,
+        RequestAnswer.SUPERSEDED,
+        RequestAnswer.NOT_RESET,
+    }
     assert all(reasons(result) & Reason.NO_REFERENCE for result in results)
     assert results[-1].state[0] == STOP
     assert not arm.commands
@@ -91,7 +95,7 @@ def test_3_no_reset_is_obeyed_blind(contract: PolicyContract, sensors: Any) -> N
     seen, sent = arm.guard.read_back, arm.commands[-1]
     for _ in range(100):
         result = arm.tick(arm.towards(0.0, 0.2), reset=seen, **sensors)
-        assert (result.state[0], result.reset[0]) == (STOP, Answer.NOT_AT_REST)
+        assert (result.state[0], result.reset[0]) == (STOP, RequestAnswer.NOT_AT_REST)
         np.testing.assert_array_equal(arm.commands[-1], sent)
 
 
@@ -103,8 +107,8 @@ def test_3_limits_count_from_what_was_sent_last(contract: PolicyContract) -> Non
     arm.at_rest()
     sent = arm.commands[-1]
     assert (sent - arm.position[[2, 0]] > 0.03).all()
-    assert arm.tick(None, reset=arm.guard.read_back).reset[0] == Answer.OBEYED
-    assert arm.tick(None, start=arm.guard.read_back).start[0] == Answer.OBEYED
+    assert arm.tick(None, reset=arm.guard.read_back).reset[0] == RequestAnswer.OBEYED
+    assert arm.tick(None, start=arm.guard.read_back).start[0] == RequestAnswer.OBEYED
     np.testing.assert_array_equal(arm.commands[-1], sent)
     asked = {POSITION: sent[None] - 0.5, "joint_effort_target": np.zeros((1, 1))}
     arm.tick(asked)
@@ -235,7 +239,7 @@ def test_6_a_robot_that_does_not_follow_is_not_driven_on(release: int) -> None:
         np.testing.assert_array_equal(arm.commands[-1], sent)
     # It goes to where it was told to be then, and no reset leads back to RUN but a start.
     assert (np.abs(arm.position[[2, 0]] - start) < 0.45).all()
-    assert arm.tick(arm.towards(-1.05, -0.25), reset=arm.guard.read_back).reset[0] == Answer.OBEYED
+    assert arm.tick(arm.towards(-1.05, -0.25), reset=arm.guard.read_back).reset[0] == RequestAnswer.OBEYED
     assert arm.ticks(20, arm.towards(-1.05, -0.25)).state[0] == STANDSTILL
     np.testing.assert_array_equal(arm.commands[-1], sent)
 
@@ -248,6 +252,6 @@ def test_6_a_blocked_robot_is_not_started() -> None:
     arm.ticks(30, arm.towards(-1.05, -0.25))
     for _ in range(60):
         arm.tick(arm.towards(-1.05, -0.25))
-    assert arm.tick(None, reset=arm.guard.read_back).reset[0] == Answer.OBEYED
-    assert arm.tick(None, start=arm.guard.read_back).start[0] == Answer.NOT_READY
+    assert arm.tick(None, reset=arm.guard.read_back).reset[0] == RequestAnswer.OBEYED
+    assert arm.tick(None, start=arm.guard.read_back).start[0] == RequestAnswer.NOT_READY
     assert arm.ticks(5, start=NOTHING).state[0] > RUN

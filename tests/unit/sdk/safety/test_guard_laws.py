@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.safety import Answer, GuardResult
+from physai.sdk.safety import GuardResult, RequestAnswer
 from physai.sdk.safety.trajectory import largest_step
 
 Singles = npt.NDArray[np.float32]
@@ -117,7 +117,7 @@ def test_states_only_get_worse_until_reset(contract: PolicyContract, data: st.Da
     state, number, known, unnamed = int(RUN), 0, 0, False
     for tick in life(contract, data):
         result = rows.check([tick])
-        down, up = result.reset[0] == Answer.OBEYED, result.start[0] == Answer.OBEYED
+        down, up = result.reset[0] == RequestAnswer.OBEYED, result.start[0] == RequestAnswer.OBEYED
         assert not (down and up)
         if down:
             assert state > STANDSTILL
@@ -134,8 +134,8 @@ def test_states_only_get_worse_until_reset(contract: PolicyContract, data: st.Da
         assert unnamed or (result.causes[0] != 0) == (result.state[0] > STANDSTILL)
         assert result.intervened[0] or (result.state[0] == RUN)
         assert not result.stopped[0] or result.state[0] > RUN
-        assert (result.reset[0] != Answer.NONE) == (tick.ask == "reset")
-        assert (result.start[0] != Answer.NONE) == (tick.ask == "start")
+        assert (result.reset[0] != RequestAnswer.NONE) == (tick.ask == "reset")
+        assert (result.start[0] != RequestAnswer.NONE) == (tick.ask == "start")
         state, number, known = int(result.state[0]), int(result.number[0]), int(result.causes[0])
     rows.guard.reset()
     assert rows.check([calm(contract)]).state[0] == RUN

@@ -7,11 +7,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from physai.deploy_jetson.bench.supervisor.events import Columns, every_event, frequent_events, varied_events
+from physai.deploy_jetson.bench.supervisor.events import EventColumns, every_event, frequent_events, varied_events
 from physai.deploy_jetson.bench.supervisor.search import (
     SMALL,
-    Step,
-    World,
+    SearchStep,
+    SupervisorWorld,
     close,
     enumerate_sequences,
     follow,
@@ -19,18 +19,18 @@ from physai.deploy_jetson.bench.supervisor.search import (
     unpack,
 )
 from physai.sdk.safety import GuardState, supervisor
-from physai.sdk.safety.supervisor import Thresholds, step
+from physai.sdk.safety.supervisor import SupervisorThresholds, step
 
 THRESHOLDS = {
     "small": SMALL,
-    "at once": Thresholds(reused=0, hold=1, tolerated=0, effect=1, still=1, confirm=1),
-    "still late": Thresholds(reused=2, hold=3, tolerated=2, effect=3, still=6, confirm=2),
-    "larger": Thresholds(reused=3, hold=7, tolerated=2, effect=6, still=5, confirm=9),
+    "at once": SupervisorThresholds(reused=0, hold=1, tolerated=0, effect=1, still=1, confirm=1),
+    "still late": SupervisorThresholds(reused=2, hold=3, tolerated=2, effect=3, still=6, confirm=2),
+    "larger": SupervisorThresholds(reused=3, hold=7, tolerated=2, effect=6, still=5, confirm=9),
 }
 
 
 @pytest.mark.parametrize("limits", THRESHOLDS.values(), ids=THRESHOLDS)
-def test_no_promise_is_broken_in_any_state_that_can_be_reached(limits: Thresholds) -> None:
+def test_no_promise_is_broken_in_any_state_that_can_be_reached(limits: SupervisorThresholds) -> None:
     events = every_event() if limits is SMALL else varied_events()
     found = close(events, limits=limits)
     assert not found.broken, "\n".join(map(str, found.broken))
@@ -51,7 +51,7 @@ def test_no_promise_is_broken_in_a_million_sequences() -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("limits", THRESHOLDS.values(), ids=THRESHOLDS)
-def test_no_promise_is_broken_in_a_hundred_million_sequences(limits: Thresholds) -> None:
+def test_no_promise_is_broken_in_a_hundred_million_sequences(limits: SupervisorThresholds) -> None:
     for events, depth in ((varied_events(), 5), (frequent_events(), 8)):
         found = enumerate_sequences(events, depth, limits=limits)
         assert not found.broken, "\n".join(map(str, found.broken[:3]))
@@ -184,7 +184,7 @@ MUTANTS = {
 """Faults that a careless change could bring, a line each: what the supervisor has, and what it has instead."""
 
 
-def mutated(old: str, new: str) -> Step:
+def mutated(old: str, new: str) -> SearchStep:
     """The supervisor's step with one place changed."""
     source = inspect.getsource(supervisor)
     assert source.count(old) == 1, f"the supervisor has {source.count(old)} times: {old}"
@@ -215,8 +215,8 @@ def test_a_broken_promise_is_told_with_the_shortest_way_to_it() -> None:
 
 
 def test_what_is_packed_is_the_same_afterwards() -> None:
-    keys = np.array([pack(World.initial(level))[0] for level in (GuardState.RUN, GuardState.STANDSTILL)])
-    columns = Columns.of(varied_events())
+    keys = np.array([pack(SupervisorWorld.initial(level))[0] for level in (GuardState.RUN, GuardState.STANDSTILL)])
+    columns = EventColumns.of(varied_events())
     rows = np.repeat(np.arange(len(keys)), len(columns.stop))
     events = columns.take(np.tile(np.arange(len(columns.stop)), len(keys)))
     after, _, broken = follow(unpack(keys[rows]), events, step, SMALL)

@@ -14,13 +14,13 @@ from onnx import TensorProto, helper
 from physai.sdk.base.files import write_atomic
 from physai.sdk.evidence import origin
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
-from physai.sim.gates.checks.gate import Context, Finding, Gate
-from physai.sim.gates.execution.batch import Played
-from physai.sim.gates.execution.subject import Subject, open_subject
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding
+from physai.sim.gates.execution.batch import BatchResult
+from physai.sim.gates.execution.subject import ValidationSubject, open_subject
 from physai.sim.gates.execution.workers import play
 from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.policies.resolve import Origin
+from physai.sim.policies.resolve import TaskSource
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, SensorNoise, Timing
@@ -162,8 +162,8 @@ class Bench:
         """A context for a policy; `settings` are sections of a gates file."""
         return Context(self.subject(path, baseline=baseline), GateSettings.model_validate(settings))
 
-    def subject(self, path: Path, *, baseline: Path | None = None) -> Subject:
-        return open_subject(path, self.twin, origin=Origin(task=str(TASK_FILE)), baseline=baseline)
+    def subject(self, path: Path, *, baseline: Path | None = None) -> ValidationSubject:
+        return open_subject(path, self.twin, origin=TaskSource(task=str(TASK_FILE)), baseline=baseline)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def bench(credible_twin: Twin) -> Bench:
     return Bench(credible_twin)
 
 
-def evidence(subject: Subject, tick_s: list[float]) -> str:
+def evidence(subject: ValidationSubject, tick_s: list[float]) -> str:
     """A latency evidence file for a subject."""
     return json.dumps(
         {
@@ -186,10 +186,10 @@ def evidence(subject: Subject, tick_s: list[float]) -> str:
     )
 
 
-def find(gate: Gate, context: Context) -> Finding:
+def find(gate: Gate, context: Context) -> GateFinding:
     """A gate's finding, its batches played right here."""
     generator = gate.play(context)
-    answers: list[Played] | None = None
+    answers: list[BatchResult] | None = None
     while True:
         try:
             batches = next(generator) if answers is None else generator.send(answers)
@@ -199,10 +199,10 @@ def find(gate: Gate, context: Context) -> Finding:
 
 
 @pytest.fixture(name="find")
-def find_fixture() -> Callable[[Gate, Context], Finding]:
+def find_fixture() -> Callable[[Gate, Context], GateFinding]:
     return find
 
 
 @pytest.fixture(name="evidence")
-def evidence_fixture() -> Callable[[Subject, list[float]], str]:
+def evidence_fixture() -> Callable[[ValidationSubject, list[float]], str]:
     return evidence

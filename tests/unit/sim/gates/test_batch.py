@@ -6,14 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sim.gates.execution.batch import TUNING_STREAM, VERDICT_STREAM, Batch, Played, joined, seeds_of, stream_seed
+from physai.sim.gates.execution.batch import (
+    TUNING_STREAM,
+    VERDICT_STREAM,
+    Batch,
+    BatchResult,
+    joined,
+    seeds_of,
+    stream_seed,
+)
 from physai.sim.policies.evaluate import EVALUATION_SEED, evaluation_seeds
 from physai.sim.twin.conditions import Condition
 
 CONDITION = Condition(name="calm", lag_lower_s=0.0, lag_upper_s=0.01)
 
 
-def played(count: int = 3, **changes: Any) -> Played:
+def played(count: int = 3, **changes: Any) -> BatchResult:
     rows = np.arange(count)
     fields: dict[str, Any] = {
         "success": rows > 0,
@@ -35,7 +43,7 @@ def played(count: int = 3, **changes: Any) -> Played:
         "late": rows * 0,
         "early_pos": np.zeros((count, 2)),
     }
-    return Played(**{**fields, **changes})
+    return BatchResult(**{**fields, **changes})
 
 
 def test_tuning_verdict_and_evaluation_share_no_seed() -> None:
@@ -66,7 +74,7 @@ def test_a_key_tells_what_is_asked() -> None:
 
 def test_results_survive_the_disk() -> None:
     first = played(visits={"joint_pos": np.ones((5, 2), np.float32)})
-    again = Played.from_bytes(first.to_bytes())
+    again = BatchResult.from_bytes(first.to_bytes())
     for name in ("success", "held", "vel_usage", "guard_step"):
         np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
     np.testing.assert_array_equal(again.visits["joint_pos"], first.visits["joint_pos"])
@@ -75,7 +83,7 @@ def test_results_survive_the_disk() -> None:
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", played().to_bytes()[:-40]])
 def test_damaged_results_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Played.from_bytes(data)
+        BatchResult.from_bytes(data)
 
 
 def test_joined_batches_are_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from physai.sdk.contract.gaps import contract_lacks
 from physai.sdk.contract.io import parse_contract
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, PolicyHeader
 from physai.sim.gates.checks.contract import ContractGate, contract_problems
 from physai.sim.gates.execution.subject import QUANTISED_FILE
@@ -33,7 +33,7 @@ def changed(task: Task, *path: str | int, value: Any) -> dict[str, str]:
 
 def test_equal_contracts_pass(bench: Any, write_policy: Callable[..., Path], find: Find) -> None:
     finding = find(ContractGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert finding.cause is None
 
 
@@ -41,7 +41,7 @@ def test_what_the_contract_leaves_open_is_noted(
     bench: Any, write_policy: Callable[..., Path], find: Find, task: Task
 ) -> None:
     finding = find(ContractGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     for sentence in contract_lacks(task.contract):
         assert sentence in finding.message
     assert "No frozen_samples, so sensors that repeat one value" in finding.message
@@ -67,7 +67,7 @@ def test_a_term_that_differs_is_named(
     named: str,
 ) -> None:
     finding = find(ContractGate(), bench.context(write_policy(metadata=changed(task, *path, value=value))))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.CONTRACT)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.CONTRACT)
     assert named in finding.message
 
 
@@ -78,7 +78,7 @@ def test_a_fingerprint_that_was_changed_is_refused(
     path = write_policy()
     path.write_bytes(write_policy.__globals__["spring_policy"](task, metadata=metadata))
     finding = find(ContractGate(), bench.context(path))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.CONTRACT)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.CONTRACT)
     assert "one of the two was changed after the export" in finding.message
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from physai.sdk.base.errors import MissingExtraError, ModelError
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks import engine as engine_module
 from physai.sim.gates.checks.engine import EngineGate
-from physai.sim.gates.checks.gate import Context, Finding
-from physai.sim.gates.execution.batch import Played
+from physai.sim.gates.checks.gate import Context, GateFinding
+from physai.sim.gates.execution.batch import BatchResult
 
 Writer = Callable[..., Path]
 
 
-def ask(context: Context, first: Played, second: Played) -> Finding:
+def ask(context: Context, first: BatchResult, second: BatchResult) -> GateFinding:
     """The gate's finding for two given answers."""
     generator = EngineGate().play(context)
     next(generator)
@@ -32,52 +32,54 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pair(bench: Any, write_policy: Writer) -> tuple[Context, Played]:
+def pair(bench: Any, write_policy: Writer) -> tuple[Context, BatchResult]:
     from physai.sim.gates.execution.workers import play
 
     context = bench.context(write_policy())
     return context, play(context.subject, context.batch(0, context.conditions["calibrated"]))
 
 
-def changed(played: Played, **fields: Any) -> Played:
-    return Played(**{**{name: getattr(played, name) for name in played.__dataclass_fields__}, **fields})
+def changed(played: BatchResult, **fields: Any) -> BatchResult:
+    return BatchResult(**{**{name: getattr(played, name) for name in played.__dataclass_fields__}, **fields})
 
 
 @pytest.mark.usefixtures("installed")
-def test_equal_answers_pass(pair: tuple[Context, Played]) -> None:
+def test_equal_answers_pass(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     finding = ask(context, played, played)
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert finding.chart["pairs"] == [0, 0, 64]
 
 
 @pytest.mark.usefixtures("installed")
-def test_motions_that_differ_early_are_the_twins_fault(pair: tuple[Context, Played]) -> None:
+def test_motions_that_differ_early_are_the_twins_fault(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     finding = ask(context, played, changed(played, early_pos=played.early_pos + 0.03))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.TWIN)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TWIN)
     assert "differ by 0.03 (median)" in finding.message
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(("lost", "outcome"), [(12, Outcome.PASS), (13, Outcome.FAIL), (64, Outcome.FAIL)])
+@pytest.mark.parametrize(
+    ("lost", "outcome"), [(12, VerdictOutcome.PASS), (13, VerdictOutcome.FAIL), (64, VerdictOutcome.FAIL)]
+)
 def test_a_success_that_is_lost_beyond_the_margin_fails(
-    pair: tuple[Context, Played], lost: int, outcome: Outcome
+    pair: tuple[Context, BatchResult], lost: int, outcome: VerdictOutcome
 ) -> None:
     # 12 of 64 are 18.75 %, 13 are 20.3 %; 13 lost and none won have p = 2^-13.
     context, played = pair
     finding = ask(context, played, changed(played, success=np.arange(64) >= lost))
     assert finding.outcome is outcome
-    assert finding.cause is (Cause.POLICY if outcome is Outcome.FAIL else None)
+    assert finding.cause is (Cause.POLICY if outcome is VerdictOutcome.FAIL else None)
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_difference_that_may_be_chance_is_undecided(pair: tuple[Context, Played]) -> None:
+def test_a_difference_that_may_be_chance_is_undecided(pair: tuple[Context, BatchResult]) -> None:
     context, played = pair
     rows = np.arange(64)
     # 40 lost and 24 won: a loss of 25 %, but p = 0.03 is above alpha / 4.
     finding = ask(context, changed(played, success=rows < 40), changed(played, success=rows >= 40))
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "raise engine.episodes" in finding.next_step
 
 
@@ -89,7 +91,7 @@ def test_without_the_second_engine_it_says_what_to_install(
 
     monkeypatch.setattr(engine_module, "modules", missing)
     finding = find(EngineGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "pip install warp-lang mujoco-warp" in finding.message
 
 
@@ -98,7 +100,7 @@ def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find
     """Compiles Warp's kernels for this machine, once."""
     pytest.importorskip("mujoco_warp")
     finding = find(EngineGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert 0.0 < finding.chart["early_difference"] < 1e-3
 
 
@@ -117,6 +119,6 @@ def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: 
     assert slow == pytest.approx(9.8 / 4.0 * 0.1, rel=0.03)
     assert engine.state("qpos")[0, 0] > engine.state("qpos")[1, 0] > 0.0
     engine.state("qvel")[1] = np.nan
-    assert engine.broken().tolist() == [False, True]
+    assert engine.diverged().tolist() == [False, True]
     with pytest.raises(ModelError, match="keeps no snapshots"):
         engine.snapshot()

@@ -10,7 +10,7 @@ import pytest
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
 from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
 from physai.sdk.evidence.latency import EvidenceError, LatencyEvidence, load_evidence, save_evidence
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.latency import LatencyGate, longest_run
 
 Find = Callable[..., Any]
@@ -28,7 +28,7 @@ def test_ticks_within_the_deadline_pass(
     bench: Any, write_policy: Callable[..., Path], find: Find, evidence: Any
 ) -> None:
     finding = judged(bench, write_policy(), find, evidence, [0.002] * 9_990 + [0.0099] * 10)
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     named = {m.name: m.value for m in finding.measured}
     assert named["p50"] == 0.002
     assert named["max"] == 0.0099
@@ -47,13 +47,13 @@ def test_misses_beyond_the_budget_fail(
     bench: Any, write_policy: Callable[..., Path], find: Find, evidence: Any, ticks: list[float], words: str
 ) -> None:
     finding = judged(bench, write_policy(), find, evidence, ticks)
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.TIMING)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)
     assert words in finding.message
 
 
 def test_too_few_ticks_are_undecided(bench: Any, write_policy: Callable[..., Path], find: Find, evidence: Any) -> None:
     finding = judged(bench, write_policy(), find, evidence, [0.002] * 500)
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "at least 10000 ticks" in finding.next_step
 
 
@@ -74,7 +74,7 @@ def test_what_the_runtime_writes_is_evidence(bench: Any, write_policy: Callable[
     )
     file = path.parent / "ticks.json"
     save_evidence(tick_evidence((0.002,) * 10_000, candidate, transport="dds", origin=candidate.origin("dds")), file)
-    assert find(LatencyGate(load_evidence(file)), context).outcome is Outcome.PASS
+    assert find(LatencyGate(load_evidence(file)), context).outcome is VerdictOutcome.PASS
 
 
 @pytest.mark.parametrize("field", ["policy_sha256", "contract_fingerprint"])
@@ -82,7 +82,7 @@ def test_evidence_of_another_policy_or_contract_decides_nothing(
     bench: Any, write_policy: Callable[..., Path], find: Find, evidence: Any, field: str
 ) -> None:
     finding = judged(bench, write_policy(), find, evidence, [0.002] * 20_000, **{field: "0" * 64})
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "000000000000" in finding.message
 
 
@@ -90,7 +90,7 @@ def test_without_evidence_it_is_measured_here_and_undecided(
     bench: Any, write_policy: Callable[..., Path], find: Find
 ) -> None:
     finding = find(LatencyGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "Nothing was measured on the target" in finding.message
     assert sum(finding.chart["counts"]) == 3000
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE
 from physai.sim.gates.checks.parity import GoldenError, ParityGate, probe_inputs, read_golden
 from physai.sim.gates.execution.subject import QUANTISED_FILE
@@ -20,7 +20,7 @@ Find = Callable[..., Any]
 
 def test_a_faithful_export_passes(bench: Any, write_policy: Callable[..., Path], find: Find) -> None:
     finding = find(ParityGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert finding.measured[0].name == "relative_difference"
     assert finding.measured[0].value == 0.0
 
@@ -28,7 +28,7 @@ def test_a_faithful_export_passes(bench: Any, write_policy: Callable[..., Path],
 def test_answers_that_differ_fail(bench: Any, write_policy: Callable[..., Path], find: Find) -> None:
     # The action's scale is 20 N; 0.02 N off is a relative difference of 0.001 where |u| stays below 20 N.
     finding = find(ParityGate(), bench.context(write_policy(error=0.02)))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.NUMERICS)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.NUMERICS)
     assert finding.measured[0].value == pytest.approx(0.001, rel=1e-3)
     assert "joint_effort_target[0]" in finding.message
 
@@ -37,14 +37,14 @@ def test_without_golden_answers_nothing_is_known(bench: Any, write_policy: Calla
     path = write_policy()
     (path.parent / GOLDEN_FILE).unlink()
     finding = find(ParityGate(), bench.context(path))
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE
     assert "physai export" in finding.next_step
 
 
 def test_no_number_for_a_rare_input_fails(bench: Any, write_policy: Callable[..., Path], find: Find) -> None:
     # Golden speeds stay below 1 m/s; probes reach 1.2 times the limit of 5 m/s.
     finding = find(ParityGate(), bench.context(write_policy(nan_above=5.5)))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.NUMERICS)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.NUMERICS)
     assert "joint_effort_target is no finite number" in finding.message
 
 
@@ -83,9 +83,9 @@ def test_probes_reach_a_little_beyond_every_limit(name: str) -> None:
     assert all(np.isfinite(values).all() for values in inputs.values())
 
 
-@pytest.mark.parametrize(("damping", "outcome"), [(7.05, Outcome.PASS), (10.0, Outcome.FAIL)])
+@pytest.mark.parametrize(("damping", "outcome"), [(7.05, VerdictOutcome.PASS), (10.0, VerdictOutcome.FAIL)])
 def test_a_quantised_graph_is_compared_in_visited_states(
-    bench: Any, write_policy: Callable[..., Path], find: Find, damping: float, outcome: Outcome
+    bench: Any, write_policy: Callable[..., Path], find: Find, damping: float, outcome: VerdictOutcome
 ) -> None:
     # Speeds reach about 1.5 m/s: 0.05 · 1.5 = 0.08 N is within the 0.5 N of the contract, 3 · 1.5 = 4.5 N is not.
     path, other = write_policy(), write_policy("other", damping=damping)
@@ -94,7 +94,7 @@ def test_a_quantised_graph_is_compared_in_visited_states(
     assert finding.outcome is outcome
     names = [m.name for m in finding.measured]
     assert {"relative_difference", "quantised_error", "quantised_error_p99"} <= set(names)
-    if outcome is Outcome.FAIL:
+    if outcome is VerdictOutcome.FAIL:
         assert finding.cause is Cause.NUMERICS
         assert "The quantised command is up to" in finding.message
 
@@ -108,4 +108,4 @@ def test_a_quantised_file_that_is_named_itself_is_judged_against_its_float_sibli
     context = bench.context(quantised)
     assert context.subject.arms["policy"] == context.subject.arms["quantised"] == other.read_bytes()
     # The golden answers are the float graph's: the quantised one need not give them.
-    assert find(ParityGate(), context).outcome is Outcome.PASS
+    assert find(ParityGate(), context).outcome is VerdictOutcome.PASS

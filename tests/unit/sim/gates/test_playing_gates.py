@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.falsification import FalsificationGate, Region, beyond
 from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
 from physai.sim.gates.checks.robustness import RobustnessGate
@@ -24,7 +24,7 @@ Writer = Callable[..., Path]
 
 def test_success_stops_as_soon_as_it_knows(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(SuccessGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     # alpha 0.05 / 4 gates; target 0.9, planned for 0.9667: ln 80 / ln(0.9667 / 0.9) = 61.3, so one batch of 64.
     assert finding.episodes == 64
     assert finding.p_value == pytest.approx((0.9 / (1 - 0.1 / 3)) ** 64)
@@ -35,7 +35,7 @@ def test_a_policy_that_runs_away_fails_and_shows_its_least_perturbed_case(
     bench: Any, write_policy: Writer, find: Find
 ) -> None:
     finding = find(SuccessGate(), bench.context(write_policy(stiffness=-12.0)))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.POLICY)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.POLICY)
     assert "0 of 64 episodes succeed, the target is 90%" in finding.message
     sizes = [case.size for case in finding.cases]
     assert sizes == sorted(sizes)
@@ -48,7 +48,7 @@ def test_delay_that_breaks_it_is_named_as_the_cause(bench: Any, write_policy: Wr
     bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=0.1, command_lag_p99_s=0.1))
     context = bench.context(write_policy(stiffness=400.0, damping=60.0))
     finding = find(SuccessGate(), context)
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.TIMING)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)
     assert "without delays the same episodes succeed" in finding.message
 
 
@@ -56,7 +56,7 @@ def test_a_middling_policy_stays_undecided(bench: Any, write_policy: Writer, fin
     """It comes to the middle in time from about half of the places where an episode may begin."""
     settings = {"success": {"target": 0.5, "margin": 0.3, "max_episodes": 64}, "batch": 32}
     finding = find(SuccessGate(), bench.context(write_policy(stiffness=7.35, damping=7.0), **settings))
-    assert (finding.outcome, finding.cause) == (Outcome.INCONCLUSIVE, None)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.INCONCLUSIVE, None)
     assert finding.episodes == 64
     rate = finding.measured[0]
     assert rate.lower is not None
@@ -67,7 +67,7 @@ def test_a_middling_policy_stays_undecided(bench: Any, write_policy: Writer, fin
 
 def test_robustness_plays_every_condition(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(RobustnessGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert list(finding.chart["conditions"]) == ["measured", "twice", "pushes", "payload"]
     assert finding.episodes == sum(total for _, total in finding.chart["conditions"].values())
 
@@ -76,7 +76,7 @@ def test_robustness_fails_on_the_condition_that_breaks_it(bench: Any, write_poli
     bench.twin = replace(bench.twin, timing=Timing(command_lag_mean_s=0.04, command_lag_p99_s=0.05))
     context = bench.context(write_policy(stiffness=400.0, damping=60.0))
     finding = find(RobustnessGate(), context)
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.TIMING)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)
     assert "Under 'twice'" in finding.message
 
 
@@ -85,7 +85,7 @@ def test_safety_needs_enough_episodes_without_a_violation(bench: Any, write_poli
     # ln(0.0125) / ln(0.96) = 107.3.
     assert episodes_needed(context) == 108
     finding = find(SafetyGate(), context)
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert finding.episodes == 128
     used = {m.name: m.value for m in finding.measured}
     assert 0.0 < used["position_limit_used"] < 1.0
@@ -103,14 +103,14 @@ def test_safety_blocks_a_single_violation(
     bench: Any, write_policy: Writer, find: Find, options: dict[str, float], cause: Cause, words: str
 ) -> None:
     finding = find(SafetyGate(), bench.context(write_policy(**options)))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, cause)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, cause)
     assert words in finding.message
     assert finding.p_value == 1.0
 
 
 def test_safety_blocks_a_command_that_only_switches(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(SafetyGate(), bench.context(write_policy(stiffness=12000.0, damping=7000.0)))
-    assert (finding.outcome, finding.cause, finding.p_value) == (Outcome.FAIL, Cause.POLICY, 1.0)
+    assert (finding.outcome, finding.cause, finding.p_value) == (VerdictOutcome.FAIL, Cause.POLICY, 1.0)
     used = {m.name: m.value for m in finding.measured}
     assert used["violations"] == 0.0
     assert used["saturated"] > 0.9
@@ -120,16 +120,16 @@ def test_safety_blocks_a_command_that_only_switches(bench: Any, write_policy: Wr
 
 def test_nothing_to_compare_is_said(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(NonInferiorityGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert "Nothing to compare" in finding.message
     assert finding.episodes == 0
 
 
 @pytest.mark.parametrize(
-    ("stiffness", "outcome", "cause"), [(12.1, Outcome.PASS, None), (-1.0, Outcome.FAIL, Cause.NUMERICS)]
+    ("stiffness", "outcome", "cause"), [(12.1, VerdictOutcome.PASS, None), (-1.0, VerdictOutcome.FAIL, Cause.NUMERICS)]
 )
 def test_a_quantised_graph_must_do_as_well(
-    bench: Any, write_policy: Writer, find: Find, stiffness: float, outcome: Outcome, cause: Cause | None
+    bench: Any, write_policy: Writer, find: Find, stiffness: float, outcome: VerdictOutcome, cause: Cause | None
 ) -> None:
     path, other = write_policy(), write_policy("other", stiffness=stiffness)
     (path.parent / QUANTISED_FILE).write_bytes(other.read_bytes())
@@ -140,7 +140,7 @@ def test_a_quantised_graph_must_do_as_well(
 def test_a_policy_worse_than_its_baseline_is_the_policys_fault(bench: Any, write_policy: Writer, find: Find) -> None:
     path, baseline = write_policy(stiffness=-1.0), write_policy("baseline")
     finding = find(NonInferiorityGate(), bench.context(path, baseline=baseline))
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.POLICY)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.POLICY)
     assert "the policy graph loses 64" in finding.message
 
 
@@ -173,7 +173,7 @@ SEARCH = {"falsification": {"generations": 3, "population": 8, "seeds": 2, "conf
 
 def test_a_search_finds_nothing_against_an_honest_policy(bench: Any, write_policy: Writer, find: Find) -> None:
     finding = find(FalsificationGate(), bench.context(write_policy(), **SEARCH))
-    assert finding.outcome is Outcome.PASS
+    assert finding.outcome is VerdictOutcome.PASS
     assert finding.episodes == 3 * 8 * 2 + 16
     assert len(finding.chart["history"]) == 3
 
@@ -187,7 +187,7 @@ def test_a_search_finds_the_friction_that_stops_it(bench: Any, write_policy: Wri
     bench.twin = replace(bench.twin, parameters=wide, covariance=np.diag([0.05**2, 0.6**2]))
     context = bench.context(write_policy(stiffness=9.0, damping=5.0), **SEARCH)
     finding = find(FalsificationGate(), context)
-    assert (finding.outcome, finding.cause) == (Outcome.FAIL, Cause.POLICY)
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.POLICY)
     assert "rail.friction" in finding.message
     friction = finding.cases[0].parameters["rail.friction"]
     # 9 N/m · 0.1 m: more than 0.9 N of friction can hold it there.
@@ -197,4 +197,4 @@ def test_a_search_finds_the_friction_that_stops_it(bench: Any, write_policy: Wri
 def test_without_parameters_there_is_nothing_to_search(bench: Any, write_policy: Writer, find: Find) -> None:
     bench.twin = replace(bench.twin, parameters=(), covariance=np.zeros((0, 0)))
     finding = find(FalsificationGate(), bench.context(write_policy()))
-    assert finding.outcome is Outcome.INCONCLUSIVE
+    assert finding.outcome is VerdictOutcome.INCONCLUSIVE

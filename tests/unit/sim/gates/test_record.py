@@ -18,7 +18,7 @@ from physai.sdk.evidence.verdict import Verdict, load_verdict, save_verdict
 from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sim.cli import validate
-from physai.sim.gates.execution.batch import Played
+from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.gates.record import FOLDER, RecordError, rederive
 from physai.sim.twin.twin import Twin, save_twin
 
@@ -125,9 +125,9 @@ def test_one_edited_batch_is_found(write_policy: Writer, run: Callable[[Path], P
     policy = write_policy()
     report = run(policy)
     for path in sorted((report / FOLDER).glob("*.npz")):
-        played = Played.from_bytes(path.read_bytes().partition(b"\n")[2])
+        played = BatchResult.from_bytes(path.read_bytes().partition(b"\n")[2])
         # Nothing that any gate decides by: only playing it again shows it.
-        changed = Played(**{**vars(played), "held": np.minimum(1.0, played.held + 1e-12)})
+        changed = BatchResult(**{**vars(played), "held": np.minimum(1.0, played.held + 1e-12)})
         if (changed.held == played.held).all():
             continue
         data = changed.to_bytes()
@@ -144,12 +144,12 @@ def test_a_batch_holds_the_episodes_that_were_asked_for(
     policy = write_policy()
     report = run(policy)
     path = next((report / FOLDER).glob("*.npz"))
-    arrays: dict[str, Any] = vars(Played.from_bytes(path.read_bytes().partition(b"\n")[2]))
+    arrays: dict[str, Any] = vars(BatchResult.from_bytes(path.read_bytes().partition(b"\n")[2]))
     if forged == "more episodes":
         arrays = {name: value if name == "visits" else np.repeat(value, 100, axis=0) for name, value in arrays.items()}
     else:
         arrays = {**arrays, "success": 1000 * arrays["success"].astype(int)}
-    data = Played(**arrays).to_bytes()
+    data = BatchResult(**arrays).to_bytes()
     path.write_bytes(sha256_hex(data).encode() + b"\n" + data)
     with pytest.raises(RecordError, match="lacks episodes of the run, or they were changed"):
         rederive(report, members_of(policy), task=TASK)

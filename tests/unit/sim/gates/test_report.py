@@ -7,19 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Outcome, Verdict, combine
+from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Verdict, VerdictOutcome, combine
 from physai.sim.gates.judgement import WOULD_PASS
 from physai.sim.report.html import Page, html_report, measurement_text
 from physai.sim.report.junit import junit_xml
 from physai.sim.report.summary import reasons
-from physai.sim.report.svg import Axis, Bar, Interval, Series, bars, histogram, intervals, lines, ticks
+from physai.sim.report.svg import Axis, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines, ticks
 
 
-def gate(name: str, outcome: Outcome, **fields: Any) -> GateResult:
+def gate(name: str, outcome: VerdictOutcome, **fields: Any) -> GateResult:
     usual: dict[str, Any] = {"question": f"Is {name} well?", "method": "by looking", "threshold": "it is"}
-    if outcome is not Outcome.PASS:
+    if outcome is not VerdictOutcome.PASS:
         usual |= {"message": f"{name} is <b>not</b> well", "next_step": "look & see"}
-    if outcome is Outcome.FAIL:
+    if outcome is VerdictOutcome.FAIL:
         usual |= {"cause": Cause.POLICY}
     return GateResult(gate=name, outcome=outcome, **{**usual, **fields})
 
@@ -39,9 +39,13 @@ def verdict(*gates: GateResult) -> Verdict:
 
 
 MIXED = verdict(
-    gate("contract", Outcome.PASS, episodes=7),
-    gate("success", Outcome.FAIL, counterexample=Counterexample(index=1, description="it <fell>", episode_seed="5")),
-    gate("engine", Outcome.INCONCLUSIVE),
+    gate("contract", VerdictOutcome.PASS, episodes=7),
+    gate(
+        "success",
+        VerdictOutcome.FAIL,
+        counterexample=Counterexample(index=1, description="it <fell>", episode_seed="5"),
+    ),
+    gate("engine", VerdictOutcome.INCONCLUSIVE),
 )
 PAGE = Page(task="tower & <script>", criterion="it stands", policy="a/<b>.onnx", twin="nominal")
 
@@ -49,9 +53,9 @@ PAGE = Page(task="tower & <script>", criterion="it stands", policy="a/<b>.onnx",
 @pytest.mark.parametrize(
     ("shown", "word"),
     [
-        (verdict(gate("contract", Outcome.PASS, episodes=12)), "Yes"),
+        (verdict(gate("contract", VerdictOutcome.PASS, episodes=12)), "Yes"),
         (MIXED, "No"),
-        (verdict(gate("contract", Outcome.INCONCLUSIVE)), "Not yet"),
+        (verdict(gate("contract", VerdictOutcome.INCONCLUSIVE)), "Not yet"),
     ],
 )
 def test_the_page_answers_first(shown: Verdict, word: str) -> None:
@@ -83,9 +87,9 @@ def test_failures_hide_what_is_only_undecided_and_say_what_to_do() -> None:
 
 def test_gates_that_only_wait_for_the_twin_share_a_line() -> None:
     shown = verdict(
-        gate("twin", Outcome.INCONCLUSIVE),
-        gate("success", Outcome.INCONCLUSIVE, message=f"{WOULD_PASS} So there."),
-        gate("safety", Outcome.INCONCLUSIVE, message=WOULD_PASS),
+        gate("twin", VerdictOutcome.INCONCLUSIVE),
+        gate("success", VerdictOutcome.INCONCLUSIVE, message=f"{WOULD_PASS} So there."),
+        gate("safety", VerdictOutcome.INCONCLUSIVE, message=WOULD_PASS),
     )
     found = reasons(shown)
     assert [blocking.gate for blocking in found.blocking] == ["twin"]
@@ -157,10 +161,10 @@ def test_ticks_are_round(lower: float, upper: float, values: list[float]) -> Non
 
 def test_charts_bear_empty_and_odd_numbers() -> None:
     drawings = (
-        intervals([Interval("a<b", 0.5, 0.0, 1.0)], title="t", unit="", lower=0.0, upper=0.0),
+        intervals([PlotInterval("a<b", 0.5, 0.0, 1.0)], title="t", unit="", lower=0.0, upper=0.0),
         histogram([0, 0], [0.0, 1.0, 2.0], title="t", unit="ms", limit=5.0),
         bars([Bar("x", 0.0, 3.0)], title="t", limit=1.0, upper=2.0),
-        lines([Series("s", [0.0, 1.0], [float("nan"), 1.0], "mark")], title="t", x_unit="s", y_unit="rad"),
+        lines([PlotSeries("s", [0.0, 1.0], [float("nan"), 1.0], "mark")], title="t", x_unit="s", y_unit="rad"),
         lines([], title="t", x_unit="s", y_unit="rad"),
     )
     for drawing in drawings:

@@ -10,14 +10,14 @@ import pytest
 
 from physai.sdk.safety import GuardState, Reason
 from physai.sim.gates.checks.gate import Context
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.rollout import SPEED, Overruns
 from physai.sim.gates.execution.workers import play
 from physai.sim.gates.execution.worlds import build_worlds
 from physai.sim.twin.conditions import Condition
 
 
-def run(context: Context, name: str = "calibrated", **changes: Any) -> Played:
+def run(context: Context, name: str = "calibrated", **changes: Any) -> BatchResult:
     return play(context.subject, replace(context.batch(0, context.conditions[name], count=32), **changes))
 
 

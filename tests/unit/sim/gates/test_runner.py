@@ -10,15 +10,15 @@ import pytest
 
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin
-from physai.sdk.evidence.verdict import Cause, Outcome, Verdict
+from physai.sdk.evidence.verdict import Cause, Verdict, VerdictOutcome
 from physai.sim.gates import runner
-from physai.sim.gates.checks.gate import Context, Finding
+from physai.sim.gates.checks.gate import Context, GateFinding
 from physai.sim.gates.execution import workers
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.store import FOLDER, Store
-from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.gates.judgement import WOULD_PASS, judge
-from physai.sim.gates.runner import GATES, Line, all_gates, find_all
+from physai.sim.gates.runner import GATES, ProgressLine, all_gates, find_all
 from physai.sim.gates.settings import FAMILY
 from physai.sim.twin.twin import nominal_twin
 
@@ -43,11 +43,11 @@ def _no_second_engine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRe
     monkeypatch.setattr(engine, "modules", missing)
 
 
-def quiet(lines: Sequence[Line]) -> None:
+def quiet(lines: Sequence[ProgressLine]) -> None:
     """Tells nobody."""
 
 
-def ticks(subject: Subject) -> LatencyEvidence:
+def ticks(subject: ValidationSubject) -> LatencyEvidence:
     return LatencyEvidence(
         policy_sha256=subject.policy_sha256,
         contract_fingerprint=subject.task.contract.fingerprint,
@@ -64,7 +64,7 @@ def validated(context: Context, folder: Path, *, jobs: int = 1, evidence: Latenc
     return judge(context, gates, find_all(context, gates, folder, jobs=jobs, tell=quiet), folder)
 
 
-def outcomes(verdict: Verdict) -> dict[str, Outcome]:
+def outcomes(verdict: Verdict) -> dict[str, VerdictOutcome]:
     return {gate.gate: gate.outcome for gate in verdict.gates}
 
 
@@ -73,12 +73,12 @@ def test_an_honest_policy_passes_every_gate_it_can(bench: Any, write_policy: Wri
     verdict = validated(context, tmp_path / "report", evidence=ticks(context.subject))
     found = outcomes(verdict)
     assert list(found) == [gate.name for gate in GATES]
-    assert {name for name, outcome in found.items() if outcome is not Outcome.PASS} == {"engine"}
+    assert {name for name, outcome in found.items() if outcome is not VerdictOutcome.PASS} == {"engine"}
     latency = next(gate for gate in verdict.gates if gate.gate == "latency")
     assert latency.method == f"10000 ticks measured on bench with none, by the robot {bench.twin.origin.robot}."
     engine = next(gate for gate in verdict.gates if gate.gate == "engine")
     assert "pip install warp-lang mujoco-warp" in engine.next_step
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is VerdictOutcome.INCONCLUSIVE
 
 
 def test_in_a_twin_that_is_not_credible_nothing_that_follows_passes(
@@ -88,8 +88,8 @@ def test_in_a_twin_that_is_not_credible_nothing_that_follows_passes(
     context = bench.context(write_policy(), **SETTINGS)
     verdict = validated(context, tmp_path / "report", evidence=ticks(context.subject))
     found = outcomes(verdict)
-    assert found.pop("contract") is Outcome.PASS
-    assert set(found.values()) == {Outcome.INCONCLUSIVE}
+    assert found.pop("contract") is VerdictOutcome.PASS
+    assert set(found.values()) == {VerdictOutcome.INCONCLUSIVE}
     messages = {gate.gate: gate.message for gate in verdict.gates}
     assert messages["success"].startswith(WOULD_PASS)
     assert verdict.outcome.exit_code == 2
@@ -100,9 +100,9 @@ def test_a_policy_that_fails_in_such_a_twin_is_undecided_too(bench: Any, write_p
     bench.twin = nominal_twin(bench.subject(write_policy()).task.robot)
     verdict = validated(bench.context(write_policy(stiffness=-12.0, error=1.0), **SETTINGS), tmp_path / "report")
     found = outcomes(verdict)
-    assert found["success"] is Outcome.INCONCLUSIVE
-    assert found["parity"] is Outcome.FAIL
-    assert verdict.outcome is Outcome.FAIL
+    assert found["success"] is VerdictOutcome.INCONCLUSIVE
+    assert found["parity"] is VerdictOutcome.FAIL
+    assert verdict.outcome is VerdictOutcome.FAIL
 
 
 def test_a_broken_contract_ends_it(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_broken_contract_ends_it(bench: Any, write_policy: Writer, tmp_path: P
     verdict = validated(bench.context(write_policy()), tmp_path / "report")
     assert verdict.gates[0].cause is Cause.CONTRACT
     assert all(gate.message == runner.NOT_RUN for gate in verdict.gates[1:])
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is VerdictOutcome.FAIL
 
 
 def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
@@ -136,24 +136,29 @@ def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_pol
     ("outcome", "p_values", "corrected"),
     [
         # Adjusted: 4 · 0.001, 3 · 0.001, 2 · 0.001 and 0.04 · 1, which 0.05 allows.
-        (Outcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 0.001), Outcome.PASS),
+        (VerdictOutcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 0.001), VerdictOutcome.PASS),
         # 0.04 and 0.03 are the two largest: 2 · 0.03 = 0.06, and no larger p-value is adjusted to less.
-        (Outcome.INCONCLUSIVE, (0.04, 0.03, 0.001, 0.001), Outcome.INCONCLUSIVE),
-        (Outcome.PASS, (0.04, 0.03, 0.001, 0.001), Outcome.INCONCLUSIVE),
+        (VerdictOutcome.INCONCLUSIVE, (0.04, 0.03, 0.001, 0.001), VerdictOutcome.INCONCLUSIVE),
+        (VerdictOutcome.PASS, (0.04, 0.03, 0.001, 0.001), VerdictOutcome.INCONCLUSIVE),
         # Where another gate has failed, this one's is the third smallest of four: 2 · 0.04.
-        (Outcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 1.0), Outcome.INCONCLUSIVE),
-        (Outcome.FAIL, (0.04, 0.001, 0.001, 0.001), Outcome.FAIL),
+        (VerdictOutcome.INCONCLUSIVE, (0.04, 0.001, 0.001, 1.0), VerdictOutcome.INCONCLUSIVE),
+        (VerdictOutcome.FAIL, (0.04, 0.001, 0.001, 0.001), VerdictOutcome.FAIL),
     ],
 )
 def test_holms_correction_decides_what_alone_would_be_undecided(
-    bench: Any, write_policy: Writer, tmp_path: Path, outcome: Outcome, p_values: Sequence[float], corrected: Outcome
+    bench: Any,
+    write_policy: Writer,
+    tmp_path: Path,
+    outcome: VerdictOutcome,
+    p_values: Sequence[float],
+    corrected: VerdictOutcome,
 ) -> None:
     context = bench.context(write_policy())
-    findings = {gate.name: Finding(outcome=Outcome.PASS, message="as found") for gate in GATES}
+    findings = {gate.name: GateFinding(outcome=VerdictOutcome.PASS, message="as found") for gate in GATES}
     for name, p_value in zip(FAMILY, p_values, strict=True):
         findings[name].p_value = p_value
     findings["success"].outcome, findings["success"].next_step = outcome, "play more"
-    findings["success"].cause = Cause.POLICY if outcome is Outcome.FAIL else None
+    findings["success"].cause = Cause.POLICY if outcome is VerdictOutcome.FAIL else None
     success = next(gate for gate in judge(context, all_gates(None), findings, tmp_path).gates if gate.gate == "success")
     assert success.outcome is corrected
     assert ("Holm" in success.message) == (corrected is not outcome)
@@ -173,8 +178,8 @@ def test_a_run_that_was_killed_goes_on_where_it_was(
     whole = validated(context, tmp_path / "whole", evidence=ticks(context.subject))
     played: list[str] = []
 
-    def until(limit: int) -> Callable[[Subject, Batch], Played]:
-        def play(subject: Subject, batch: Batch) -> Played:
+    def until(limit: int) -> Callable[[ValidationSubject, Batch], BatchResult]:
+        def play(subject: ValidationSubject, batch: Batch) -> BatchResult:
             if len(played) >= limit:
                 raise KeyboardInterrupt
             played.append(batch.key)
@@ -214,7 +219,7 @@ def test_what_was_played_for_another_policy_is_forgotten(bench: Any, write_polic
 def test_progress_is_told_gate_by_gate(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
-    def tell(lines: Sequence[Line]) -> None:
+    def tell(lines: Sequence[ProgressLine]) -> None:
         seen.append({line.gate.name: (line.episodes, line.finding is not None) for line in lines})
 
     context = bench.context(write_policy(), **SETTINGS)

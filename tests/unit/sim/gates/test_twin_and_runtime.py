@@ -13,8 +13,8 @@ import pytest
 
 from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
 from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
-from physai.deploy_jetson.bench.fault_injection.injection import Rig, make_rig
-from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.injection import LoopUnderTest, make_rig
+from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
 from physai.deploy_jetson.bench.fault_injection.world import Fault
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.safety import Guard, GuardState, Reason
@@ -83,7 +83,12 @@ class Recorded(ComposedWorld):
         if self.random.random() < 0.05:
             robot.choose_goal()
         if self.findings.periods == self.beginning + 60:
-            robot.plant.begin(self.random.choice((Lie.STUCK, Lie.SLIPPED, Lie.DEAD_VELOCITY, Lie.FROZEN)), self.random)
+            robot.plant.begin(
+                self.random.choice(
+                    (SensorFault.STUCK, SensorFault.SLIPPED, SensorFault.DEAD_VELOCITY, SensorFault.FROZEN)
+                ),
+                self.random,
+            )
 
 
 class SensingRobot(PlantRobot):
@@ -112,7 +117,7 @@ def recorded(policy: bytes, *, seed: int, share: float, folder: Path, periods: i
     return world.periods[:-30]
 
 
-def _listen(rig: Rig, world: Recorded) -> None:
+def _listen(rig: LoopUnderTest, world: Recorded) -> None:
     """Writes down what goes into the tick's parts and comes out of them; changes nothing."""
     tick, guard, policy = rig.tick, rig.tick.guard, rig.tick.policy
     assert isinstance(policy, BoundPolicy)

@@ -20,7 +20,7 @@ from physai.sim.logs import LogError, RobotLog, read_log, read_logs
 from physai.sim.logs.readers import bag_messages as bag_messages_module
 from physai.sim.playback.player import Player
 from physai.sim.playback.recording_writer import RecordingWriter
-from physai.sim.policies.scripted import Agent
+from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.tasks.registry import load_task
 
 Array = NDArray[np.float64]
@@ -185,7 +185,7 @@ def test_joints_that_the_robot_has_not_are_left_out(read: Callable[..., RobotLog
 def test_physais_own_recordings_hold_one_log_per_episode(tmp_path: Path) -> None:
     task = replace(load_task("ur10e-reach"), episode_length_s=0.32)
     path = tmp_path / "play.mcap"
-    moments = list(Player(Agent(task.contract, "random"), task, episodes=2))
+    moments = list(Player(ScriptedPolicy(task.contract, "random"), task, episodes=2))
     with RecordingWriter(path, task) as writer:
         for moment in moments:
             writer.add(moment)

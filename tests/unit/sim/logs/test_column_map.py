@@ -16,7 +16,7 @@ from physai.sim.logs import LogError, read_log
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.readers.assemble import assemble
 from physai.sim.logs.readers.column_map import ColumnMap, load_column_map
-from physai.sim.logs.readers.table import Stream, Table
+from physai.sim.logs.readers.table import ColumnStream, Table
 
 Motion = dict[str, NDArray[np.float64]]
 CsvWriter = Callable[..., Path]
@@ -28,7 +28,7 @@ def raw(columns: dict[str, Any], position: dict[str, Any], robot: RobotSpec, **m
     """A one-joint recording with its position column read so."""
     arrays = {name: np.array(values, np.float64) for name, values in columns.items()}
     zero = np.zeros(len(next(iter(arrays.values()))))
-    stream = Stream("log", {"t": np.linspace(0.0, 0.01 * len(zero), len(zero)), "u": zero, **arrays})
+    stream = ColumnStream("log", {"t": np.linspace(0.0, 0.01 * len(zero), len(zero)), "u": zero, **arrays})
     table = Table("log", (), "", (stream,))
     joints = {robot.joint_names[0]: {"joint_pos": position, "command": "u"}}
     document = {"time": "t", "command_kind": "joint_effort", "joints": joints, **more}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import read_log
-from physai.sim.logs.checks.findings import Finding
+from physai.sim.logs.checks.findings import LogFinding
 from physai.sim.logs.quality import QualityReport, check_log, check_raw
 from physai.sim.logs.reader import read_raw
 
@@ -24,7 +24,7 @@ def check(write: CsvWriter, arm: RobotSpec) -> Check:
     return lambda motion: check_raw(read_raw(write(motion), arm))
 
 
-def only(report: QualityReport, kind: str) -> Finding:
+def only(report: QualityReport, kind: str) -> LogFinding:
     (finding,) = [finding for finding in report.findings if finding.check == kind]
     return finding
 

@@ -7,7 +7,7 @@ import pytest
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs import lag_summary, read_log, read_logs, sensor_noise
-from physai.sim.logs.checks.findings import Finding
+from physai.sim.logs.checks.findings import LogFinding
 from physai.sim.logs.quality import QualityReport, check_raw
 from physai.sim.logs.reader import read_raw
 from physai.sim.robots import load_robot
@@ -27,7 +27,7 @@ def check(path: Path, robot: RobotSpec) -> QualityReport:
     return check_raw(read_raw(path, robot))
 
 
-def found(report: QualityReport, kind: str) -> list[Finding]:
+def found(report: QualityReport, kind: str) -> list[LogFinding]:
     return [finding for finding in report.findings if finding.check == kind]
 
 

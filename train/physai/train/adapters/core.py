@@ -19,7 +19,7 @@ from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import as_tensors
 from physai.train.models.policy_graph import Normaliser, PolicyGraph, State
-from physai.train.runners.runner import check_control_repeat
+from physai.train.runners.runner import check_action_repeat
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,7 +29,7 @@ class ActionError(PhysaiError):
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedEpisodes:
     """Episodes that ended in a step, one row each, in the order of their worlds."""
 
     worlds: npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Step:
+class AdapterStep:
     """What one step brought, first axis the world; where an episode ended, the next one's first observation."""
 
     observation: Floats
@@ -66,7 +66,7 @@ class Step:
     """Judged and met the task's criterion."""
     metrics: dict[str, npt.NDArray[np.float64]]
     """The task's metrics of the judged worlds, shape (judged.sum(),)."""
-    ended: Ended | None
+    ended: EndedEpisodes | None
     """None where no episode ended."""
 
 
@@ -81,7 +81,7 @@ class TaskWorlds:
         seed: int = 0,
         training: bool = True,
         randomise: bool = True,
-        control_repeat: int = 1,
+        action_repeat: int = 1,
         num_threads: int = 0,
     ) -> None:
         """Builds the worlds; arguments as for `physai.sim.envs.environment.Environment`. Call `reset` before `step`.
@@ -89,18 +89,18 @@ class TaskWorlds:
         Raises:
             ConfigError: actions are repeated although an observation has a history.
         """
-        check_control_repeat(task, TrainConfig(control_repeat=control_repeat))
+        check_action_repeat(task, TrainConfig(action_repeat=action_repeat))
         self.task = task
         self.num_worlds = num_worlds
         self.seed = seed
-        self._control_repeat = control_repeat
+        self._control_repeat = action_repeat
         self._build = partial(
             Environment,
             task,
             num_worlds,
             training=training,
             randomise=randomise,
-            control_repeat=control_repeat,
+            action_repeat=action_repeat,
             num_threads=num_threads,
             keep_final=True,
         )
@@ -132,8 +132,8 @@ class TaskWorlds:
             self._memory = self.graph.initial_state(self.num_worlds)
             return self._observe(self._now), self._now.critic
 
-    def step(self, action: npt.ArrayLike | Tensor) -> Step:
-        """Plays one action, network output units, shape (num_worlds, actions), for `control_repeat` periods.
+    def step(self, action: npt.ArrayLike | Tensor) -> AdapterStep:
+        """Plays one action, network output units, shape (num_worlds, actions), for `action_repeat` periods.
 
         Raises:
             ActionError: the action has another shape or is not finite.
@@ -152,7 +152,7 @@ class TaskWorlds:
             ended = self._end(result, done) if done.any() else None
             observation = self._observe(result)
         self._now = result
-        return Step(
+        return AdapterStep(
             observation=observation,
             critic=result.critic,
             reward=result.reward,
@@ -192,13 +192,13 @@ class TaskWorlds:
         self._memory = {**self._memory, **histories}
         return observation.numpy()
 
-    def _end(self, result: StepResult, done: Bools) -> Ended:
+    def _end(self, result: StepResult, done: Bools) -> EndedEpisodes:
         """Closes the books on ended episodes and makes the graph forget them."""
         worlds = np.flatnonzero(done)
         rows = torch.as_tensor(worlds)
         memory = {name: value[rows] for name, value in self._memory.items()}
         sensors, commands = as_tensors(result.final_sensors or {}), as_tensors(result.final_commands or {})
-        ended = Ended(
+        ended = EndedEpisodes(
             worlds=worlds,
             observation=self.graph.observe(sensors, commands, memory)[0].numpy(),
             critic=result.final_critic[worlds],

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.train.bench.process import physai
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Five runs, or three."""
     seconds: list[float] = []
     for _ in range(3 if options.quick else 5):
@@ -14,4 +14,4 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         if "usage: physai" not in finished.output:
             raise WorkloadError(f"physai --help printed {finished.output[:80]!r}, no usage")
         seconds.append(finished.seconds)
-    return [Result(name="help_seconds", unit="s", runs=tuple(seconds))]
+    return [BenchmarkResult(name="help_seconds", unit="s", runs=tuple(seconds))]

@@ -16,7 +16,15 @@ import torch
 from mujoco.batch import Batch
 from torch import nn
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
+from physai.sdk.base.benchmark import (
+    BenchmarkOptions,
+    BenchmarkResult,
+    ProgressCallback,
+    WorkloadError,
+    alternate,
+    rate_of,
+    ratios,
+)
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.delay import actuator_columns
 from physai.sim.envs.environment import Environment
@@ -31,7 +39,7 @@ _CYCLE = 32
 
 
 @dataclass(frozen=True)
-class Size:
+class EngineBenchSize:
     """How much is measured."""
 
     worlds: int
@@ -40,21 +48,21 @@ class Size:
     rounds: int
 
 
-FULL, QUICK = Size(worlds=1024, steps=60, rounds=9), Size(worlds=16, steps=5, rounds=3)
+FULL, QUICK = EngineBenchSize(worlds=1024, steps=60, rounds=9), EngineBenchSize(worlds=16, steps=5, rounds=3)
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures each task's robot."""
     size = QUICK if options.quick else FULL
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     for name in options.chosen(TASKS):
         task = load_task(name)
         say(f"{name}: {size.worlds} worlds, {size.rounds} × {size.steps} steps each way")
-        results += measure(task, size, control_repeat=preset_for(name).control_repeat)
+        results += measure(task, size, action_repeat=preset_for(name).action_repeat)
     return results
 
 
-def measure(task: Task, size: Size, *, control_repeat: int) -> Sequence[Result]:
+def measure(task: Task, size: EngineBenchSize, *, action_repeat: int) -> Sequence[BenchmarkResult]:
     """Steps per second with and without what makes physics an environment, and their ratio.
 
     Raises:
@@ -64,7 +72,10 @@ def measure(task: Task, size: Size, *, control_repeat: int) -> Sequence[Result]:
     torch.set_num_threads(1)
     try:
         targets = random_targets(task, size.worlds, _CYCLE)
-        whole, physics = Whole(task, size.worlds, control_repeat, targets), Physics(task, size, control_repeat, targets)
+        whole, physics = (
+            WholeEnvironment(task, size.worlds, action_repeat, targets),
+            Physics(task, size, action_repeat, targets),
+        )
         contenders = {
             "env": lambda: rate_of(lambda: whole.play(size.steps), size.steps * size.worlds),
             "raw": lambda: rate_of(lambda: physics.play(size.steps), size.steps * size.worlds),
@@ -78,9 +89,9 @@ def measure(task: Task, size: Size, *, control_repeat: int) -> Sequence[Result]:
         torch.set_num_threads(threads_before)
     robot, peer = task.robot.name, f"mujoco.batch {mujoco.__version__}"
     return [
-        Result(name=f"env_over_raw.{robot}", unit="1", runs=ratios(rates["env"], rates["raw"]), peer=peer),
-        Result(name=f"env_steps_per_s.{robot}", unit="1/s", runs=rates["env"]),
-        Result(name=f"raw_steps_per_s.{robot}", unit="1/s", runs=rates["raw"]),
+        BenchmarkResult(name=f"env_over_raw.{robot}", unit="1", runs=ratios(rates["env"], rates["raw"]), peer=peer),
+        BenchmarkResult(name=f"env_steps_per_s.{robot}", unit="1/s", runs=rates["env"]),
+        BenchmarkResult(name=f"raw_steps_per_s.{robot}", unit="1/s", runs=rates["raw"]),
     ]
 
 
@@ -104,15 +115,15 @@ def random_targets(task: Task, worlds: int, count: int) -> list[dict[str, Array]
     return half + half[::-1]
 
 
-class Whole:
+class WholeEnvironment:
     """The environment and the graph's observations."""
 
-    def __init__(self, task: Task, worlds: int, control_repeat: int, targets: Sequence[dict[str, Array]]) -> None:
+    def __init__(self, task: Task, worlds: int, action_repeat: int, targets: Sequence[dict[str, Array]]) -> None:
         """Builds and resets the worlds."""
-        self._env = Environment(task, worlds, training=True, control_repeat=control_repeat)
+        self._env = Environment(task, worlds, training=True, action_repeat=action_repeat)
         self._graph = PolicyGraph(task.contract, nn.Identity())
         self._memory = self._graph.initial_state(worlds)
-        self._repeat, self._targets, self._steps = control_repeat, targets, 0
+        self._repeat, self._targets, self._steps = action_repeat, targets, 0
         self._sums = np.zeros(2)
         self._run_steps = np.zeros(worlds, np.int64)
         self._env.reset()
@@ -133,8 +144,8 @@ class Whole:
     def check(self, steps: int) -> None:
         """Raises WorkloadError unless that many steps were played, in finite states, with time passing in each."""
         name = self._env.task.name
-        if self._env.broken_episodes:
-            raise WorkloadError(f"{name}: the physics diverged: {self._env.broken_episodes[0]}")
+        if self._env.diverged_episodes:
+            raise WorkloadError(f"{name}: the physics diverged: {self._env.diverged_episodes[0]}")
         if not np.isfinite(self._sums).all():
             raise WorkloadError(f"{name}: sums of observations and rewards are {self._sums}, not finite")
         if self._steps != steps:
@@ -145,7 +156,9 @@ class Whole:
 class Physics:
     """The same physics without anything around it."""
 
-    def __init__(self, task: Task, size: Size, control_repeat: int, targets: Sequence[dict[str, Array]]) -> None:
+    def __init__(
+        self, task: Task, size: EngineBenchSize, action_repeat: int, targets: Sequence[dict[str, Array]]
+    ) -> None:
         """Builds the simulations in the model's own state."""
         self._task, self._steps = task, 0
         self._batch = Batch(task.model, size.worlds, len(os.sched_getaffinity(0)))
@@ -157,7 +170,7 @@ class Physics:
             control = np.zeros_like(self._ctrl)
             control[:, columns] = np.concatenate([period[t.target_name] for t in task.contract.action.terms], axis=1)
             self._controls.append(control)
-        self._repeat, self._physics_steps = control_repeat, control_repeat * task.contract.timing.decimation
+        self._repeat, self._physics_steps = action_repeat, action_repeat * task.contract.timing.decimation
 
     def play(self, steps: int) -> None:
         """That many environment steps' worth of physics."""

@@ -65,8 +65,8 @@ class Ours:
     def check(self, iterations: int) -> None:
         if self._trainer.iteration != iterations:
             raise WorkloadError(f"physai did {self._trainer.iteration} iterations, expected {iterations}")
-        if self._trainer.collector.env.broken_episodes:
-            raise WorkloadError(f"physai: the physics diverged: {self._trainer.collector.env.broken_episodes[0]}")
+        if self._trainer.collector.env.diverged_episodes:
+            raise WorkloadError(f"physai: the physics diverged: {self._trainer.collector.env.diverged_episodes[0]}")
         _check_finite("physai", self._trainer.learner.parameters())
 
 
@@ -202,7 +202,7 @@ def _rsl_rl_settings(task: Task, config: TrainConfig) -> dict[str, Any]:
 
 
 def _worlds(config: TrainConfig) -> dict[str, Any]:
-    return {"seed": config.seed, "control_repeat": config.control_repeat, "num_threads": config.num_threads}
+    return {"seed": config.seed, "action_repeat": config.action_repeat, "num_threads": config.num_threads}
 
 
 def _share(worlds: TaskWorlds) -> float:
@@ -212,8 +212,8 @@ def _share(worlds: TaskWorlds) -> float:
 def _check_worlds(name: str, worlds: TaskWorlds, steps: int) -> None:
     if worlds.steps_taken != steps:
         raise WorkloadError(f"{name} took {worlds.steps_taken} steps, expected {steps}")
-    if worlds.environment.broken_episodes:
-        raise WorkloadError(f"{name}: the physics diverged: {worlds.environment.broken_episodes[0]}")
+    if worlds.environment.diverged_episodes:
+        raise WorkloadError(f"{name}: the physics diverged: {worlds.environment.diverged_episodes[0]}")
 
 
 def _check_finite(name: str, parameters: Iterable[Tensor]) -> None:

@@ -3,13 +3,13 @@
 import tempfile
 from collections.abc import Sequence
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.train.bench.process import physai
 
 TASK = "ur10e-reach"
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Three trainings of a few iterations with the task's own preset; smaller ones when quick."""
     iterations = 2 if options.quick else 5
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2") if options.quick else ()
@@ -21,4 +21,4 @@ def run(options: Options, say: Say) -> Sequence[Result]:
             raise WorkloadError(f"{TASK}: {trained.record['iterations']} iterations were done, expected {iterations}")
         peaks.append(trained.peak_bytes / 2**20)
         say(f"{TASK}: {peaks[-1]:.0f} MiB")
-    return [Result(name=f"peak_rss_mb.{TASK}", unit="MiB", runs=tuple(peaks))]
+    return [BenchmarkResult(name=f"peak_rss_mb.{TASK}", unit="MiB", runs=tuple(peaks))]

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.leaderboards.trial import PUBLISHED
 from physai.sim.tasks.realaigym import PRESET
 from physai.train.bench.process import physai
@@ -13,18 +13,18 @@ BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in 
 TIME_BUDGET_S = 1200.0
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains, exports and judges each task with each seed."""
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     for task in options.chosen(tuple(BEST_PUBLISHED)):
         board = task.removesuffix("-swingup")
         scores: list[float] = []
         for seed in range(1 if options.quick else options.seeds):
             scores.append(score(task, seed, quick=options.quick))
             say(f"{task}, seed {seed}: score {scores[-1]:.4f}, best published {BEST_PUBLISHED[task]}")
-        results.append(Result(name=f"score.{board}", unit="1", runs=tuple(scores)))
+        results.append(BenchmarkResult(name=f"score.{board}", unit="1", runs=tuple(scores)))
         over = tuple(value / BEST_PUBLISHED[task] for value in scores)
-        results.append(Result(name=f"score_over_board.{board}", unit="1", runs=over, peer="HistorySAC"))
+        results.append(BenchmarkResult(name=f"score_over_board.{board}", unit="1", runs=over, peer="HistorySAC"))
     return results
 
 

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
 
-from physai.sdk.base.benchmark import Bench, Options, Result, Say
+from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback
 from physai.sdk.base.errors import MissingExtraError, PhysaiError, unknown_name
 from physai.sdk.base.plugins import contributions
 
@@ -30,7 +30,7 @@ def list_benchmarks() -> dict[str, str]:
     return {**BENCHMARKS, **{name: _load(entry).summary for name, entry in _contributed().items()}}
 
 
-def run_benchmark(name: str, options: Options, say: Say) -> Sequence[Result]:
+def run_benchmark(name: str, options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Runs one benchmark.
 
     Raises:

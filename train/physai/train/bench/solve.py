@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.policies.evaluate import evaluation_seeds, play_episodes
 from physai.train.bench.process import physai
 from physai.train.models.numpy_policy import GraphPolicy
@@ -17,13 +17,13 @@ FRESH_SEED = 0xF2E5_8E9
 """The confirming evaluation within the training has used other episodes."""
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains every task with its preset and each seed.
 
     Raises:
         WorkloadError: a training ended without success, or its policy falls short in fresh episodes.
     """
-    results: list[Result] = []
+    results: list[BenchmarkResult] = []
     for task in options.chosen(tuple(THRESHOLDS)):
         seconds: list[float] = []
         shares: list[float] = []
@@ -32,8 +32,8 @@ def run(options: Options, say: Say) -> Sequence[Result]:
             say(f"{task}, seed {seed}: {taken:.1f} s, {share:.1%} of fresh episodes")
             seconds.append(taken)
             shares.append(share)
-        results.append(Result(name=f"seconds_to_success.{task}", unit="s", runs=tuple(seconds)))
-        results.append(Result(name=f"success.{task}", unit="1", runs=tuple(shares)))
+        results.append(BenchmarkResult(name=f"seconds_to_success.{task}", unit="s", runs=tuple(seconds)))
+        results.append(BenchmarkResult(name=f"success.{task}", unit="1", runs=tuple(shares)))
     return results
 
 

@@ -11,13 +11,21 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, alternate, rate_of, ratios
+from physai.sdk.base.benchmark import (
+    BenchmarkOptions,
+    BenchmarkResult,
+    ProgressCallback,
+    WorkloadError,
+    alternate,
+    rate_of,
+    ratios,
+)
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.train.bench.learners import CONTENDERS, Contender
 from physai.train.config import TrainConfig
 from physai.train.presets import preset_for
-from physai.train.runners.eval_scheduler import EPISODES, Judging
+from physai.train.runners.eval_scheduler import EPISODES, EvalScheduler
 from physai.train.runners.runner import evaluate_graph
 
 TASK = "pendubot-swingup"
@@ -32,7 +40,7 @@ TIME_BUDGET_S = 600.0
 
 
 @dataclass(frozen=True)
-class Size:
+class TrainBenchSize:
     """How much is measured."""
 
     config: TrainConfig
@@ -43,11 +51,11 @@ class Size:
     """Seeds with which all learn until they succeed."""
 
 
-FULL = Size(config=CONFIG, iterations=6, rounds=7, races=3)
-QUICK = Size(config=replace(CONFIG, num_envs=16, horizon=8, minibatches=2), iterations=1, rounds=3, races=0)
+FULL = TrainBenchSize(config=CONFIG, iterations=6, rounds=7, races=3)
+QUICK = TrainBenchSize(config=replace(CONFIG, num_envs=16, horizon=8, minibatches=2), iterations=1, rounds=3, races=0)
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures throughput and, unless quick, races to success."""
     size = QUICK if options.quick else replace(FULL, races=options.seeds)
     task = load_task(options.chosen((TASK,))[0])
@@ -59,7 +67,9 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         torch.set_num_threads(threads_before)
 
 
-def throughput(task: Task, size: Size, say: Say) -> tuple[dict[str, int], Sequence[Result]]:
+def throughput(
+    task: Task, size: TrainBenchSize, say: ProgressCallback
+) -> tuple[dict[str, int], Sequence[BenchmarkResult]]:
     """Best number of torch threads of each learner, and its rates with it.
 
     Raises:
@@ -80,13 +90,15 @@ def throughput(task: Task, size: Size, say: Say) -> tuple[dict[str, int], Sequen
     for learner in learners.values():
         learner.check(1 + size.iterations * size.rounds * len(THREADS))
     best = {
-        name: max(THREADS, key=lambda count, name=name: Result(name="", unit="", runs=rates[f"{name}/{count}"]).value)
+        name: max(
+            THREADS, key=lambda count, name=name: BenchmarkResult(name="", unit="", runs=rates[f"{name}/{count}"]).value
+        )
         for name in learners
     }
     chosen = {name: rates[f"{name}/{count}"] for name, count in best.items()}
-    results = [Result(name=f"steps_per_s.{name}", unit="1/s", runs=values) for name, values in chosen.items()]
+    results = [BenchmarkResult(name=f"steps_per_s.{name}", unit="1/s", runs=values) for name, values in chosen.items()]
     results += [
-        Result(name=f"steps_over_{name}", unit="1", runs=ratios(chosen["physai"], values), peer=name)
+        BenchmarkResult(name=f"steps_over_{name}", unit="1", runs=ratios(chosen["physai"], values), peer=name)
         for name, values in chosen.items()
         if name != "physai"
     ]
@@ -102,7 +114,9 @@ def _turn(learner: Contender, threads: int, iterations: int, steps: int) -> Call
     return play
 
 
-def races(task: Task, size: Size, threads: dict[str, int], say: Say) -> Sequence[Result]:
+def races(
+    task: Task, size: TrainBenchSize, threads: dict[str, int], say: ProgressCallback
+) -> Sequence[BenchmarkResult]:
     """Time each learner takes to succeed, seed by seed.
 
     Raises:
@@ -120,9 +134,9 @@ def races(task: Task, size: Size, threads: dict[str, int], say: Say) -> Sequence
             seconds[name].append(taken or TIME_BUDGET_S)
     if not size.races:
         return []
-    results = [Result(name=f"time_s.{name}", unit="s", runs=tuple(values)) for name, values in seconds.items()]
+    results = [BenchmarkResult(name=f"time_s.{name}", unit="s", runs=tuple(values)) for name, values in seconds.items()]
     results += [
-        Result(name=f"time_over_{name}", unit="1", runs=ratios(seconds["physai"], values), peer=name)
+        BenchmarkResult(name=f"time_over_{name}", unit="1", runs=ratios(seconds["physai"], values), peer=name)
         for name, values in seconds.items()
         if name != "physai"
     ]
@@ -135,7 +149,7 @@ def time_to_success(make: Callable[[Task, TrainConfig], Contender], task: Task, 
     The evaluation is tried when `physai train` would.
     """
     start = time.perf_counter()
-    judge = Judging(SUCCESS, config.promising_success)
+    judge = EvalScheduler(SUCCESS, config.eval_min_success)
     learner = make(task, config)
     while time.perf_counter() - start < TIME_BUDGET_S:
         learner.learn(1)

@@ -8,7 +8,7 @@ import sys
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import styled, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 MAX_SECONDS = 86_400.0
 MAX_BUSY = 1024
@@ -25,7 +25,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from physai.sdk.base.benchmark import Options, as_text, document
+    from physai.sdk.base.benchmark import BenchmarkOptions, as_text, document
     from physai.train.bench.registry import list_benchmarks, run_benchmark
 
     if arguments.name is None:
@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--seconds must lie in 1 … {MAX_SECONDS:.0f}, got {arguments.seconds:g}")
     if not 0 <= arguments.busy <= MAX_BUSY:
         raise PhysaiError(f"--busy must lie in 0 … {MAX_BUSY}, got {arguments.busy}")
-    options = Options(
+    options = BenchmarkOptions(
         quick=arguments.quick,
         tasks=tuple(arguments.task),
         seeds=arguments.seeds,
@@ -57,4 +57,4 @@ def _say(text: str) -> None:
     print(styled(text, "dim", sys.stderr), file=sys.stderr)
 
 
-command = Command(summary="measure speed and success beside other software", add_arguments=_add_arguments, run=_run)
+command = CliCommand(summary="measure speed and success beside other software", add_arguments=_add_arguments, run=_run)

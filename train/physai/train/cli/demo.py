@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.file_names import POLICY_FILE
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.train.cli.demo_drive import drive, driven_text
 from physai.train.cli.verb import verb_command
 
@@ -31,7 +31,7 @@ ACCEPT = ["--accept", "stand-in,computer"]
 """Evidence that this demo's robot takes, and no robot does by default: there is no robot in it."""
 MAX_JOBS = 8
 DRIVE_S = 20.0
-"""How long the installed policy drives the rehearsal robot [s]."""
+"""How long the installed policy drives the virtual robot [s]."""
 STOP_AT = 0.99
 """Share of successes at which training may end: above what the gates ask for, so that they have something to see."""
 PROMISING = 1.0
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     _step("3 of 8: training on this computer")
     started = time.monotonic()
     budget = ["--time-budget-s", str(arguments.time_budget_s), "--seed", str(arguments.seed)]
-    settings = ["--set", f"stop_at_success={STOP_AT}", "--set", f"promising_success={PROMISING}"]
+    settings = ["--set", f"stop_at_success={STOP_AT}", "--set", f"eval_min_success={PROMISING}"]
     _verb(["train", arguments.task, "--out", str(folder), *budget, *in_twin, *settings])
     trained_s = time.monotonic() - started
     _step("4 of 8: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     installed = _install(folder, verdict)
     driven: dict[str, Any] = {}
     if "root" in installed:
-        _step(f"7 of 8: driving a rehearsal robot in another process over DDS, for {DRIVE_S:g} s")
+        _step(f"7 of 8: driving a virtual robot in another process over DDS, for {DRIVE_S:g} s")
         driven = {"driven": drive(arguments.task, twin, Path(installed["root"]), DRIVE_S)}
     _step("8 of 8: filming it")
     film = arguments.out / f"{arguments.task}.mp4"
@@ -225,14 +225,14 @@ def print_summary(summary: dict[str, Any]) -> None:
             print(f"  {label.replace('_', ' '):<15} {summary[label]}")
     print(f"\nNO ROBOT WAS INVOLVED: {summary['evidence']}")
     if "driven" in summary:
-        print(f"\nthe installed policy drove a rehearsal robot for {DRIVE_S:g} s:\n{driven_text(summary['driven'])}")
+        print(f"\nthe installed policy drove a virtual robot for {DRIVE_S:g} s:\n{driven_text(summary['driven'])}")
 
 
 def _step(text: str) -> None:
     print(f"\n[{text}]", file=sys.stderr)
 
 
-command = Command(
+command = CliCommand(
     summary="calibrate, train, judge, sign, install, run and film a policy on this computer",
     add_arguments=add_arguments,
     run=run,

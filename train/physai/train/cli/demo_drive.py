@@ -1,4 +1,4 @@
-"""The last step of `physai demo`: the installed policy drives a rehearsal robot in another process, over DDS or UDP."""
+"""The last step of `physai demo`: the installed policy drives a virtual robot in another process, over DDS or UDP."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from physai.sdk.base.terminal import table
 from physai.train.cli.verb import verb_command
 
 ROBOT_TIME_S = 120.0
-"""Longest life of the rehearsal robot, should this process be killed [s]."""
+"""Longest life of the virtual robot, should this process be killed [s]."""
 
 STOP_S = 10.0
 
@@ -22,7 +22,7 @@ STOP_S = 10.0
 def drive(
     task: str, twin: Path | None, root: Path, seconds: float, *, unsafe_no_verdict: bool = False
 ) -> dict[str, Any]:
-    """Starts the rehearsal robot and `physai robot run`, and waits for the end.
+    """Starts the virtual robot and `physai robot run`, and waits for the end.
 
     Args:
         task: name of the task.
@@ -48,7 +48,7 @@ def drive(
     life = ["--parent", str(os.getpid()), "--duration-s", str(ROBOT_TIME_S + seconds)]
     with tempfile.TemporaryFile("w+") as told:
         robot = subprocess.Popen(
-            verb_command(["robot", "rehearse", task, *over, *measured, *life, "--json"], torch=False),
+            verb_command(["robot", "simulate", task, *over, *measured, *life, "--json"], torch=False),
             stdout=told,
             env=environment,
         )
@@ -67,7 +67,7 @@ def drive(
     if runtime.returncode not in (0, 1) or not runtime.stdout:
         raise PhysaiError("`physai robot run` failed; its message is above")
     if robot.returncode or not seen:
-        raise PhysaiError("`physai robot rehearse` failed; its message is above")
+        raise PhysaiError("`physai robot simulate` failed; its message is above")
     return {"runtime": json.loads(runtime.stdout), "robot": json.loads(seen)}
 
 

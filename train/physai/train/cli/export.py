@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.train.export.export import ExportReport
@@ -85,7 +85,7 @@ def _text(report: ExportReport) -> str:
     return "\n".join(lines)
 
 
-command = Command(
+command = CliCommand(
     summary="write a trained policy as one ONNX file, checked against the trained one",
     add_arguments=_add_arguments,
     run=_run,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.train.quantize.quantize import QuantiseReport, VariantReport
@@ -51,6 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="choice of the episodes the states come from (default: 0)")
     parser.add_argument(
+        "--skip-paired-evaluation",
         "--skip-rehearsal",
         action="store_true",
         help="do not play float and quantised policy in the same episodes; the gates will",
@@ -76,7 +77,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     from physai.sdk.onnx.trial import try_policy
     from physai.sim.policies.resolve import find_origin, find_policy
     from physai.sim.twin.twin import load_twin, nominal_twin
-    from physai.train.quantize.paired_evaluation import Rehearsal
+    from physai.train.quantize.paired_evaluation import PairedEvaluation
     from physai.train.quantize.quantize import quantise_policy, read_original
     from physai.train.quantize.states import record_states
 
@@ -90,7 +91,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         playing = bar.add_task(f"playing {task.name}", total=1.0)
         making = bar.add_task("quantising", total=1.0)
-        pairing = bar.add_task("comparing episodes", total=1.0, visible=not arguments.skip_rehearsal)
+        pairing = bar.add_task("comparing episodes", total=1.0, visible=not arguments.skip_paired_evaluation)
         states = record_states(
             original.data,
             task,
@@ -101,7 +102,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
             seed=arguments.seed,
             progress=lambda share: bar.update(playing, completed=share),
         )
-        rehearsal = Rehearsal(
+        evaluation = PairedEvaluation(
             original.data,
             task,
             twin,
@@ -114,7 +115,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
             arguments.out or path.parent,
             variants=tuple(dict.fromkeys(arguments.variant)),
             tensorrt=not arguments.skip_tensorrt,
-            rehearse=None if arguments.skip_rehearsal else rehearsal.compare,
+            compare=None if arguments.skip_paired_evaluation else evaluation.compare,
             progress=lambda share: bar.update(making, completed=share),
         )
 
@@ -162,7 +163,7 @@ def _variant_lines(report: VariantReport) -> list[str]:
     return lines
 
 
-command = Command(
+command = CliCommand(
     summary="write an exported policy in int8, FP8 or FP16, within its contract's bound",
     add_arguments=_add_arguments,
     run=_run,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
-    from physai.train.runners.checkpoint import TaskSource
+    from physai.train.runners.checkpoint import RunTaskSource
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,13 +82,15 @@ def run(arguments: argparse.Namespace) -> int:
         summary = {"run": str(folder), "contract": task.contract.fingerprint, **vars(outcome)}
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
-    if trainer.collector.env.broken_episodes:
-        _say(f"{len(trainer.collector.env.broken_episodes)} episodes ended because the physics diverged; see {folder}")
+    if trainer.collector.env.diverged_episodes:
+        _say(
+            f"{len(trainer.collector.env.diverged_episodes)} episodes ended because the physics diverged; see {folder}"
+        )
     _say(f"next: physai export {folder}")
     return 130 if "signal" in outcome.reason else 0
 
 
-def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
+def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
     from physai.train.config import with_options
     from physai.train.presets import preset_for
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
@@ -110,14 +112,14 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfi
     return folder, source, config
 
 
-def _source(arguments: argparse.Namespace) -> "TaskSource":
-    from physai.train.runners.checkpoint import TaskSource
+def _source(arguments: argparse.Namespace) -> "RunTaskSource":
+    from physai.train.runners.checkpoint import RunTaskSource
 
     twin = str(arguments.twin.resolve()) if arguments.twin else None
-    return TaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset, twin=twin)
+    return RunTaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset, twin=twin)
 
 
-def _resume(arguments: argparse.Namespace) -> tuple[Path, "TaskSource", "TrainConfig"]:
+def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
     from dataclasses import replace
 
     from physai.sim.robots import robot_names
@@ -173,4 +175,4 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-command = Command(summary="train a policy for a task", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="train a policy for a task", add_arguments=add_arguments, run=run)

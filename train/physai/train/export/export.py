@@ -17,7 +17,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.train.export.onnx_graph import OPSET, build_onnx
-from physai.train.export.parity import Visits, check_sequence, check_states, rounding, visit
+from physai.train.export.parity import PolicyVisits, check_sequence, check_states, rounding, visit
 from physai.train.models.policy_graph import PolicyGraph
 
 GOLDEN_STATES = 256
@@ -113,7 +113,7 @@ def export_policy(
     )
 
 
-def _golden(visits: Visits) -> tuple[bytes, int]:
+def _golden(visits: PolicyVisits) -> tuple[bytes, int]:
     """Inputs and expected outputs of evenly spaced visited states, as a .npz file, and their number."""
     arrays = {**visits.inputs, **visits.outputs}
     count = len(next(iter(arrays.values())))

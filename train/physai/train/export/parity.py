@@ -45,7 +45,7 @@ Evaluate = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
-class Visits:
+class PolicyVisits:
     """What the trained policy saw and did in the twin."""
 
     header: PolicyHeader
@@ -73,7 +73,9 @@ def evaluator(graph: PolicyGraph, dtype: torch.dtype = torch.float32) -> Evaluat
     return evaluate
 
 
-def visit(graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[float], None] | None = None) -> Visits:
+def visit(
+    graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[float], None] | None = None
+) -> PolicyVisits:
     """Plays the policy in the randomised twin and notes states spread evenly over its first 1000 periods.
 
     Raises:
@@ -103,7 +105,7 @@ def visit(graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[fl
         memory = _next_memory(header, outputs, now.done)
         if progress is not None:
             progress((step + 1) / steps)
-    return Visits(
+    return PolicyVisits(
         header=header,
         inputs=_stacked([inputs for inputs, _ in seen], list(header.inputs), states),
         outputs=_stacked([outputs for _, outputs in seen], list(header.outputs), states),
@@ -140,14 +142,14 @@ def _stacked(rows: list[Arrays], names: list[str], count: int) -> Arrays:
     return {name: np.concatenate([row[name] for row in rows])[:count] for name in names}
 
 
-def rounding(graph: PolicyGraph, visits: Visits) -> dict[str, float]:
+def rounding(graph: PolicyGraph, visits: PolicyVisits) -> dict[str, float]:
     """Greatest relative difference of each output, over the visited states, to the trained graph in float64."""
     exact = evaluator(graph, torch.float64)(visits.inputs)
     differences = _differences(visits.header.contract, exact, visits.outputs)
     return {name: float(difference.max()) for name, difference in differences.items()}
 
 
-def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: Visits) -> dict[str, float]:
+def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -> dict[str, float]:
     """Refuses an export that answers differently in a visited state, or not for every number of worlds.
 
     An output differs by |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded joint and 1 for
@@ -185,7 +187,7 @@ class Sequence:
     """How often both memories had to be set to the trained policy's; 0 for a memory that forgets."""
 
 
-def check_sequence(policy: OnnxPolicy, graph: PolicyGraph, visits: Visits) -> Sequence:
+def check_sequence(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -> Sequence:
     """Refuses an export that drifts from the trained policy when each feeds back its own memory.
 
     Both get the same sensors and commands; SEQUENCE_TOLERANCE is allowed, measured as in `check_states`. A memory that

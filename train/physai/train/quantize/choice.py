@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sdk.policy.parity import JointError, command_errors, greatest_error, joint_errors
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
@@ -28,7 +28,7 @@ FLOAT = "float32"
 Make = Callable[[Collection[Layer]], bytes]
 """The policy file with these layers in the variant's precision."""
 
-Rehearse = Callable[[bytes], Pairs]
+ComparePairs = Callable[[bytes], Pairs]
 """Plays a policy file against the float graph."""
 
 
@@ -101,7 +101,7 @@ def choose(
     make: Make,
     comparison: Comparison,
     bound: float,
-    rehearse: Rehearse | None = None,
+    compare: ComparePairs | None = None,
 ) -> Choice:
     """Quantises all layers, then leaves the worst one in float32 again and again until what remains is good enough.
 
@@ -114,7 +114,7 @@ def choose(
         make: see `Make`.
         comparison: what measures.
         bound: the contract's `safety.parity_tolerance` [joint unit].
-        rehearse: see `Rehearse`; None to ask for the bound alone.
+        compare: see `ComparePairs`; None to ask for the bound alone.
     """
     alone = {layer.name: comparison.greatest(make([layer])) for layer in layers}
     kept, allowed, pairs = list(layers), HEADROOM * bound, None
@@ -123,8 +123,8 @@ def choose(
         data = make(kept)
         joints = comparison.joints(data)
         if _worst(joints) <= allowed:
-            pairs = None if rehearse is None else rehearse(data)
-            if pairs is None or pairs.outcome is Outcome.PASS:
+            pairs = None if compare is None else compare(data)
+            if pairs is None or pairs.outcome is VerdictOutcome.PASS:
                 break
         kept.remove(max(kept, key=lambda layer: alone[layer.name]))
     names = {layer.name for layer in kept}

@@ -7,7 +7,7 @@ within its contract's bound was seen to lose 7 % of the episodes that the float 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from physai.sdk.evidence.verdict import Outcome
+from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.gates.execution.batch import Batch, Bools, seeds_of, stream_seed
 from physai.sim.gates.execution.rollout import play_batch
 from physai.sim.gates.settings import GateSettings
@@ -30,7 +30,7 @@ class Pairs:
     """Those that only the float graph succeeds in."""
     better: int
     """Those that only the variant succeeds in."""
-    outcome: Outcome
+    outcome: VerdictOutcome
     """PASS: the variant is shown to lose less than the margin; as the gate `non-inferiority` decides it."""
 
     @property
@@ -39,7 +39,7 @@ class Pairs:
         return (self.worse - self.better) / max(1, self.pairs)
 
 
-class Rehearsal:
+class PairedEvaluation:
     """Plays variants of one policy against its float graph; what the float graph did is remembered."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Rehearsal:
         policy = OnnxPolicy(data, source="the quantised policy")
         test = PairedTest(asked.margin, alpha=self._settings.gate_alpha)
         number = 0
-        while test.outcome is Outcome.INCONCLUSIVE and test.pairs < asked.max_episodes:
+        while test.outcome is VerdictOutcome.INCONCLUSIVE and test.pairs < asked.max_episodes:
             count = min(self._settings.batch, asked.max_episodes - test.pairs)
             batch = Batch(condition=self._condition, seeds=seeds_of(self._stream, test.pairs, count))
             if number == len(self._known):

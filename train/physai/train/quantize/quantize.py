@@ -26,7 +26,7 @@ from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, PolicyHeader
 from physai.sdk.policy.parity import SOURCE_KEY, command_errors, greatest_error
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.train.quantize.choice import Choice, Comparison, Rehearse, choose
+from physai.train.quantize.choice import Choice, ComparePairs, Comparison, choose
 from physai.train.quantize.formats import Quantiser, Variant, file_name
 from physai.train.quantize.paired_evaluation import Pairs
 from physai.train.quantize.states import QuantiseError, VisitedStates, require_own
@@ -103,7 +103,7 @@ def quantise_policy(
     *,
     variants: Sequence[Variant],
     tensorrt: bool = True,
-    rehearse: Rehearse | None = None,
+    compare: ComparePairs | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> QuantiseReport:
     """Writes the variants of a policy that keep within its contract's bound; equal input gives equal bytes.
@@ -114,7 +114,7 @@ def quantise_policy(
         folder: where the files go; made if missing.
         variants: which to make.
         tensorrt: have TensorRT for RTX build engines, if it is installed.
-        rehearse: plays a variant against the float graph, see `Rehearsal.compare`; None to do without.
+        compare: plays a variant against the float graph, see `PairedEvaluation.compare`; None to do without.
         progress: gets the share of the work that is done.
 
     Raises:
@@ -123,7 +123,7 @@ def quantise_policy(
         GoldenError: the golden states are damaged, or of another policy.
         TensorRtError: TensorRT refuses a variant; nothing is written then.
     """
-    bench = _set_up(original, states, folder, tensorrt=tensorrt, rehearse=rehearse)
+    bench = _set_up(original, states, folder, tensorrt=tensorrt, compare=compare)
     reports: list[VariantReport] = []
     files: dict[str, bytes] = {}
     for variant in variants:
@@ -160,11 +160,11 @@ class _Bench:
     targets: tuple[int, ...]
     """What TensorRT builds for; empty if it is not asked."""
     unbuilt: str | None
-    rehearse: Rehearse | None
+    compare: ComparePairs | None
 
 
 def _set_up(
-    original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool, rehearse: Rehearse | None
+    original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool, compare: ComparePairs | None
 ) -> _Bench:
     source = str(original.path)
     policy = OnnxPolicy(original.data, source=source)
@@ -181,7 +181,7 @@ def _set_up(
         comparison=Comparison(policy, _asked(original, policy.header, states)),
         targets=targets,
         unbuilt=unbuilt,
-        rehearse=rehearse,
+        compare=compare,
     )
 
 
@@ -203,7 +203,7 @@ def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]
         lambda layers: quantiser.make(variant, layers, header),
         bench.comparison,
         bound,
-        bench.rehearse,
+        bench.compare,
     )
     if choice.refused:
         return VariantReport(variant, choice), None

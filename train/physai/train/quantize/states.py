@@ -18,7 +18,7 @@ from physai.sdk.policy.header import STATE_PREFIX
 from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.gates.execution.batch import Batch, seeds_of, stream_seed
-from physai.sim.gates.execution.rollout import Tick, play_batch
+from physai.sim.gates.execution.rollout import RolloutTick, play_batch
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
 from physai.sim.twin.conditions import conditions
@@ -115,7 +115,7 @@ def record_states(
     found: list[Arrays] = []
     for done, batch in enumerate(batches := [*calibration, *check]):
 
-        def tell(_env: Environment, tick: Tick, done: int = done) -> None:
+        def tell(_env: Environment, tick: RolloutTick, done: int = done) -> None:
             if progress is not None:
                 progress((done + (tick.step + 1) / steps) / len(batches))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import ConfigDict, with_config
+from pydantic import ConfigDict, model_validator, with_config
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.documents import DocumentKind
@@ -27,11 +27,11 @@ from physai.sdk.contract.diff import require_same
 from physai.sdk.contract.io import CONTRACT_FILE, load_contract, parse_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen
-from physai.sim.policies.resolve import Origin, choose_origin
+from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.tasks.task import Task
 from physai.sim.twin.measured_task import training_task
 from physai.sim.twin.twin import load_twin
-from physai.train.config import TrainConfig
+from physai.train.config import RENAMED, TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.runners.runner import Trainer, build_graph
 
@@ -47,7 +47,7 @@ _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, Tas
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
-class TaskSource(Origin):
+class RunTaskSource(TaskSource):
     """How a run's task is found again."""
 
     twin: str | None = None
@@ -58,24 +58,33 @@ class TaskSource(Origin):
         task = super().load()
         return training_task(task, load_twin(self.twin)) if self.twin else task
 
-    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "TaskSource":
+    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
         """What a run folder says, once its user has named what is not built in.
 
         Raises:
-            TaskError: task or robot are files, and were not named; see `choose_origin`.
+            TaskError: task or robot are files, and were not named; see `choose_task_source`.
         """
         said = {"task": self.task, "robot": self.robot, "preset": self.preset}
-        origin = choose_origin(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
-        return TaskSource(**dataclasses.asdict(origin), twin=self.twin)
+        origin = choose_task_source(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
+        return RunTaskSource(**dataclasses.asdict(origin), twin=self.twin)
 
 
 class _Config(Frozen):
     """What `save_config` writes."""
 
     format_version: Literal[1]
-    source: TaskSource
+    source: RunTaskSource
     config: TrainConfig
     provenance: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename_settings(cls, document: dict[str, object]) -> dict[str, object]:
+        config = document.get("config")
+        if not isinstance(config, dict):
+            return document
+        settings = cast("dict[str, object]", config)
+        return {**document, "config": {RENAMED.get(name, name): value for name, value in settings.items()}}
 
 
 _KIND = DocumentKind(
@@ -98,7 +107,7 @@ class LoadedRun:
     provenance: dict[str, str]
 
 
-def save_config(folder: Path, source: TaskSource, config: TrainConfig, contract: PolicyContract) -> None:
+def save_config(folder: Path, source: RunTaskSource, config: TrainConfig, contract: PolicyContract) -> None:
     """Writes what the run was told: resolved configuration, versions, commit and contract.
 
     Raises:
@@ -118,7 +127,7 @@ def save_config(folder: Path, source: TaskSource, config: TrainConfig, contract:
         raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
 
 
-def load_config(folder: Path) -> tuple[TaskSource, TrainConfig, dict[str, str]]:
+def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
     """Reads `save_config` back.
 
     Raises:

@@ -49,7 +49,7 @@ class Collector:
             config.num_envs,
             seed=config.seed,
             training=True,
-            control_repeat=config.control_repeat,
+            action_repeat=config.action_repeat,
             num_threads=num_threads,
         )
         self.generator = seeded(config.seed)
@@ -106,7 +106,7 @@ class Collector:
         rollout.mean[t], rollout.log_prob[t] = mean, log_prob
         periods: list[dict[str, Any]] = []
         after = memory
-        for _ in range(self.config.control_repeat):
+        for _ in range(self.config.action_repeat):
             targets, changed = graph.command(action, sensors, after)
             periods.append({name: target.numpy() for name, target in targets.items()})
             after = {**after, **changed}

@@ -8,7 +8,7 @@ PATIENCE = 4.0
 """Training time between two evaluations over the time an evaluation takes, so that judging costs a fifth at most."""
 
 
-class Judging:
+class EvalScheduler:
     """Decides when to evaluate; times are those of one clock [s]."""
 
     def __init__(self, wanted: float | None, promising: float) -> None:

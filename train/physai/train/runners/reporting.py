@@ -30,7 +30,7 @@ def flat_stats(stats: IterationStats) -> dict[str, float]:
     return flat
 
 
-class Sink(Protocol):
+class StatisticsSink(Protocol):
     """One place that iteration statistics go to."""
 
     def write(self, stats: IterationStats) -> None:

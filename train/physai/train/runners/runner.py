@@ -37,7 +37,7 @@ class IterationStats:
     update: UpdateStats
     reward_terms: dict[str, float] = field(default_factory=dict[str, float])
     metrics: dict[str, float] = field(default_factory=dict[str, float])
-    broken_episodes: int = 0
+    diverged_episodes: int = 0
 
 
 def processors(config: TrainConfig) -> int:
@@ -55,17 +55,17 @@ def learner_threads(config: TrainConfig) -> int:
     return max(1, processors(config) // 2)
 
 
-def check_control_repeat(task: Task, config: TrainConfig) -> None:
+def check_action_repeat(task: Task, config: TrainConfig) -> None:
     """A history would span other times on the robot than in training if actions were repeated.
 
     Raises:
-        ConfigError: the task's observations have a history and `control_repeat` is not 1.
+        ConfigError: the task's observations have a history and `action_repeat` is not 1.
     """
     remembered = [term.name for term in task.contract.observation.terms if term.history > 1]
-    if remembered and config.control_repeat != 1:
+    if remembered and config.action_repeat != 1:
         raise ConfigError(
-            f"control_repeat {config.control_repeat}: the observation {remembered[0]} of {task.name} has a history, "
-            "which needs control_repeat 1"
+            f"action_repeat {config.action_repeat}: the observation {remembered[0]} of {task.name} has a history, "
+            "which needs action_repeat 1"
         )
 
 
@@ -86,7 +86,7 @@ class Trainer:
     def __init__(self, task: Task, config: TrainConfig) -> None:
         """Builds worlds, graph and learner from the configuration's seed."""
         self.task, self.config = task, config
-        check_control_repeat(task, config)
+        check_action_repeat(task, config)
         seed_torch(config.seed)
         self.generator = seeded(config.seed + 1)
         graph = build_graph(task, config)
@@ -158,7 +158,7 @@ class Trainer:
             update=update,
             reward_terms=dict(rollout.reward_terms),
             metrics=rollout.metrics,
-            broken_episodes=len(self.collector.env.broken_episodes),
+            diverged_episodes=len(self.collector.env.diverged_episodes),
         )
 
     def evaluate(self, episodes: int = 256) -> dict[str, float]:

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from physai.train.runners import eval_scheduler as judging
+from physai.train.runners import eval_scheduler
 from physai.train.runners.checkpoint import CHECKPOINT_FILE, restore_checkpoint, save_checkpoint
-from physai.train.runners.reporting import CsvSink, LiveSink, Sink, TensorBoardSink, WandbSink, draw_learning_curve
+from physai.train.runners.reporting import (
+    CsvSink,
+    LiveSink,
+    StatisticsSink,
+    TensorBoardSink,
+    WandbSink,
+    draw_learning_curve,
+)
 from physai.train.runners.runner import Trainer
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingOutcome:
     """How a run ended."""
 
     iterations: int
@@ -60,8 +67,8 @@ def run(
     time_budget_s: float | None = None,
     resume: bool = False,
     wandb_project: str | None = None,
-    extra_sinks: Sequence[Sink] = (),
-) -> Outcome:
+    extra_sinks: Sequence[StatisticsSink] = (),
+) -> TrainingOutcome:
     """Trains until the budget, the iterations or the success threshold end it, or somebody stops it.
 
     Args:
@@ -76,7 +83,11 @@ def run(
         restore_checkpoint(trainer, folder)
     with ExitStack() as stack:
         live = stack.enter_context(LiveSink(trainer.config, time_budget_s))
-        sinks: list[Sink] = [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
+        sinks: list[StatisticsSink] = [
+            CsvSink(folder, trainer.iteration),
+            TensorBoardSink(folder, trainer.iteration),
+            live,
+        ]
         if wandb_project:
             sinks.append(WandbSink(folder, trainer.config, wandb_project))
         sinks += extra_sinks
@@ -89,11 +100,11 @@ def run(
 
 
 def _loop(
-    trainer: Trainer, folder: Path, sinks: Sequence[Sink], request: StopRequest, time_budget_s: float | None
-) -> Outcome:
+    trainer: Trainer, folder: Path, sinks: Sequence[StatisticsSink], request: StopRequest, time_budget_s: float | None
+) -> TrainingOutcome:
     config = trainer.config
     saved_s = time.monotonic()
-    judge = judging.Judging(config.stop_at_success, config.promising_success)
+    judge = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
     if not (folder / CHECKPOINT_FILE).exists():
@@ -110,7 +121,7 @@ def _loop(
             break
         if judge.due(stats.success, trainer.seconds):
             start, before = trainer.seconds, time.perf_counter()
-            success = trainer.evaluate(judging.EPISODES)["success"]
+            success = trainer.evaluate(eval_scheduler.EPISODES)["success"]
             trainer.seconds += time.perf_counter() - before
             if judge.judged(success, start, trainer.seconds):
                 reason = f"{success:.1%} success without exploration"
@@ -119,7 +130,7 @@ def _loop(
             save_checkpoint(trainer, folder)
             saved_s = time.monotonic()
     save_checkpoint(trainer, folder)
-    return Outcome(
+    return TrainingOutcome(
         iterations=trainer.iteration,
         env_steps=trainer.iteration * config.num_envs * config.horizon,
         seconds=trainer.seconds,

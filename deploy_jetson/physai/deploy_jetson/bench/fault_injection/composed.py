@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from physai.deploy_jetson.bench.fault_injection.injection import FaultyRobot, Rig, make_rig
-from physai.deploy_jetson.bench.fault_injection.operator_model import Habits, Operator
-from physai.deploy_jetson.bench.fault_injection.oracle_memory import MemoryJudge
-from physai.deploy_jetson.bench.fault_injection.plant import Lie, Plant
+from physai.deploy_jetson.bench.fault_injection.injection import FaultyRobot, LoopUnderTest, make_rig
+from physai.deploy_jetson.bench.fault_injection.operator_model import OperatorHabits, OperatorModel
+from physai.deploy_jetson.bench.fault_injection.oracle_memory import MemoryOracle
+from physai.deploy_jetson.bench.fault_injection.plant import Plant, SensorFault
 from physai.deploy_jetson.bench.fault_injection.world import SECOND, World
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
-from physai.deploy_jetson.runtime.loop import End
+from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
@@ -35,7 +35,7 @@ STORM_SHARE, LONGEST_STORM = 0.15, 40
 
 CALM_SHARE = 0.01
 GOAL_SHARE = 0.03
-REHEARSAL_SHARE = 0.05
+WARM_UP_SHARE = 0.05
 SWAP_SHARE = 0.005
 STOP_AT_ONCE_SHARE = 0.3
 """Of the activations, before the first tick of which a stop is requested."""
@@ -44,18 +44,18 @@ STOP_AT_ONCE_SHARE = 0.3
 class ComposedWorld(World):
     """A world with an operator, lying sensors, and a judge of the policy's memory."""
 
-    habits = Habits()
+    habits = OperatorHabits()
 
     def __init__(
         self, contract: PolicyContract, commands: CommandQueue, *, seed: int, periods: int, share: float
     ) -> None:
         """See `World`."""
         super().__init__(contract, commands, seed=seed, periods=periods, share=share)
-        self.operator = Operator(commands, self.random, self.judge.requested, self.habits)
-        self.memory = MemoryJudge(contract, self.judge.bounds.slices, self.judge.accuse)
-        self.lies: Counter[Lie] = Counter()
-        self.rig: Rig | None = None
-        self.rehearsing = False
+        self.operator = OperatorModel(commands, self.random, self.judge.requested, self.habits)
+        self.memory = MemoryOracle(contract, self.judge.bounds.slices, self.judge.accuse)
+        self.lies: Counter[SensorFault] = Counter()
+        self.rig: LoopUnderTest | None = None
+        self.warming_up = False
         self.swaps = 0
         """Times that another policy has taken over."""
         self.ticks = 0
@@ -87,16 +87,16 @@ class ComposedWorld(World):
         if self._lie_left == 0:
             robot.plant.repair()
         elif random.random() < LIE_SHARE:
-            lie = random.choice(tuple(Lie))
+            lie = random.choice(tuple(SensorFault))
             self.lies[lie] += 1
             self._lie_left = random.randrange(5, LONGEST_LIE)
             robot.plant.begin(lie, random)
         if self.rig.swaps is not None and random.random() < SWAP_SHARE:
             self.rig.swaps.offer()
-        if random.random() < REHEARSAL_SHARE:
-            self.rehearsing = True
-            self.rig.tick.rehearse()
-            self.rehearsing = False
+        if random.random() < WARM_UP_SHARE:
+            self.warming_up = True
+            self.rig.tick.warm_up()
+            self.warming_up = False
 
     def period_begins(self, *, skipped: bool) -> None:
         """See `World`."""
@@ -120,12 +120,12 @@ class ComposedWorld(World):
 
     def asks_policy(self, inputs: Mapping[str, Floats]) -> None:
         """See `World`."""
-        if not self.rehearsing:
+        if not self.warming_up:
             self.memory.asked(inputs, self.judge.last, self.judge.step)
 
     def hears_policy(self, outputs: Mapping[str, Floats]) -> None:
         """See `World`."""
-        if not self.rehearsing:
+        if not self.warming_up:
             self.memory.computed(outputs)
 
 
@@ -168,7 +168,7 @@ class PlantRobot(FaultyRobot):
 
 def make_composed(
     policy: bytes, *, periods: int, seed: int, health: Path, share: float = FAULT_SHARE, spare: bytes | None = None
-) -> tuple[Rig, ComposedWorld]:
+) -> tuple[LoopUnderTest, ComposedWorld]:
     """Puts everything together; see `make_rig`."""
     rig = make_rig(
         policy,
@@ -201,10 +201,10 @@ def compose(policy: bytes, *, periods: int, seed: int, health: Path, spare: byte
     return world
 
 
-def drive(rig: Rig, world: ComposedWorld) -> None:
+def drive(rig: LoopUnderTest, world: ComposedWorld) -> None:
     """Runs the loop, and again where an operator deactivates it, until its periods are over."""
     commands, levels = rig.commands, None
-    while rig.loop.run(levels=levels) is End.DEACTIVATED:
+    while rig.loop.run(levels=levels) is LoopEnd.DEACTIVATED:
         world.deactivated()
         # As the runtime does it while nothing is driven: a stop has to be reset before the next activation.
         commands.acknowledged, levels = commands.stop, commands.levels

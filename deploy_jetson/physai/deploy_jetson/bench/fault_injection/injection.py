@@ -18,7 +18,7 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
-from physai.deploy_jetson.runtime.hot_swap.swap import Loaded, Swapper
+from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.loop import Loop
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
@@ -122,7 +122,7 @@ class FaultyEngine:
 
 
 @dataclass
-class Rig:
+class LoopUnderTest:
     """A real loop in a world that is not."""
 
     world: World
@@ -133,13 +133,13 @@ class Rig:
     counters: RuntimeHealth
     said: list[str]
     """What an operator was told."""
-    swaps: "Swaps | None" = None
+    swaps: "AlternatingPolicies | None" = None
 
 
-class Swaps(Swapper):
+class AlternatingPolicies(PolicySwapper):
     """Two policies that take turns, without a scout or a thread."""
 
-    def __init__(self, spare: Loaded) -> None:
+    def __init__(self, spare: LoadedPolicy) -> None:
         """Nothing is offered yet."""
         self.ready, self.other = None, None
         self._spare = spare
@@ -148,8 +148,8 @@ class Swaps(Swapper):
         """The policy that does not run is activated."""
         self.ready = self._spare
 
-    def change(self, old: Loaded) -> Loaded:
-        """See `Swapper`."""
+    def change(self, old: LoadedPolicy) -> LoadedPolicy:
+        """See `PolicySwapper`."""
         new, self.ready, self._spare = self._spare, None, old
         return new
 
@@ -166,7 +166,7 @@ def make_rig(
     world: type[World] = World,
     robot: type[FaultyRobot] = FaultyRobot,
     spare: bytes | None = None,
-) -> Rig:
+) -> LoopUnderTest:
     """Puts a loop together; see `World`.
 
     Raises:
@@ -187,10 +187,12 @@ def make_rig(
     swaps = None
     if spare is not None:
         other = OnnxEngine(spare, source="spare.onnx")
-        swaps = Swaps(Loaded(_candidate(other, spare), BoundPolicy.engine(FaultyEngine(other, made)), counters))
+        swaps = AlternatingPolicies(
+            LoadedPolicy(_candidate(other, spare), BoundPolicy.engine(FaultyEngine(other, made)), counters)
+        )
     loop = Loop(
         tick,
-        Loaded(_candidate(engine, policy), bound, counters),
+        LoadedPolicy(_candidate(engine, policy), bound, counters),
         commands,
         period_ns=round(contract.timing.control_dt * SECOND),
         say=said.append,
@@ -199,7 +201,7 @@ def make_rig(
         alarm=made,
         clocks=clocks,
     )
-    return Rig(made, driven, tick, loop, commands, counters, said, swaps)
+    return LoopUnderTest(made, driven, tick, loop, commands, counters, said, swaps)
 
 
 _BUNDLE = "0" * 64

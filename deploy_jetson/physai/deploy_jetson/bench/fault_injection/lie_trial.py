@@ -9,11 +9,11 @@ from physai.deploy_jetson.bench.fault_injection.arm_policies import arm_policy
 from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, PlantRobot
 from physai.deploy_jetson.bench.fault_injection.injection import make_rig
 from physai.deploy_jetson.bench.fault_injection.operator_model import NEVER
-from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
 
-CAUGHT = (Lie.STUCK, Lie.DEGREES, Lie.DEAD_VELOCITY, Lie.FROZEN, Lie.SLIPPED)
+CAUGHT = (SensorFault.STUCK, SensorFault.DEGREES, SensorFault.DEAD_VELOCITY, SensorFault.FROZEN, SensorFault.SLIPPED)
 """Lies that a bound of the contract is made for."""
 
 BEGINS = 60
@@ -24,10 +24,10 @@ _GOAL_PERIODS = 30
 
 
 @dataclass(frozen=True)
-class LieFound:
+class FaultDetection:
     """What came of a lie."""
 
-    lie: Lie
+    lie: SensorFault
     periods: int | None
     """From its begin to the first command that brakes; None if it was not found out."""
     crept: float
@@ -35,11 +35,11 @@ class LieFound:
     violations: tuple[str, ...]
 
 
-class LieWorld(ComposedWorld):
+class SensorFaultWorld(ComposedWorld):
     """A world in which one thing goes wrong, and the robot is always commanded to move."""
 
     habits = NEVER
-    lie = Lie.STUCK
+    lie = SensorFault.STUCK
 
     def fault_share(self) -> float:
         """See `World`."""
@@ -66,13 +66,18 @@ class LieWorld(ComposedWorld):
     seen: list[tuple[int, Array | None]]
 
 
-def tell_lie(lie: Lie, *, kind: str, seed: int, health: Path) -> LieFound:
+def tell_lie(lie: SensorFault, *, kind: str, seed: int, health: Path) -> FaultDetection:
     """Drives one of `ARMS` and lets it lie."""
     rig = make_rig(
-        arm_policy(kind, seed=seed), periods=BEGINS + LASTS, seed=seed, health=health, world=LieWorld, robot=PlantRobot
+        arm_policy(kind, seed=seed),
+        periods=BEGINS + LASTS,
+        seed=seed,
+        health=health,
+        world=SensorFaultWorld,
+        robot=PlantRobot,
     )
     world = rig.world
-    assert isinstance(world, LieWorld)
+    assert isinstance(world, SensorFaultWorld)
     world.rig, world.lie, world.seen = rig, lie, []
     rig.loop.run()
     world.deactivated()
@@ -82,10 +87,10 @@ def tell_lie(lie: Lie, *, kind: str, seed: int, health: Path) -> LieFound:
     moved = states.index(GuardState.RUN) < BEGINS and states[BEGINS - 2] == GuardState.RUN
     stops = [number for number, state in enumerate(states) if number >= BEGINS - 1 and state > GuardState.STANDSTILL]
     found = stops[0] + 2 - BEGINS if moved and stops and stops[0] < BEGINS + LASTS - 1 else None
-    return LieFound(lie, found, _crept(world, stops[0] if stops else 0), tuple(world.judge.verdict.broken))
+    return FaultDetection(lie, found, _crept(world, stops[0] if stops else 0), tuple(world.judge.verdict.broken))
 
 
-def _crept(world: LieWorld, stop: int) -> float:
+def _crept(world: SensorFaultWorld, stop: int) -> float:
     """From a second after the stop on."""
     second = round(1.0 / world.contract.timing.control_dt)
     commands = [command for _, command in world.seen[stop + second :] if command is not None]

@@ -17,7 +17,7 @@ _MOST_READS = 14
 
 
 @dataclass(frozen=True)
-class Habits:
+class OperatorHabits:
     """How often an operator does what, in a period."""
 
     stop: float = 0.006
@@ -30,17 +30,19 @@ class Habits:
     """Periods that a flood lasts."""
 
 
-NEVER = Habits(stop=0.0, reset=0.0, any_ticket=0.0, flood=0.0, deactivate=0.0)
+NEVER = OperatorHabits(stop=0.0, reset=0.0, any_ticket=0.0, flood=0.0, deactivate=0.0)
 """An operator who does nothing."""
 
 
-class Operator:
+class OperatorModel:
     """Puts requests into a queue."""
 
-    def __init__(self, commands: CommandQueue, random: Random, heard: Heard, habits: Habits | None = None) -> None:
+    def __init__(
+        self, commands: CommandQueue, random: Random, heard: Heard, habits: OperatorHabits | None = None
+    ) -> None:
         """`heard` learns of every request that was accepted."""
         self._commands, self._random, self._heard = commands, random, heard
-        self._habits = habits or Habits()
+        self._habits = habits or OperatorHabits()
         self._other_thread = ThreadPoolExecutor(1, "operator")
         self._flood = 0
         self._interrupts: dict[int, list[Command]] = {}

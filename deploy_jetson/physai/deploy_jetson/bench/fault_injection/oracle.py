@@ -17,7 +17,7 @@ import numpy as np
 from physai.deploy_jetson.bench.fault_injection.oracle_limits import ROUNDING, STILL_S, Bounds, bounds_of
 from physai.deploy_jetson.runtime.commands.queue import MAX_WAITING, Command, Ticket
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.safety import ANSWERS, Answer, GuardState
+from physai.sdk.safety import ANSWERS, GuardState, RequestAnswer
 from physai.sdk.transport.protocol import Array
 
 MAX_REPORTED = 20
@@ -55,7 +55,7 @@ class _Asked:
 
 
 @dataclass
-class Verdict:
+class OracleReport:
     """What came of it."""
 
     broken: list[str] = field(default_factory=list[str])
@@ -75,13 +75,13 @@ class Verdict:
     """Most periods from such a request to the first command that brakes."""
 
 
-class Judge:
+class CommandOracle:
     """Of one loop."""
 
     def __init__(self, contract: PolicyContract) -> None:
         """Nothing has happened yet."""
         self.bounds: Bounds = bounds_of(contract)
-        self.verdict = Verdict()
+        self.verdict = OracleReport()
         self.period = 0
         self.state = int(GuardState.STANDSTILL)
         self.last: Array | None = None
@@ -215,9 +215,9 @@ class Judge:
             if not ticket.text:
                 self.accuse(f"{ticket.command} was answered with nothing")
             self.verdict.refused += not ticket.obeyed
-            if ticket.text == ANSWERS[Answer.OBEYED] and ticket.command is Command.RESET:
+            if ticket.text == ANSWERS[RequestAnswer.OBEYED] and ticket.command is Command.RESET:
                 self._obey_reset(asked.made)
-            elif ticket.text == ANSWERS[Answer.OBEYED] and ticket.command is Command.START:
+            elif ticket.text == ANSWERS[RequestAnswer.OBEYED] and ticket.command is Command.START:
                 self._obey_start(asked.made)
 
     def _obey_reset(self, made: int) -> None:

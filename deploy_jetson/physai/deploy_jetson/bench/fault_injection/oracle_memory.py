@@ -18,7 +18,7 @@ Slices = Mapping[str, slice]
 _ACTION_ROUNDING = 1e-5
 
 
-class MemoryJudge:
+class MemoryOracle:
     """Follows a graph's memory from outside: what it is given, what it answers, and what was sent meanwhile."""
 
     def __init__(self, contract: PolicyContract, slices: Slices, accuse: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ TIME_CONSTANT_S = 0.4
 """In which a joint that is commanded by effort comes to its final speed [s]."""
 
 
-class Lie(StrEnum):
+class SensorFault(StrEnum):
     """What may be wrong with joints and sensors for a while."""
 
     STUCK = "a joint is stuck"
@@ -39,7 +39,7 @@ class Lie(StrEnum):
 
 
 @dataclass
-class Wrong:
+class ActiveFaults:
     """What is wrong now, by joint; nothing at first."""
 
     stuck: npt.NDArray[np.bool_]
@@ -50,10 +50,10 @@ class Wrong:
     degrees: bool = False
     frozen: bool = False
     noise: float = 0.0
-    lies: set[Lie] = field(default_factory=set[Lie])
+    lies: set[SensorFault] = field(default_factory=set[SensorFault])
 
     @classmethod
-    def nothing(cls, joints: int) -> "Wrong":
+    def nothing(cls, joints: int) -> "ActiveFaults":
         """All as it should be."""
         stuck, dead = np.zeros((2, joints), bool)
         sag, drift, offset = np.zeros((3, joints))
@@ -70,7 +70,7 @@ class Plant:
         """Where the joints are [rad or m]."""
         self.velocity: Array = np.zeros_like(self.position)
         """How fast they move [rad/s or m/s]."""
-        self.wrong = Wrong.nothing(len(robot.joints))
+        self.wrong = ActiveFaults.nothing(len(robot.joints))
         self._target = self.position.copy()
         self._effort = np.zeros_like(self.position)
         self._gain, self._servo = np.zeros_like(self.position), np.zeros(len(robot.joints), bool)
@@ -127,31 +127,31 @@ class Plant:
         self._frozen = position, velocity
         return self._frozen
 
-    def begin(self, lie: Lie, random: Random) -> None:
+    def begin(self, lie: SensorFault, random: Random) -> None:
         """From now on this is wrong, too."""
         wrong, joint = self.wrong, random.randrange(len(self.position))
         wrong.lies.add(lie)
-        if lie is Lie.STUCK:
+        if lie is SensorFault.STUCK:
             wrong.stuck[joint] = True
-        elif lie is Lie.OFFSET:
+        elif lie is SensorFault.OFFSET:
             wrong.offset += np.array([random.gauss(0.0, 0.02) for _ in wrong.offset])
-        elif lie is Lie.SAG:
+        elif lie is SensorFault.SAG:
             wrong.sag[joint] = random.uniform(-0.05, 0.05)
-        elif lie is Lie.DEGREES:
+        elif lie is SensorFault.DEGREES:
             wrong.degrees = True
-        elif lie is Lie.DRIFT:
+        elif lie is SensorFault.DRIFT:
             wrong.drift[joint] = random.choice((-1.0, 1.0)) * random.uniform(0.01, 0.5)
-        elif lie is Lie.DEAD_VELOCITY:
+        elif lie is SensorFault.DEAD_VELOCITY:
             wrong.dead[joint] = True
-        elif lie is Lie.FROZEN:
+        elif lie is SensorFault.FROZEN:
             wrong.frozen = True
-        elif lie is Lie.SLIPPED:
+        elif lie is SensorFault.SLIPPED:
             wrong.offset[joint] += random.choice((-1.0, 1.0)) * random.uniform(0.05, 1.0)
-        elif lie is Lie.NOISE:
+        elif lie is SensorFault.NOISE:
             wrong.noise = 0.002
-        elif lie is Lie.PUSHED:
+        elif lie is SensorFault.PUSHED:
             self.velocity = self.velocity + np.array([random.gauss(0.0, 1.0) for _ in self.velocity])
 
     def repair(self) -> None:
         """Nothing is wrong any more."""
-        self.wrong = Wrong.nothing(len(self.position))
+        self.wrong = ActiveFaults.nothing(len(self.position))

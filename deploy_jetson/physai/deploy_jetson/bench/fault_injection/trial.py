@@ -7,13 +7,13 @@ from pathlib import Path
 
 from physai.deploy_jetson.bench.fault_injection.arm_policies import ARMS, arm_policy
 from physai.deploy_jetson.bench.fault_injection.composed import ComposedWorld, compose
-from physai.deploy_jetson.bench.fault_injection.lie_trial import CAUGHT, LieFound, tell_lie
-from physai.deploy_jetson.bench.fault_injection.plant import Lie
+from physai.deploy_jetson.bench.fault_injection.lie_trial import CAUGHT, FaultDetection, tell_lie
+from physai.deploy_jetson.bench.fault_injection.plant import SensorFault
 from physai.deploy_jetson.bench.fault_injection.world import Fault
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
 from physai.deploy_jetson.bench.supervisor.events import every_event, frequent_events, varied_events
-from physai.deploy_jetson.bench.supervisor.search import Found, close, enumerate_sequences
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.deploy_jetson.bench.supervisor.search import SearchResult, close, enumerate_sequences
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sdk.policy.header import POLICY_FILE
 
 PENDULUM = "pendulum"
@@ -46,7 +46,7 @@ OWN_SHARE, CHANGED_SHARE = 0.05, 0.15
 """Least shares of the commands that are the policy's own, and that differ from the one before."""
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Seven million sequences, 110,000 ticks, five kinds of lies.
 
     Raises:
@@ -68,7 +68,7 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     return _results(searched, worlds, lies)
 
 
-def search(load: Workload, say: Say) -> list[Found]:
+def search(load: Workload, say: ProgressCallback) -> list[SearchResult]:
     """Every event from every state of the supervisor, and sequences one by one."""
     found = [close(every_event())]
     say(f"{found[0].transitions} events from {found[0].states} states, which are all that any sequence leads to")
@@ -78,7 +78,7 @@ def search(load: Workload, say: Say) -> list[Found]:
     return found
 
 
-def _play(seed: int, load: Workload, folder: Path, say: Say) -> list[ComposedWorld]:
+def _play(seed: int, load: Workload, folder: Path, say: ProgressCallback) -> list[ComposedWorld]:
     worlds: list[ComposedWorld] = []
     for kind in (PENDULUM, *ARMS):
         policy, spare = (
@@ -95,7 +95,7 @@ def _play(seed: int, load: Workload, folder: Path, say: Say) -> list[ComposedWor
     return worlds
 
 
-def _broken(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> list[str]:
+def _broken(searched: list[SearchResult], worlds: list[ComposedWorld], lies: list[FaultDetection]) -> list[str]:
     """Promises that were broken, in words."""
     texts = [str(one) for found in searched for one in found.broken]
     texts += [text for world in worlds for text in world.judge.verdict.broken]
@@ -103,7 +103,9 @@ def _broken(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFo
     return texts + [f"{lie.lie} was not found out" for lie in lies if lie.periods is None]
 
 
-def _require(load: Workload, searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> None:
+def _require(
+    load: Workload, searched: list[SearchResult], worlds: list[ComposedWorld], lies: list[FaultDetection]
+) -> None:
     """Refuses to report what was no trial."""
     verdicts = [world.judge.verdict for world in worlds]
     commands = sum(verdict.commands for verdict in verdicts)
@@ -121,7 +123,10 @@ def _require(load: Workload, searched: list[Found], worlds: list[ComposedWorld],
         "commands that were the policy's own": (sum(w.memory.own for w in worlds), round(OWN_SHARE * commands)),
         "worlds whose policy remembers": (len(arms), 1),
         "kinds of faults": (len(met), len(Fault)),
-        "kinds of lies": (len({lie for world in worlds for lie in world.lies}), 1 if load is QUICK else len(Lie)),
+        "kinds of lies": (
+            len({lie for world in worlds for lie in world.lies}),
+            1 if load is QUICK else len(SensorFault),
+        ),
         "lies found out": (sum(lie.periods is not None for lie in lies), len(lies)),
     }
     for what, (count, least) in happened.items():
@@ -129,7 +134,9 @@ def _require(load: Workload, searched: list[Found], worlds: list[ComposedWorld],
             raise WorkloadError(f"{count} {what}, at least {least} are expected")
 
 
-def _results(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieFound]) -> list[Result]:
+def _results(
+    searched: list[SearchResult], worlds: list[ComposedWorld], lies: list[FaultDetection]
+) -> list[BenchmarkResult]:
     verdicts, findings = [world.judge.verdict for world in worlds], [world.findings for world in worlds]
     found = sum(len(one.broken) for one in searched) + sum(len(lie.violations) for lie in lies)
     safe = max(verdict.periods_to_safe for verdict in verdicts)
@@ -151,5 +158,5 @@ def _results(searched: list[Found], worlds: list[ComposedWorld], lies: list[LieF
         "lies": len(lies),
         "periods_to_catch": max(lie.periods or 0 for lie in lies),
     }
-    results = [Result(name=name, unit="1", runs=(float(value),)) for name, value in numbers.items()]
-    return [*results, Result(name="crept", unit="rad", runs=(max(lie.crept for lie in lies),))]
+    results = [BenchmarkResult(name=name, unit="1", runs=(float(value),)) for name, value in numbers.items()]
+    return [*results, BenchmarkResult(name="crept", unit="rad", runs=(max(lie.crept for lie in lies),))]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from physai.deploy_jetson.bench.fault_injection.oracle import Judge, TickSeen, Verdict
+from physai.deploy_jetson.bench.fault_injection.oracle import CommandOracle, OracleReport, TickSeen
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue
-from physai.deploy_jetson.runtime.system.timer import Alarm
+from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
@@ -57,7 +57,7 @@ WITHHELD = frozenset(
 
 
 @dataclass
-class Findings:
+class WorldReport:
     """What came of it."""
 
     injected: Counter[Fault] = field(default_factory=Counter[Fault])
@@ -66,7 +66,7 @@ class Findings:
     periods: int = 0
     longest_silence: int = 0
     """Most periods from a fault to the next command, where sending was possible."""
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: OracleReport = field(default_factory=OracleReport)
     """The judge's."""
 
     @property
@@ -85,7 +85,7 @@ class Findings:
         return self.verdict.changed
 
 
-class World(Alarm):
+class World(DeadlineTimer):
     """Virtual time, the fault of each period, and the judge."""
 
     def __init__(
@@ -103,8 +103,8 @@ class World(Alarm):
         super().__init__()
         self.contract = contract
         self.share = share
-        self.judge = Judge(contract)
-        self.findings = Findings(verdict=self.judge.verdict)
+        self.judge = CommandOracle(contract)
+        self.findings = WorldReport(verdict=self.judge.verdict)
         self.fault: Fault | None = None
         self.random = random.Random(seed)
         self.look: Callable[[], tuple[int, int]] = lambda: (int(GuardState.STANDSTILL), 0)
@@ -145,7 +145,7 @@ class World(Alarm):
         self.judge.deactivated()
 
     def wait(self, due_ns: int) -> int:
-        """As `Alarm`: a new period begins, and with it perhaps a fault."""
+        """As `DeadlineTimer`: a new period begins, and with it perhaps a fault."""
         self.tick_ends()
         self._now_ns = max(self._now_ns, due_ns)
         findings = self.findings

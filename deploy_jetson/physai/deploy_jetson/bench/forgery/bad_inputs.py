@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.plugins import contributions
-from physai.sdk.cli.command import Command
+from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.main import main
 from physai.sdk.cli.parser import Parser
 
@@ -63,7 +63,7 @@ SOUND = {
 
 
 @dataclass(frozen=True)
-class Ending:
+class CommandEnding:
     """How a bad input ended."""
 
     arguments: tuple[str, ...]
@@ -76,7 +76,7 @@ def inputs() -> Iterator[tuple[str, ...]]:
     yield from [("",), ("\0",), ("\udcff",), ("--",), ("-1",), ("nan",), ("--version=",), ("x" * 5000,)]
     for verb, entry in sorted(contributions("physai.commands").items()):
         command = entry.load()
-        if not isinstance(command, Command):
+        if not isinstance(command, CliCommand):
             continue
         parser = Parser(prog=f"physai {verb}")
         command.add_arguments(parser)
@@ -124,7 +124,7 @@ def _flat(given: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def make_files(folder: Path) -> None:
     """The files that the inputs name, sound and unsound."""
-    contract, workshop = canonical_json(sample_contract()), Workshop()
+    contract, workshop = canonical_json(sample_contract()), SampleSigners()
     noise = bytes((37 * i * i + 11 * i) % 256 for i in range(600))
     (folder / "folder").mkdir()
     for name in [text for text in TEXTS if text.startswith("noise")]:
@@ -152,7 +152,7 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def try_one(arguments: tuple[str, ...]) -> Ending:
+def try_one(arguments: tuple[str, ...]) -> CommandEnding:
     """Runs `physai` with the arguments, in this process."""
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, LONG_S)
@@ -161,12 +161,12 @@ def try_one(arguments: tuple[str, ...]) -> Ending:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             main(list(arguments))
     except KeyboardInterrupt:
-        return Ending(arguments, "")
+        return CommandEnding(arguments, "")
     except BaseException:
-        return Ending(arguments, traceback.format_exc())
+        return CommandEnding(arguments, traceback.format_exc())
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-    return Ending(arguments, "")
+    return CommandEnding(arguments, "")
 
 
 def _main() -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 from unittest import mock
 
 from physai.deploy_jetson.agent.config import RobotConfig
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, sample_policy
 from physai.deploy_jetson.bench.forgery.bad_inputs import inputs, make_files
 from physai.deploy_jetson.bench.forgery.forger import Forger
 from physai.deploy_jetson.bench.forgery.hang import hang_seconds
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 from physai.deploy_jetson.slots.records import RobotIdentity
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sdk.signing.keys import SigningKey
 from physai.sdk.signing.trust_file import SignedTrust
 from physai.sdk.signing.trust_store import TrustError
@@ -42,7 +42,7 @@ FLOOR = 6
 class Scene:
     """What the forger knows, and the robot it is after."""
 
-    workshop: Workshop
+    workshop: SampleSigners
     originals: tuple[bytes, ...]
     """Bundles that the robot accepts."""
     donors: tuple[bytes, ...]
@@ -57,8 +57,8 @@ class Scene:
     @classmethod
     def make(cls) -> "Scene":
         """New keys and bundles."""
-        shop, foreign = Workshop(), Workshop()
-        thief = Workshop(publisher=SigningKey.generate(), validator=shop.validator, created=shop.created)
+        shop, foreign = SampleSigners(), SampleSigners()
+        thief = SampleSigners(publisher=SigningKey.generate(), validator=shop.validator, created=shop.created)
         older = shop.trust.with_key(thief.publisher.public_key("publisher"))
         slower = shop.validated(shop.published(sample_policy(seed=8, slower=2.0), version=8))
         bare = shop.published(sample_policy(seed=10), version=10)
@@ -106,7 +106,7 @@ class Scene:
         return Forger(self.originals, keys.publisher, keys.validator, seed, donors=self.donors)
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Forges, then talks nonsense to every verb.
 
     Raises:
@@ -123,9 +123,9 @@ def run(options: Options, say: Say) -> Sequence[Result]:
                 say(f"{tried} forgeries, {accepted} accepted")
     bad_inputs, tracebacks = _talk(say, quick=options.quick)
     counts = {"tried": tried, "accepted": accepted, "bad_inputs": bad_inputs, "tracebacks": tracebacks}
-    found = [Result(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
+    found = [BenchmarkResult(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
     say("a policy that hangs")
-    return [*found, Result(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
+    return [*found, BenchmarkResult(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
 
 
 def check(scene: Scene) -> None:
@@ -192,7 +192,7 @@ def _trust_file(forger: Forger, sound: Sequence[bytes]) -> bytes:
     return change(data)
 
 
-def _talk(say: Say, *, quick: bool) -> tuple[int, int]:
+def _talk(say: ProgressCallback, *, quick: bool) -> tuple[int, int]:
     """Bad inputs, and how many of them end in a traceback; each verb in a process of its own."""
     words = list(inputs())[:: 40 if quick else 4]
     verbs = list(dict.fromkeys(one[0] for one in words))
@@ -225,7 +225,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **robot, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
 
 
-def _endings(words: list[tuple[str, ...]], folder: Path, say: Say) -> int:
+def _endings(words: list[tuple[str, ...]], folder: Path, say: ProgressCallback) -> int:
     finished = subprocess.run(
         [sys.executable, "-m", "physai.deploy_jetson.bench.forgery.bad_inputs"],
         input=json.dumps(words),

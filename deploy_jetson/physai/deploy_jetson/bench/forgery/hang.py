@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from physai.deploy_jetson.bench.fixtures.onnx_writer import GraphWriter
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.slots.errors import InstallError
 from physai.sdk.base.benchmark import WorkloadError
@@ -25,7 +25,7 @@ def hang_seconds() -> float:
     Raises:
         WorkloadError: the policy is installed, or refused for another reason than that it hangs.
     """
-    workshop = Workshop()
+    workshop = SampleSigners()
     with tempfile.TemporaryDirectory() as folder:
         site = Site.make(Path(folder) / "robot", workshop, {}, now=workshop.created)
         agent = site.on(apart=True)
@@ -41,7 +41,7 @@ def hang_seconds() -> float:
     raise WorkloadError(f"a policy of {STEPS} products of matrices was installed")
 
 
-def _bundle(workshop: Workshop, *, steps: int, width: int, version: int) -> bytes:
+def _bundle(workshop: SampleSigners, *, steps: int, width: int, version: int) -> bytes:
     """A signed bundle whose golden states are those of no matrices: tanh of the angle."""
     header = PolicyHeader(sample_contract(), {}, {"seed": "0"})
     graph = GraphWriter()

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from physai.deploy_jetson.agent.active import Active, open_active
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.active import ActivePolicy, open_active
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.agent.incoming import BUNDLE_FILE
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, quick_clock, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, quick_clock, sample_policy
 from physai.deploy_jetson.bench.power_cuts.disk import Image, image_key, image_of, materialise
-from physai.deploy_jetson.bench.power_cuts.recorder import Ignores, Recording, RecordingFileSystem
+from physai.deploy_jetson.bench.power_cuts.recorder import Ignores, OperationLog, RecordingFileSystem
 from physai.deploy_jetson.slots.records import Marker, RobotIdentity, decode
 from physai.deploy_jetson.slots.tree import MARKER_FILE
 from physai.sdk.base.errors import PhysaiError
@@ -37,7 +37,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Facts:
+class CrashFacts:
     """What must be as before or as after a command."""
 
     active: str | None
@@ -46,33 +46,33 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedCommand:
     """A command, the operations it did, and what was true before and after it."""
 
     name: str
     first: int
     last: int
     """Number of operations done when it returned."""
-    before: Facts
-    after: Facts
+    before: CrashFacts
+    after: CrashFacts
 
 
 @dataclass
-class Story:
+class CommandHistory:
     """Commands one after the other on one disk, recorded."""
 
-    recording: Recording
-    steps: list[Step]
+    recording: OperationLog
+    steps: list[RecordedCommand]
 
 
 @dataclass(frozen=True)
-class Cut:
+class PowerCut:
     """When the power goes, and what may be true afterwards."""
 
     step: str
     operation: int
-    before: Facts
-    after: Facts
+    before: CrashFacts
+    after: CrashFacts
     depth: int = 0
     """0 for a cut within the command, 1 for a second one while the robot recovers from the first."""
 
@@ -88,7 +88,7 @@ class BadState:
 
 
 @dataclass
-class Result:
+class CrashResult:
     """What the replay found."""
 
     operations: int = 0
@@ -103,26 +103,26 @@ class Result:
     bad: list[BadState] = field(default_factory=list[BadState])
 
 
-Command = tuple[str, Callable[[Agent], Any]]
+AgentCommand = tuple[str, Callable[[UpdateAgent], Any]]
 
 
-def _install(data: bytes, **options: Any) -> Callable[[Agent], Any]:
+def _install(data: bytes, **options: Any) -> Callable[[UpdateAgent], Any]:
     return lambda agent: agent.install(data, **options)
 
 
-def _activate(agent: Agent) -> Any:
+def _activate(agent: UpdateAgent) -> Any:
     return agent.activate()
 
 
-def _commit(agent: Agent) -> Any:
+def _commit(agent: UpdateAgent) -> Any:
     return agent.commit("healthy")
 
 
-def _rollback(agent: Agent) -> Any:
+def _rollback(agent: UpdateAgent) -> Any:
     return agent.rollback("unhealthy")
 
 
-def commands(workshop: Workshop) -> list[Command]:
+def commands(workshop: SampleSigners) -> list[AgentCommand]:
     """A robot's life: the first policy fails, the second stays, some are replaced, some fail."""
     versions = {number: workshop.bundle(number) for number in range(1, 7)}
     unsafe = workshop.published(sample_policy(seed=7), version=7)
@@ -154,7 +154,7 @@ def commands(workshop: Workshop) -> list[Command]:
 class CrashBench:
     """Records a story and replays it."""
 
-    def __init__(self, folder: Path, *, seed: int = 0, workshop: Workshop | None = None) -> None:
+    def __init__(self, folder: Path, *, seed: int = 0, workshop: SampleSigners | None = None) -> None:
         """Prepares.
 
         Args:
@@ -164,15 +164,17 @@ class CrashBench:
         """
         self._folder = folder
         self._chance = random.Random(seed)
-        self._workshop = workshop or Workshop(created=_START)
+        self._workshop = workshop or SampleSigners(created=_START)
         self._next = self._workshop.bundle(1000)
         self._next_marker = self._learn_marker()
-        self._seen: set[tuple[bytes, Facts, Facts]] = set()
+        self._seen: set[tuple[bytes, CrashFacts, CrashFacts]] = set()
         self._keys: set[bytes] = set()
         self._started: set[str] = set()
-        self._judged: dict[bytes, tuple[Facts | None, str]] = {}
+        self._judged: dict[bytes, tuple[CrashFacts | None, str]] = {}
 
-    def record(self, story: list[Command] | None = None, *, ignores: Ignores = lambda kind, path: False) -> Story:
+    def record(
+        self, story: list[AgentCommand] | None = None, *, ignores: Ignores = lambda kind, path: False
+    ) -> CommandHistory:
         """Runs commands on a fresh robot and writes down what they do.
 
         Args:
@@ -183,25 +185,25 @@ class CrashBench:
         self._agent(root, None, "boot-1").setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
         fs = RecordingFileSystem(root, ignores=ignores)
         agent = self._agent(root, fs, "boot-1")
-        steps: list[Step] = []
+        steps: list[RecordedCommand] = []
         before = self._facts(agent)
         for name, command in story or commands(self._workshop):
             first = len(fs.recording.made)
             command(agent)
             after = self._facts(agent)
-            steps.append(Step(name, first, len(fs.recording.made), before, after))
+            steps.append(RecordedCommand(name, first, len(fs.recording.made), before, after))
             before = after
         shutil.rmtree(root)
-        return Story(fs.recording, steps)
+        return CommandHistory(fs.recording, steps)
 
     def replay(
         self,
-        story: Story,
+        story: CommandHistory,
         *,
         nested: bool = True,
         max_bad: int = 1 << 30,
         progress: Callable[[float], None] | None = None,
-    ) -> Result:
+    ) -> CrashResult:
         """Cuts the power at every operation of a story.
 
         Args:
@@ -210,14 +212,14 @@ class CrashBench:
             max_bad: how many bad states to find before giving up.
             progress: gets the share of the work that is done.
         """
-        result = Result(operations=len(story.recording.made))
+        result = CrashResult(operations=len(story.recording.made))
         disk = story.recording.disk()
         for step in story.steps:
             for done in range(step.first, step.last + 1):
                 if done > step.first:
                     story.recording.follow(disk, done - 1)
                 before = step.before if done < step.last else step.after
-                cut = Cut(step.name, done, before, step.after)
+                cut = PowerCut(step.name, done, before, step.after)
                 result.sampled += disk.is_sampled()
                 for image in disk.images(self._chance):
                     self._try(image, cut, result, nested=nested)
@@ -228,7 +230,7 @@ class CrashBench:
         result.states = len(self._keys)
         return result
 
-    def _try(self, image: Image, cut: Cut, result: Result, *, nested: bool) -> None:
+    def _try(self, image: Image, cut: PowerCut, result: CrashResult, *, nested: bool) -> None:
         result.images += 1
         key = image_key(image)
         if (key, cut.before, cut.after) in self._seen:
@@ -253,7 +255,7 @@ class CrashBench:
             for again in disk.images(self._chance):
                 self._try(again, replace(cut, depth=1), result, nested=nested)
 
-    def _question(self, root: Path, fs: RecordingFileSystem, cut: Cut) -> str:
+    def _question(self, root: Path, fs: RecordingFileSystem, cut: PowerCut) -> str:
         """What is wrong after recovery; empty if nothing is."""
         try:
             self._agent(root, fs, "boot-2").recover()
@@ -268,7 +270,7 @@ class CrashBench:
             return reason or f"recovered to {facts}, expected {cut.before} or {cut.after}"
         return reason
 
-    def _judge(self, root: Path) -> tuple[Facts | None, str]:
+    def _judge(self, root: Path) -> tuple[CrashFacts | None, str]:
         """What is true of a disk after recovery, and what is wrong with it."""
         try:
             agent = self._agent(root, None, "boot-2")
@@ -280,7 +282,7 @@ class CrashBench:
         except (PhysaiError, OSError) as error:
             return None, f"{type(error).__name__}: {error}"
 
-    def _carry_on(self, agent: Agent) -> str:
+    def _carry_on(self, agent: UpdateAgent) -> str:
         """Installs, activates and commits a further bundle, as a robot must be able to after any accident."""
         store = agent.store
         moment = agent.clock()
@@ -295,17 +297,17 @@ class CrashBench:
         store.activate(slot, now=moment, boot_id="boot-2")
         store.commit(now=moment, reason="healthy")
         ended = self._facts(agent)
-        return "" if ended == Facts(marker.bundle_sha256, marker.version) else f"after a further bundle: {ended}"
+        return "" if ended == CrashFacts(marker.bundle_sha256, marker.version) else f"after a further bundle: {ended}"
 
-    def _facts(self, agent: Agent) -> Facts:
+    def _facts(self, agent: UpdateAgent) -> CrashFacts:
         floor = agent.store.state().floor
         if agent.store.active() is None:
-            return Facts(None, floor)
+            return CrashFacts(None, floor)
         active = open_active(agent.root)
         if active.bundle.sha256 not in self._started:
             _start(active)
             self._started.add(active.bundle.sha256)
-        return Facts(active.bundle.sha256, floor)
+        return CrashFacts(active.bundle.sha256, floor)
 
     def _learn_marker(self) -> Marker:
         """The marker that an installation of the further bundle writes."""
@@ -317,8 +319,8 @@ class CrashBench:
         shutil.rmtree(root)
         return decode(Marker, data, source=MARKER_FILE)
 
-    def _agent(self, root: Path, fs: RecordingFileSystem | None, boot: str) -> Agent:
-        return Agent(
+    def _agent(self, root: Path, fs: RecordingFileSystem | None, boot: str) -> UpdateAgent:
+        return UpdateAgent(
             root=root,
             fs=fs,
             clock=self._clock,
@@ -334,7 +336,7 @@ class CrashBench:
         return self._workshop.created + timedelta(days=1)
 
 
-def _start(active: Active) -> None:
+def _start(active: ActivePolicy) -> None:
     engine = active.start()
     answers = engine.run({name: np.zeros((1, size), np.float32) for name, size in engine.header.inputs.items()})
     if not all(np.isfinite(values).all() for values in answers.values()):
@@ -343,7 +345,7 @@ def _start(active: Active) -> None:
 
 def crash_states(
     *, seed: int = 0, nested: bool = True, folder: Path | None = None, progress: Callable[[float], None] | None = None
-) -> Result:
+) -> CrashResult:
     """Replays the whole story.
 
     Args:

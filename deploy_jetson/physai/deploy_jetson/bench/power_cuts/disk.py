@@ -49,7 +49,7 @@ Operation = Names | Content | Synced
 
 
 @dataclass
-class Node:
+class DiskNode:
     """A file, link or folder."""
 
     kind: str
@@ -111,11 +111,11 @@ def image_of(root: Path) -> Image:
 class Disk:
     """Follows operations, and lists what a power cut could leave at any time."""
 
-    def __init__(self, nodes: dict[int, Node]) -> None:
+    def __init__(self, nodes: dict[int, DiskNode]) -> None:
         """Starts with a disk on which everything is synced; node 0 is the root."""
         self._nodes = nodes
 
-    def add(self, number: int, node: Node) -> None:
+    def add(self, number: int, node: DiskNode) -> None:
         """A node that is made later, before any name refers to it."""
         self._nodes[number] = node
 
@@ -128,7 +128,7 @@ class Disk:
         else:
             self._sync(self._nodes[operation.node])
 
-    def _sync(self, node: Node) -> None:
+    def _sync(self, node: DiskNode) -> None:
         if node.kind == "f" and node.written is not None:
             node.data, node.written = node.written, None
         for change in node.pending:
@@ -174,7 +174,7 @@ class Disk:
                 loose.append((path, [("f", data) for data in _half_written(node.data, node.written)]))
         yield from (fixed | dict(chosen) for chosen in _choices(loose, chance, most))
 
-    def _walk(self, folders: dict[int, dict[str, int]], number: int, prefix: str) -> Iterator[tuple[str, Node]]:
+    def _walk(self, folders: dict[int, dict[str, int]], number: int, prefix: str) -> Iterator[tuple[str, DiskNode]]:
         for name, child in folders[number].items():
             path, node = f"{prefix}{name}", self._nodes[child]
             yield path, node

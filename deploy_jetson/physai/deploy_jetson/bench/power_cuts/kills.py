@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from physai.deploy_jetson.agent.active import open_active
-from physai.deploy_jetson.agent.agent import Agent
-from physai.deploy_jetson.bench.fixtures.sample import ROBOT, Workshop, quick_clock
+from physai.deploy_jetson.agent.agent import UpdateAgent
+from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners, quick_clock
 from physai.deploy_jetson.slots.records import SLOTS, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 
@@ -43,7 +43,7 @@ _BEYOND = 1.2
 _POLL_S = 1e-4
 _PATIENCE_S = 2.0
 
-Tell = Callable[[int], object]
+Progress = Callable[[int], object]
 
 
 @dataclass
@@ -72,7 +72,7 @@ class KillBench:
         """
         self._root = folder / "robot"
         self._chance = random.Random(seed)
-        self._workshop = Workshop()
+        self._workshop = SampleSigners()
         self._bundles = {version: self._workshop.bundle(version) for version in range(1, BUNDLES + 1)}
         self._started: set[str] = set()
 
@@ -101,8 +101,8 @@ class KillBench:
                 floor = 0
         return result
 
-    def _agent(self) -> Agent:
-        return Agent(
+    def _agent(self) -> UpdateAgent:
+        return UpdateAgent(
             root=self._root,
             restart=lambda unit: "",
             backend="onnxruntime",
@@ -129,7 +129,7 @@ class KillBench:
                     found[name].append(end - begin)
         return {name: min(lengths, default=0.0) for name, lengths in found.items()}
 
-    def _step(self, tell: Tell, *, healthy: bool) -> None:
+    def _step(self, tell: Progress, *, healthy: bool) -> None:
         """Goes on from wherever the robot is."""
         agent = self._agent()
         if agent.store.state().trial is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from physai.deploy_jetson.bench.power_cuts.disk import Content, Disk, Names, Node, Operation, Synced
+from physai.deploy_jetson.bench.power_cuts.disk import Content, Disk, DiskNode, Names, Operation, Synced
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem, folder_of
 
 Ignores = Callable[[str, str], bool]
@@ -14,11 +14,13 @@ Ignores = Callable[[str, str], bool]
 
 
 @dataclass
-class Recording:
+class OperationLog:
     """What was there, and what was done."""
 
-    start: dict[int, Node]
-    made: list[tuple[Operation, dict[int, Node]]] = field(default_factory=list[tuple[Operation, dict[int, Node]]])
+    start: dict[int, DiskNode]
+    made: list[tuple[Operation, dict[int, DiskNode]]] = field(
+        default_factory=list[tuple[Operation, dict[int, DiskNode]]]
+    )
     """Each operation with the nodes that it makes."""
 
     def disk(self) -> Disk:
@@ -33,8 +35,8 @@ class Recording:
         disk.apply(operation)
 
 
-def _copy(node: Node) -> Node:
-    return Node(node.kind, node.data, node.target, dict(node.names), node.written, node.loose, list(node.pending))
+def _copy(node: DiskNode) -> DiskNode:
+    return DiskNode(node.kind, node.data, node.target, dict(node.names), node.written, node.loose, list(node.pending))
 
 
 class RecordingFileSystem(PosixFileSystem):
@@ -51,18 +53,18 @@ class RecordingFileSystem(PosixFileSystem):
         self._ignores = ignores
         self._count = 0
         self._numbers: dict[str, int] = {"": 0}
-        self.recording = Recording({0: Node("d")})
+        self.recording = OperationLog({0: DiskNode("d")})
         self._take_stock(root, "")
 
     def _take_stock(self, folder: Path, prefix: str) -> None:
         for path in sorted(folder.iterdir()):
             name = f"{prefix}{path.name}"
             if path.is_symlink():
-                node = Node("l", target=str(path.readlink()))
+                node = DiskNode("l", target=str(path.readlink()))
             elif path.is_dir():
-                node = Node("d")
+                node = DiskNode("d")
             else:
-                node = Node("f", data=path.read_bytes())
+                node = DiskNode("f", data=path.read_bytes())
             number = self._new(name)
             self.recording.start[number] = node
             self.recording.start[self._numbers[folder_of(name)]].names[path.name] = number
@@ -72,18 +74,18 @@ class RecordingFileSystem(PosixFileSystem):
     def create(self, path: str, data: bytes) -> None:
         """See FileSystem."""
         super().create(path, data)
-        self._name(path, Node("f"))
+        self._name(path, DiskNode("f"))
         self.recording.made.append((Content(self._numbers[path], data), {}))
 
     def link(self, path: str, target: str) -> None:
         """See FileSystem."""
         super().link(path, target)
-        self._name(path, Node("l", target=target, loose=True))
+        self._name(path, DiskNode("l", target=target, loose=True))
 
     def make_folder(self, path: str) -> None:
         """See FileSystem."""
         super().make_folder(path)
-        self._name(path, Node("d"))
+        self._name(path, DiskNode("d"))
 
     def rename(self, old: str, new: str) -> None:
         """See FileSystem."""
@@ -122,7 +124,7 @@ class RecordingFileSystem(PosixFileSystem):
         self._numbers[path] = self._count
         return self._count
 
-    def _name(self, path: str, node: Node) -> None:
+    def _name(self, path: str, node: DiskNode) -> None:
         number = self._new(path)
         operation = Names(self._numbers[folder_of(path)], ((_name_of(path), number),))
         self.recording.made.append((operation, {number: node}))

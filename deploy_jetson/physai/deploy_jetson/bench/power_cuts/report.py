@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from physai.deploy_jetson.bench.power_cuts.crash import crash_states
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 
 MIN_STATES, QUICK_MIN_STATES = 1000, 100
 KILLS, QUICK_KILLS = 2000, 20
 _TENTH = 0.1
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Replays every power cut, then kills.
 
     Raises:
@@ -45,10 +45,10 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         "bad_kills": len(kills["bad"]),
         "kills_cut_short": kills["cut_short"],
     }
-    return [Result(name=name, unit="1", runs=(float(count),)) for name, count in counts.items()]
+    return [BenchmarkResult(name=name, unit="1", runs=(float(count),)) for name, count in counts.items()]
 
 
-def _kill(kills: int, say: Say) -> dict[str, Any]:
+def _kill(kills: int, say: ProgressCallback) -> dict[str, Any]:
     """`physai.deploy_jetson.bench.power_cuts.kills.Kills` as a record; in a process of its own, because it forks."""
     say(f"{kills} kills")
     command = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", str(kills)]

@@ -20,7 +20,7 @@ Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 
-class Ticket(IntEnum):
+class RequestTicket(IntEnum):
     """When a reset or a start was made."""
 
     NONE = 0
@@ -28,7 +28,7 @@ class Ticket(IntEnum):
     FRESH = 1
     """Just now, by someone who looked at what the period before has published."""
     KEPT = 2
-    """In an earlier period that `Event.keeps`, and delivered now; maybe not for the first time."""
+    """In an earlier period that `SupervisorEvent.keeps`, and delivered now; maybe not for the first time."""
     UNREAD = 3
     """By someone who knows the current number, although it may not have been read back."""
     AHEAD = 4
@@ -36,7 +36,7 @@ class Ticket(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SupervisorEvent:
     """One control period."""
 
     missing: bool = False
@@ -52,8 +52,8 @@ class Event:
     """Periods without a decision before this one."""
     least: int = GuardState.RUN
     stop: bool = False
-    reset: int = Ticket.NONE
-    start: int = Ticket.NONE
+    reset: int = RequestTicket.NONE
+    start: int = RequestTicket.NONE
     keeps: bool = False
     """Whether someone notes at its end what is published then, for a request that comes later."""
 
@@ -65,7 +65,7 @@ class Event:
             if value == field.default:
                 continue
             if field.name in ("reset", "start"):
-                said.append(f"{field.name} {Ticket(value).name.lower()}")
+                said.append(f"{field.name} {RequestTicket(value).name.lower()}")
             elif field.name == "least":
                 said.append(GuardState(value).name)
             elif value is False:
@@ -76,41 +76,41 @@ class Event:
 
 
 SAMPLES = {
-    "moving": Event(),
-    "moving, no newer sample": Event(repeated=True),
-    "at rest": Event(at_rest=True),
-    "at rest, no newer sample": Event(at_rest=True, repeated=True),
-    "moving, no command": Event(missing=True),
-    "at rest, no command": Event(missing=True, at_rest=True),
-    "blind": Event(missing=True, blind=True, ready=False),
-    "blind before any reference": Event(missing=True, blind=True, ready=False, unreferenced=True),
-    "outside": Event(violated=True, ready=False),
-    "outside, no command": Event(violated=True, missing=True, ready=False),
-    "outside, at rest": Event(violated=True, at_rest=True, ready=False),
-    "too fast": Event(violated=True, too_fast=True, ready=False),
+    "moving": SupervisorEvent(),
+    "moving, no newer sample": SupervisorEvent(repeated=True),
+    "at rest": SupervisorEvent(at_rest=True),
+    "at rest, no newer sample": SupervisorEvent(at_rest=True, repeated=True),
+    "moving, no command": SupervisorEvent(missing=True),
+    "at rest, no command": SupervisorEvent(missing=True, at_rest=True),
+    "blind": SupervisorEvent(missing=True, blind=True, ready=False),
+    "blind before any reference": SupervisorEvent(missing=True, blind=True, ready=False, unreferenced=True),
+    "outside": SupervisorEvent(violated=True, ready=False),
+    "outside, no command": SupervisorEvent(violated=True, missing=True, ready=False),
+    "outside, at rest": SupervisorEvent(violated=True, at_rest=True, ready=False),
+    "too fast": SupervisorEvent(violated=True, too_fast=True, ready=False),
 }
 """What sensors and policy can do in a period: late, lost, frozen, NaN and jumping samples are all `blind`; a slow, hung
 or raising policy and one that computes NaN give no command."""
 
 OPERATORS = (
-    Event(),
-    Event(least=GuardState.HOLD),
-    Event(least=GuardState.DAMP),
-    Event(stop=True),
-    Event(stop=True, least=GuardState.HOLD),
+    SupervisorEvent(),
+    SupervisorEvent(least=GuardState.HOLD),
+    SupervisorEvent(least=GuardState.DAMP),
+    SupervisorEvent(stop=True),
+    SupervisorEvent(stop=True, least=GuardState.HOLD),
 )
 
 REQUESTS = (
-    *((Ticket.NONE, ticket) for ticket in Ticket),
-    *((ticket, Ticket.NONE) for ticket in Ticket if ticket),
-    (Ticket.FRESH, Ticket.FRESH),
-    (Ticket.KEPT, Ticket.FRESH),
-    (Ticket.FRESH, Ticket.KEPT),
+    *((RequestTicket.NONE, ticket) for ticket in RequestTicket),
+    *((ticket, RequestTicket.NONE) for ticket in RequestTicket if ticket),
+    (RequestTicket.FRESH, RequestTicket.FRESH),
+    (RequestTicket.KEPT, RequestTicket.FRESH),
+    (RequestTicket.FRESH, RequestTicket.KEPT),
 )
 """Resets and starts that can come in one period."""
 
 
-def every_event() -> list[Event]:
+def every_event() -> list[SupervisorEvent]:
     """All combinations of sensors, policy, operator, requests and silence that differ for the supervisor."""
     return [
         replace(
@@ -121,7 +121,7 @@ def every_event() -> list[Event]:
     ]
 
 
-def frequent_events() -> list[Event]:
+def frequent_events() -> list[SupervisorEvent]:
     """Few enough that all sequences of seven of them can be tried one by one."""
     rest = SAMPLES["at rest"]
     return [
@@ -130,38 +130,38 @@ def frequent_events() -> list[Event]:
         SAMPLES["blind"],
         SAMPLES["outside"],
         replace(rest, stop=True),
-        replace(rest, reset=int(Ticket.FRESH)),
-        replace(rest, start=int(Ticket.FRESH)),
-        replace(rest, reset=int(Ticket.KEPT)),
+        replace(rest, reset=int(RequestTicket.FRESH)),
+        replace(rest, start=int(RequestTicket.FRESH)),
+        replace(rest, reset=int(RequestTicket.KEPT)),
     ]
 
 
-def varied_events() -> list[Event]:
+def varied_events() -> list[SupervisorEvent]:
     """More, for shorter sequences."""
     rest, moving = SAMPLES["at rest"], SAMPLES["moving"]
-    tickets = [t for t in Ticket if t is not Ticket.NONE]
+    tickets = [t for t in RequestTicket if t is not RequestTicket.NONE]
     return [
         *SAMPLES.values(),
         *(replace(rest, least=one.least, stop=one.stop) for one in OPERATORS[1:]),
         *(replace(rest, reset=int(ticket)) for ticket in tickets),
         *(replace(rest, start=int(ticket)) for ticket in tickets),
-        replace(moving, reset=int(Ticket.FRESH)),
-        replace(moving, start=int(Ticket.FRESH)),
-        replace(rest, stop=True, reset=int(Ticket.FRESH)),
-        replace(rest, stop=True, start=int(Ticket.FRESH)),
-        replace(rest, least=GuardState.HOLD, reset=int(Ticket.KEPT)),
-        replace(rest, reset=int(Ticket.FRESH), start=int(Ticket.FRESH)),
+        replace(moving, reset=int(RequestTicket.FRESH)),
+        replace(moving, start=int(RequestTicket.FRESH)),
+        replace(rest, stop=True, reset=int(RequestTicket.FRESH)),
+        replace(rest, stop=True, start=int(RequestTicket.FRESH)),
+        replace(rest, least=GuardState.HOLD, reset=int(RequestTicket.KEPT)),
+        replace(rest, reset=int(RequestTicket.FRESH), start=int(RequestTicket.FRESH)),
         replace(rest, keeps=True),
         replace(rest, stop=True, keeps=True),
         replace(SAMPLES["blind"], skipped=1),
         replace(SAMPLES["moving, no command"], skipped=5),
-        replace(SAMPLES["outside, at rest"], start=int(Ticket.FRESH)),
-        replace(SAMPLES["outside, at rest"], reset=int(Ticket.FRESH)),
+        replace(SAMPLES["outside, at rest"], start=int(RequestTicket.FRESH)),
+        replace(SAMPLES["outside, at rest"], reset=int(RequestTicket.FRESH)),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class EventColumns:
     """Many events, one per row."""
 
     missing: Bools
@@ -180,13 +180,13 @@ class Columns:
     keeps: Bools
 
     @classmethod
-    def of(cls, events: Sequence[Event]) -> "Columns":
+    def of(cls, events: Sequence[SupervisorEvent]) -> "EventColumns":
         """One row for each event."""
         columns: dict[str, Any] = {
-            field.name: np.array([getattr(event, field.name) for event in events]) for field in fields(Event)
+            field.name: np.array([getattr(event, field.name) for event in events]) for field in fields(SupervisorEvent)
         }
         return cls(**{**columns, "least": columns["least"].astype(np.uint8)})
 
-    def take(self, rows: npt.NDArray[np.intp]) -> "Columns":
+    def take(self, rows: npt.NDArray[np.intp]) -> "EventColumns":
         """Some of the rows, in that order."""
-        return Columns(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return EventColumns(*(getattr(self, field.name)[rows] for field in fields(self)))

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from physai.deploy_jetson.bench.supervisor.events import Bools, Columns, Counts, Ticket
-from physai.sdk.safety import Answer, GuardState
-from physai.sdk.safety.supervisor import Outputs, SupervisorState, Thresholds
+from physai.deploy_jetson.bench.supervisor.events import Bools, Counts, EventColumns, RequestTicket
+from physai.sdk.safety import GuardState, RequestAnswer
+from physai.sdk.safety.supervisor import Outputs, SupervisorState, SupervisorThresholds
 
 MOVES, STOPPED, RESET = 0, 1, 2
 """What the requests and faults so far allow: motion; nothing until a reset; nothing until a start."""
@@ -32,7 +32,8 @@ class Oracle:
     shown: Bools
     """Whether a standstill has been published since then."""
     valid: Bools
-    """Whether the request that was made earlier (`Ticket.KEPT`) knew that standstill, and nothing happened since."""
+    """Whether the request that was made earlier (`RequestTicket.KEPT`) knew that standstill, and nothing happened
+    since."""
     without: Counts
     """Periods in a row without a command, or without a believed sample where the policy is not asked."""
     off: Counts
@@ -54,7 +55,7 @@ class Oracle:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedPeriod:
     """One period from outside."""
 
     level: npt.NDArray[np.uint8]
@@ -63,12 +64,12 @@ class Seen:
     """Before it."""
     read_back: Counts
     """Published before it."""
-    event: Columns
+    event: EventColumns
     after: SupervisorState
     out: Outputs
 
 
-def observe(before: Oracle, seen: Seen, limits: Thresholds) -> tuple[Oracle, "Expected"]:
+def observe(before: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) -> tuple[Oracle, "ExpectedPeriod"]:
     """What the observer remembers after a period, and what it expected of it."""
     event, level = seen.event, seen.level
     counted = _count(before, seen)
@@ -82,8 +83,8 @@ def observe(before: Oracle, seen: Seen, limits: Thresholds) -> tuple[Oracle, "Ex
     )
     may_start = may_start & event.ready
     # Whether a reset or start was obeyed is seen, and judged.
-    down: Bools = seen.out.reset == Answer.OBEYED
-    up: Bools = seen.out.start == Answer.OBEYED
+    down: Bools = seen.out.reset == RequestAnswer.OBEYED
+    up: Bools = seen.out.start == RequestAnswer.OBEYED
     phase = np.where(stopped, STOPPED, before.phase)
     phase = np.where(down & may_reset, RESET, np.where(up & may_start, MOVES, phase))
     expected = np.where(down, GuardState.STANDSTILL, np.where(up, GuardState.RUN, raised))
@@ -104,10 +105,10 @@ def observe(before: Oracle, seen: Seen, limits: Thresholds) -> tuple[Oracle, "Ex
         strays=np.where(down | up, 0, np.minimum(counted.strays, limits.tolerated + 1)),
         waited=np.minimum(waited, limits.confirm + 1),
     )
-    return after, Expected(expected, stopped, may_reset, may_start)
+    return after, ExpectedPeriod(expected, stopped, may_reset, may_start)
 
 
-def _count(before: Oracle, seen: Seen) -> Oracle:
+def _count(before: Oracle, seen: ObservedPeriod) -> Oracle:
     """How long each fault has lasted, this period included."""
     event, level = seen.event, seen.level
     lacks = np.where(level == GuardState.RUN, event.missing, event.blind)
@@ -123,7 +124,7 @@ def _count(before: Oracle, seen: Seen) -> Oracle:
     )
 
 
-def _raised(counted: Oracle, seen: Seen, limits: Thresholds) -> Counts:
+def _raised(counted: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) -> Counts:
     """The state that the promises ask for at least: faults after their time, requests at once."""
     level, event = seen.level, seen.event
     hold = (counted.without > limits.reused) | (counted.strays > limits.tolerated)
@@ -136,12 +137,12 @@ def _raised(counted: Oracle, seen: Seen, limits: Thresholds) -> Counts:
 
 def _knows(ticket: Counts, before: Oracle, shown_now: Bools) -> Bools:
     """Whether the request was made after the standstill was shown that still lasts."""
-    guessed = (ticket == Ticket.UNREAD) & (before.shown | shown_now)
-    return ((ticket == Ticket.FRESH) & before.shown) | ((ticket == Ticket.KEPT) & before.valid) | guessed
+    guessed = (ticket == RequestTicket.UNREAD) & (before.shown | shown_now)
+    return ((ticket == RequestTicket.FRESH) & before.shown) | ((ticket == RequestTicket.KEPT) & before.valid) | guessed
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedPeriod:
     """What a period had to bring."""
 
     level: Counts
@@ -151,11 +152,13 @@ class Expected:
     may_start: Bools
 
 
-def verdicts(before: Oracle, after: Oracle, expected: Expected, seen: Seen, limits: Thresholds) -> Verdicts:
+def verdicts(
+    before: Oracle, after: Oracle, expected: ExpectedPeriod, seen: ObservedPeriod, limits: SupervisorThresholds
+) -> Verdicts:
     """Every promise, and where it is broken."""
     event, out, level = seen.event, seen.out, seen.after.level
     reset, start = out.reset, out.start
-    down, up = reset == Answer.OBEYED, start == Answer.OBEYED
+    down, up = reset == RequestAnswer.OBEYED, start == RequestAnswer.OBEYED
     yield "moves after a stop, without a reset and a start", (level == GuardState.RUN) & (after.phase != MOVES)
     yield "moves and has to", (level != GuardState.RUN) & (after.phase == MOVES)
     yield "a requested stop stops at once", event.stop & (level != GuardState.PROTECTIVE_STOP)
@@ -167,8 +170,8 @@ def verdicts(before: Oracle, after: Oracle, expected: Expected, seen: Seen, limi
     yield "a start that may be obeyed is", expected.may_start & ~up & ~down
     yield "a start that may not be obeyed is not", up & ~expected.may_start
     yield "a reset does not move", down & (level != GuardState.STANDSTILL)
-    yield "every reset is answered", (event.reset == Ticket.NONE) != (reset == Answer.NONE)
-    yield "every start is answered", (event.start == Ticket.NONE) != (start == Answer.NONE)
+    yield "every reset is answered", (event.reset == RequestTicket.NONE) != (reset == RequestAnswer.NONE)
+    yield "every start is answered", (event.start == RequestTicket.NONE) != (start == RequestAnswer.NONE)
     yield "a refused reset is told why", _untrue(reset, event.reset, before, expected, seen)
     yield "a refused start is told why", _untrue(start, event.start, before, expected, seen)
     changed = expected.stopped | down | up
@@ -187,17 +190,19 @@ def verdicts(before: Oracle, after: Oracle, expected: Expected, seen: Seen, limi
     yield "there are causes where there is a stop", caused != (level > GuardState.STANDSTILL)
 
 
-def _untrue(answer: npt.NDArray[np.uint8], ticket: Counts, before: Oracle, expected: Expected, seen: Seen) -> Bools:
+def _untrue(
+    answer: npt.NDArray[np.uint8], ticket: Counts, before: Oracle, expected: ExpectedPeriod, seen: ObservedPeriod
+) -> Bools:
     """Where an answer states what is not so."""
     event, level, stopped = seen.event, seen.level, expected.stopped
-    knew = ((ticket == Ticket.FRESH) & before.shown) | ((ticket == Ticket.KEPT) & before.valid)
-    said: dict[Answer, Bools] = {
-        Answer.ALREADY: (level <= GuardState.STANDSTILL) & ~stopped,
-        Answer.SUPERSEDED: stopped | ~knew,
-        Answer.NOT_READ_BACK: ~before.shown & ~stopped,
-        Answer.NOT_AT_REST: ~event.at_rest,
-        Answer.NOT_RESET: level > GuardState.STANDSTILL,
-        Answer.NOT_READY: ~event.ready,
+    knew = ((ticket == RequestTicket.FRESH) & before.shown) | ((ticket == RequestTicket.KEPT) & before.valid)
+    said: dict[RequestAnswer, Bools] = {
+        RequestAnswer.ALREADY: (level <= GuardState.STANDSTILL) & ~stopped,
+        RequestAnswer.SUPERSEDED: stopped | ~knew,
+        RequestAnswer.NOT_READ_BACK: ~before.shown & ~stopped,
+        RequestAnswer.NOT_AT_REST: ~event.at_rest,
+        RequestAnswer.NOT_RESET: level > GuardState.STANDSTILL,
+        RequestAnswer.NOT_READY: ~event.ready,
     }
     wrong = np.zeros(len(level), bool)
     for value, holds in said.items():

@@ -12,18 +12,18 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from physai.deploy_jetson.bench.supervisor.events import Columns, Counts, Event
-from physai.deploy_jetson.bench.supervisor.oracle import Oracle, Seen, observe, verdicts
-from physai.sdk.safety import NOTHING, Answer, GuardState, Reason
-from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, Thresholds
+from physai.deploy_jetson.bench.supervisor.events import Counts, EventColumns, SupervisorEvent
+from physai.deploy_jetson.bench.supervisor.oracle import ObservedPeriod, Oracle, observe, verdicts
+from physai.sdk.safety import NOTHING, GuardState, Reason, RequestAnswer
+from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, SupervisorThresholds
 from physai.sdk.safety.supervisor import step as supervise
 
-SMALL = Thresholds(reused=1, hold=2, tolerated=1, effect=2, still=2, confirm=3)
+SMALL = SupervisorThresholds(reused=1, hold=2, tolerated=1, effect=2, still=2, confirm=3)
 """Small enough that every count is exceeded within a few periods."""
 
-Step = Callable[[SupervisorState, Inputs, Thresholds], tuple[SupervisorState, Outputs]]
+SearchStep = Callable[[SupervisorState, Inputs, SupervisorThresholds], tuple[SupervisorState, Outputs]]
 Keys = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.intp]
+StateRows = npt.NDArray[np.intp]
 
 _NUMBER = 1000
 _CHUNK = 200_000
@@ -40,7 +40,7 @@ class Broken:
 
     promise: str
     start: GuardState
-    events: tuple[Event, ...]
+    events: tuple[SupervisorEvent, ...]
 
     def __str__(self) -> str:
         """One event a line."""
@@ -49,7 +49,7 @@ class Broken:
 
 
 @dataclass
-class Found:
+class SearchResult:
     """What a search came to."""
 
     sequences: int = 0
@@ -68,7 +68,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SupervisorWorld:
     """Many robots, each with what is remembered of it."""
 
     state: SupervisorState
@@ -77,20 +77,22 @@ class World:
     """The number in a request that was made earlier."""
 
     @classmethod
-    def initial(cls, level: GuardState) -> "World":
+    def initial(cls, level: GuardState) -> "SupervisorWorld":
         """One robot."""
         state = SupervisorState.initial(1, level)
         state.number[:] = state.read_back[:] = _NUMBER
         return cls(state, Oracle.initial(1, level), np.full(1, _NUMBER - 2))
 
-    def take(self, rows: Rows) -> "World":
+    def take(self, rows: StateRows) -> "SupervisorWorld":
         """Some of them, in that order."""
         state = SupervisorState(*(getattr(self.state, one.name)[rows] for one in fields(SupervisorState)))
         oracle = Oracle(*(getattr(self.oracle, one.name)[rows] for one in fields(Oracle)))
-        return World(state, oracle, self.kept[rows])
+        return SupervisorWorld(state, oracle, self.kept[rows])
 
 
-def follow(world: World, events: Columns, step: Step, limits: Thresholds) -> tuple[World, Seen, list[tuple[str, Rows]]]:
+def follow(
+    world: SupervisorWorld, events: EventColumns, step: SearchStep, limits: SupervisorThresholds
+) -> tuple[SupervisorWorld, ObservedPeriod, list[tuple[str, StateRows]]]:
     """One period of every robot, and the promises that it broke."""
     state = world.state
     numbers = np.stack(
@@ -116,20 +118,20 @@ def follow(world: World, events: Columns, step: Step, limits: Thresholds) -> tup
         start=numbers[events.start, rows],
     )
     after, out = step(state, inputs, limits)
-    seen = Seen(state.level, state.number, state.read_back, events, after, out)
+    seen = ObservedPeriod(state.level, state.number, state.read_back, events, after, out)
     oracle, expected = observe(world.oracle, seen, limits)
     broken = [
         (text, np.flatnonzero(bad)) for text, bad in verdicts(world.oracle, oracle, expected, seen, limits) if bad.any()
     ]
     kept = np.where(events.keeps, after.read_back, world.kept)
-    return World(after, oracle, kept), seen, broken
+    return SupervisorWorld(after, oracle, kept), seen, broken
 
 
 _COUNTERS = ("missed", "violated", "ineffective", "rested", "moved", "stopping")
 _CLOCKS = ("quiet", "without", "off", "useless", "strays", "waited")
 
 
-def pack(world: World) -> Keys:
+def pack(world: SupervisorWorld) -> Keys:
     """All that makes a difference from now on, in 64 bits."""
     state, oracle = world.state, world.oracle
     bits: list[tuple[npt.NDArray[np.generic], int]] = [
@@ -151,7 +153,7 @@ def pack(world: World) -> Keys:
     return key
 
 
-def unpack(key: Keys) -> World:
+def unpack(key: Keys) -> SupervisorWorld:
     """The opposite of `pack`."""
     rest = key.copy()
 
@@ -167,12 +169,16 @@ def unpack(key: Keys) -> World:
     kept, read_back = number - 2 * (1 - take(1)), number - (1 - take(1))
     level = take(3).astype(np.uint8)
     state = SupervisorState(level=level, number=number, read_back=read_back, causes=causes, **counters)
-    return World(state, Oracle(phase=phase, shown=shown, valid=valid, **clocks), kept)
+    return SupervisorWorld(state, Oracle(phase=phase, shown=shown, valid=valid, **clocks), kept)
 
 
 def close(
-    events: Sequence[Event], *, step: Step = supervise, limits: Thresholds = SMALL, most_states: int | None = None
-) -> Found:
+    events: Sequence[SupervisorEvent],
+    *,
+    step: SearchStep = supervise,
+    limits: SupervisorThresholds = SMALL,
+    most_states: int | None = None,
+) -> SearchResult:
     """Follows every event from every state that can be reached; ends early with the first promises broken.
 
     Args:
@@ -181,9 +187,9 @@ def close(
         limits: of the machine and the oracle.
         most_states: where to give up; None for never.
     """
-    columns, found = Columns.of(events), Found()
+    columns, found = EventColumns.of(events), SearchResult()
     levels: list[_Level] = []
-    roots = np.concatenate([pack(World.initial(level)) for level in _STARTS])
+    roots = np.concatenate([pack(SupervisorWorld.initial(level)) for level in _STARTS])
     frontier, known = roots, np.sort(roots)
     levels.append(_Level(roots, np.full(len(roots), -1), np.full(len(roots), -1)))
     while len(frontier) and not found.broken and (most_states is None or len(known) < most_states):
@@ -209,8 +215,8 @@ class _Level:
     """States reached first after so many periods, and from where."""
 
     keys: Keys
-    parents: Rows
-    events: Rows
+    parents: StateRows
+    events: StateRows
 
     def without(self, known: Keys) -> "_Level":
         at = np.minimum(np.searchsorted(known, self.keys), len(known) - 1)
@@ -224,7 +230,7 @@ def _merged(parts: list[_Level]) -> _Level:
     return _Level(keys, parents, events)
 
 
-def _pairs(states: int, events: int) -> list[tuple[Rows, Rows]]:
+def _pairs(states: int, events: int) -> list[tuple[StateRows, StateRows]]:
     """All pairs of a state and an event, in chunks."""
     per_chunk = max(1, _CHUNK // events)
     edges = [*range(0, states, per_chunk), states]
@@ -235,13 +241,13 @@ def _pairs(states: int, events: int) -> list[tuple[Rows, Rows]]:
     ]
 
 
-def _count(found: Found, seen: Seen) -> None:
+def _count(found: SearchResult, seen: ObservedPeriod) -> None:
     found.transitions += len(seen.level)
-    found.resets += int((seen.out.reset == Answer.OBEYED).sum())
-    found.starts += int((seen.out.start == Answer.OBEYED).sum())
+    found.resets += int((seen.out.reset == RequestAnswer.OBEYED).sum())
+    found.starts += int((seen.out.start == RequestAnswer.OBEYED).sum())
 
 
-def _told(text: str, levels: list[_Level], where: int, event: int, events: Sequence[Event]) -> Broken:
+def _told(text: str, levels: list[_Level], where: int, event: int, events: Sequence[SupervisorEvent]) -> Broken:
     """The way to a state, backwards from it."""
     way = [events[event]]
     for level in reversed(levels[1:]):
@@ -251,12 +257,12 @@ def _told(text: str, levels: list[_Level], where: int, event: int, events: Seque
 
 
 def enumerate_sequences(
-    events: Sequence[Event], depth: int, *, step: Step = supervise, limits: Thresholds = SMALL
-) -> Found:
+    events: Sequence[SupervisorEvent], depth: int, *, step: SearchStep = supervise, limits: SupervisorThresholds = SMALL
+) -> SearchResult:
     """Tries all sequences of so many of these events one by one, from an activation and from an episode's beginning."""
-    columns, found = Columns.of(events), Found()
+    columns, found = EventColumns.of(events), SearchResult()
     for start in _STARTS:
-        stack: list[tuple[World, Rows]] = [(World.initial(start), np.zeros((1, 0), np.intp))]
+        stack: list[tuple[SupervisorWorld, StateRows]] = [(SupervisorWorld.initial(start), np.zeros((1, 0), np.intp))]
         while stack:
             world, ways = stack.pop()
             rows, which = np.divmod(np.arange(len(ways) * len(events)), len(events))

@@ -17,11 +17,11 @@ import numpy as np
 
 from physai.deploy_jetson.transport.binding import TopicBinding
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK, import_cyclonedds
-from physai.deploy_jetson.transport.dds.feed import Feed
-from physai.deploy_jetson.transport.dds.layout import Inlet, Outlet, Vector, topic_layout
+from physai.deploy_jetson.transport.dds.feed import Subscription
+from physai.deploy_jetson.transport.dds.layout import MessageReader, MessageWriter, Vector, topic_layout
 from physai.deploy_jetson.transport.dds.messages import dds_topic
-from physai.deploy_jetson.transport.dds.node import Node, message_struct
-from physai.deploy_jetson.transport.dds.wire import Wire
+from physai.deploy_jetson.transport.dds.node import DdsNode, message_struct
+from physai.deploy_jetson.transport.dds.wire import Middleware
 from physai.deploy_jetson.transport.notices import Notices
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.transport.protocol import Array
@@ -103,7 +103,7 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
 class FixedEnd:
     """One end of our way."""
 
-    def __init__(self, node: Wire, *, reads: str, writes: str) -> None:
+    def __init__(self, node: Middleware, *, reads: str, writes: str) -> None:
         """Connects the two topics."""
         self._node = node
         names = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
@@ -114,10 +114,10 @@ class FixedEnd:
         )
         if incoming is None or outgoing is None:
             raise DdsBenchError("the layout of a JointState is empty")
-        self._outlet = Outlet(outgoing, period_s=1.0 / RATE_HZ)
+        self._outlet = MessageWriter(outgoing, period_s=1.0 / RATE_HZ)
         self._writer = node.writer(writes, KIND)
-        inlet = Inlet(incoming, tuple(vectors))
-        self._feed = Feed(node.reader(reads, KIND, reliable=True), inlet, Notices(), ahead_s=1.0, silence_s=1.0)
+        inlet = MessageReader(incoming, tuple(vectors))
+        self._feed = Subscription(node.reader(reads, KIND, reliable=True), inlet, Notices(), ahead_s=1.0, silence_s=1.0)
         self.vectors: dict[str, Array] = dict(self._feed.parts)
 
     def send(self) -> None:
@@ -138,7 +138,7 @@ class FixedEnd:
 class TypedEnd:
     """One end of the way that cyclonedds-python offers."""
 
-    def __init__(self, node: Node, *, reads: str, writes: str) -> None:
+    def __init__(self, node: DdsNode, *, reads: str, writes: str) -> None:
         """Connects the two topics."""
         from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState, WaitSet
         from cyclonedds.pub import DataWriter
@@ -188,7 +188,7 @@ class TypedEnd:
             self._waitset.wait(int(left * 1e9))
 
 
-def _end(way: Way, node: Node, *, asks: bool) -> FixedEnd | TypedEnd:
+def _end(way: Way, node: DdsNode, *, asks: bool) -> FixedEnd | TypedEnd:
     there, back = f"/physai_bench/{way}_there", f"/physai_bench/{way}_back"
     make = FixedEnd if way == "fixed" else TypedEnd
     return make(node, reads=back, writes=there) if asks else make(node, reads=there, writes=back)
@@ -196,7 +196,7 @@ def _end(way: Way, node: Node, *, asks: bool) -> FixedEnd | TypedEnd:
 
 def _answer(way: Way) -> None:
     """Sends back whatever comes, until it is killed."""
-    end = _end(way, Node(int(os.environ["ROS_DOMAIN_ID"])), asks=False)
+    end = _end(way, DdsNode(int(os.environ["ROS_DOMAIN_ID"])), asks=False)
     parent = os.getppid()
     while os.getppid() == parent:
         if end.receive(ANSWER_S):
@@ -205,7 +205,7 @@ def _answer(way: Way) -> None:
 
 def _ask(blocks: int) -> RoundTrips:
     """Asks both in turns, at the given rate."""
-    node = Node(int(os.environ["ROS_DOMAIN_ID"]))
+    node = DdsNode(int(os.environ["ROS_DOMAIN_ID"]))
     ends = {way: _end(way, node, asks=True) for way in ("fixed", "typed")}
     for end in ends.values():
         meet(end)

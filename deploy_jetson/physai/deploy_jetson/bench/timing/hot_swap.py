@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from physai.deploy_jetson.agent.agent import Agent
+from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, quick_clock, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, quick_clock, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.bench.timing.runtime import ram_disk
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
@@ -22,7 +22,7 @@ from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.health import health_path
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 
 PRIORITY = 80
 SLOWER = 0.2
@@ -33,7 +33,7 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swaps:
+class SwapStatistics:
     """What came of it."""
 
     swaps: int
@@ -48,7 +48,7 @@ class Swaps:
     """What the operator was told, changes of policy aside."""
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """A hundred changes, with SCHED_FIFO where that is granted.
 
     Raises:
@@ -58,16 +58,16 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     for text in found.warnings:
         say(text)
     return [
-        Result(name="swaps", unit="1", runs=(float(found.swaps),)),
-        Result(name="swaps_missed", unit="1", runs=(float(found.missed),)),
-        Result(name="swaps_skipped", unit="1", runs=(float(found.skipped),)),
-        Result(name="swaps_ticks", unit="1", runs=(float(found.ticks),)),
-        Result(name="swaps_worst_tick_us", unit="us", runs=(found.worst_tick_us,)),
-        Result(name="swaps_steal", unit="s", runs=(found.steal_s,)),
+        BenchmarkResult(name="swaps", unit="1", runs=(float(found.swaps),)),
+        BenchmarkResult(name="swaps_missed", unit="1", runs=(float(found.missed),)),
+        BenchmarkResult(name="swaps_skipped", unit="1", runs=(float(found.skipped),)),
+        BenchmarkResult(name="swaps_ticks", unit="1", runs=(float(found.ticks),)),
+        BenchmarkResult(name="swaps_worst_tick_us", unit="us", runs=(found.worst_tick_us,)),
+        BenchmarkResult(name="swaps_steal", unit="s", runs=(found.steal_s,)),
     ]
 
 
-def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
+def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> SwapStatistics:
     """Drives a robot in this process while another activates policies.
 
     Args:
@@ -81,7 +81,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
     with tempfile.TemporaryDirectory(dir=ram_disk()) as name:
         folder = Path(name)
         now = datetime.now(UTC)
-        workshop = Workshop(created=(now - timedelta(hours=1)).replace(microsecond=0))
+        workshop = SampleSigners(created=(now - timedelta(hours=1)).replace(microsecond=0))
         for version in range(1, swaps + 2):
             members = sample_policy(seed=version, width=width, slower=SLOWER)
             bundle = workshop.validated(workshop.published(members, version=version))
@@ -101,7 +101,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
     counts = summary.counts
     if counts.swaps != swaps:
         raise WorkloadError(f"{counts.swaps} of {swaps} policies took over: {said[-3:]}")
-    return Swaps(
+    return SwapStatistics(
         swaps=counts.swaps,
         ticks=counts.ticks,
         missed=counts.missed,
@@ -115,7 +115,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> Swaps:
 def activate(folder: Path, swaps: int) -> None:
     """Installs and activates one version after the other, each once the one before has taken over; ends the runtime."""
     root = folder / "robot"
-    agent = Agent(root=root, backend="onnxruntime", ticks=5, tick_clock_ns=quick_clock, apart=False)
+    agent = UpdateAgent(root=root, backend="onnxruntime", ticks=5, tick_clock_ns=quick_clock, apart=False)
     control = health_path(root).with_name(CONTROL_FILE)
     _wait_for_version(control, 1)
     for version in range(2, swaps + 2):

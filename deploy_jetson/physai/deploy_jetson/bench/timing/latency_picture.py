@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.bench.timing.runtime import PRIORITY, RATE_HZ, WIDTH, ram_disk
 from physai.deploy_jetson.inference.evidence import device_text
@@ -27,7 +27,7 @@ from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.summary import summary_text
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.runtime.system.timer import Alarm
+from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.histogram import Histogram
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
@@ -164,7 +164,7 @@ def _text(x: float, y: float, text: str, style: str) -> str:
 
 def timer_alone(seconds: float) -> Histogram:
     """How late an idle timer of the same rate wakes, without any work."""
-    alarm, period_ns = Alarm(), round(1e9 / RATE_HZ)
+    alarm, period_ns = DeadlineTimer(), round(1e9 / RATE_HZ)
     lates: list[int] = []
     due = alarm.wait(0) + period_ns
     for _ in range(round(seconds * RATE_HZ)):
@@ -188,7 +188,7 @@ def measured_run(folder: Path, seconds: float, realtime: Realtime) -> Runtime:
         PhysaiError: it does not start.
     """
     now = datetime.now(UTC)
-    workshop = Workshop(created=now)
+    workshop = SampleSigners(created=now)
     data = workshop.published(sample_policy(width=WIDTH, slower=SLOWER), version=1)
     site = Site.make(folder / "robot", workshop, {1: data}, now=now)
     site.agent.install(data, unsafe_no_verdict=True)

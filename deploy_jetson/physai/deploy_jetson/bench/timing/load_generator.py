@@ -15,7 +15,7 @@ BYTES = 32 << 20
 
 
 @contextmanager
-def hogs(count: int, *, cores: set[int] | None = None) -> Generator[None]:
+def cpu_load(count: int, *, cores: set[int] | None = None) -> Generator[None]:
     """That many processes of ordinary priority while this lasts.
 
     Args:

@@ -17,10 +17,10 @@ from physai.deploy_jetson.inference.onnx import OnnxEngine
 from physai.deploy_jetson.runtime.commands.queue import CommandQueue
 from physai.deploy_jetson.runtime.health import RuntimeHealth
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
-from physai.deploy_jetson.runtime.hot_swap.swap import Loaded
+from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.loop import Loop
-from physai.deploy_jetson.runtime.system.timer import Alarm
+from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.telemetry.flight.ring import FlightRing
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -40,18 +40,18 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Overhead:
-    """Periods of four ways in turns [ns]; the bare graph is rehearsed wherever the tick is."""
+    """Periods of four ways in turns [ns]; the bare graph is warmed up wherever the tick is."""
 
     ticks: list[int]
     """From waking to the end of everything a tick does, counters included."""
     runs: list[int]
     """From waking to the end of a bare `session.run`."""
     cold_ticks: list[int]
-    """As `ticks`, straight from sleep: nothing is rehearsed."""
+    """As `ticks`, straight from sleep: nothing is warmed up."""
     cold_runs: list[int]
     """As `runs`, straight from sleep."""
     lates: list[int]
-    """From when a rehearsed tick was due until it began."""
+    """From when a warmed up tick was due until it began."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def at_rate(header: PolicyHeader, rate_hz: float) -> PolicyHeader:
     return PolicyHeader(contract, header.state_sizes)
 
 
-class Still(LocalRobot):
+class StaticTransport(LocalRobot):
     """A transport that costs next to nothing: each sample is the last one with new stamps, commands are counted.
 
     What a real transport takes comes on top; `dds_rtt_us` beside it says what DDS does.
@@ -111,7 +111,7 @@ class Still(LocalRobot):
         self.sent += 1
 
 
-class Contest:
+class LoopComparison:
     """The loop, the timer and the plain loop on one policy."""
 
     def __init__(self, data: bytes, rate_hz: float, health: Path, *, most_ticks: int) -> None:
@@ -129,8 +129,8 @@ class Contest:
         self.header = header = at_rate(OnnxEngine(data, source="the policy").header, rate_hz)
         self.period_ns = round(_NS / rate_hz)
         self.deadline_ns = round(DEADLINE_SHARE * self.period_ns)
-        self.alarm = Alarm()
-        self.robot = Still()
+        self.alarm = DeadlineTimer()
+        self.robot = StaticTransport()
         self.robot.open(header.contract)
         policy = BoundPolicy.onnx(data, header, source="the policy")
         policy.warm_up()
@@ -149,7 +149,7 @@ class Contest:
             state_sizes=header.state_sizes,
             unsafe_no_verdict=True,
         )
-        loaded = Loaded(candidate, policy, self.health)
+        loaded = LoadedPolicy(candidate, policy, self.health)
         self.loop = Loop(self.tick, loaded, CommandQueue(), period_ns=self.period_ns, say=_quiet)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -160,11 +160,11 @@ class Contest:
     def overhead(self, periods: int) -> Overhead:
         """Ticks and bare runs in turns of half a second, so that each finds caches as it leaves them itself."""
         run, inputs = self.session.run, self.inputs
-        rehearsed = [
-            Alarm(rehearse=rehearse, period_ns=self.period_ns)
-            for rehearse in (self._rehearse, lambda: run(None, inputs))
+        warmed_up = [
+            DeadlineTimer(warm_up=warm_up, period_ns=self.period_ns)
+            for warm_up in (self._warm_up, lambda: run(None, inputs))
         ]
-        ways = [(rehearsed[0], True), (rehearsed[1], False), (self.alarm, True), (self.alarm, False)]
+        ways = [(warmed_up[0], True), (warmed_up[1], False), (self.alarm, True), (self.alarm, False)]
         found: list[list[int]] = [[] for _ in ways]
         lates: list[int] = []
         now, tick, health = time.monotonic_ns, self.tick, self.health
@@ -193,9 +193,9 @@ class Contest:
         ticks, runs, cold_ticks, cold_runs = found
         return Overhead(ticks, runs, cold_ticks, cold_runs, lates)
 
-    def _rehearse(self) -> None:
-        self.tick.rehearse()
-        self.health.rehearse()
+    def _warm_up(self) -> None:
+        self.tick.warm_up()
+        self.health.warm_up()
 
     def ours(self, seconds: float) -> Block:
         """The runtime's loop, its ramp at the end included."""

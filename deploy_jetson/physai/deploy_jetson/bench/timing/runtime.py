@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_policy
-from physai.deploy_jetson.bench.timing.load_generator import hogs
-from physai.deploy_jetson.bench.timing.loop_comparison import Block, Contest
+from physai.deploy_jetson.bench.timing.load_generator import cpu_load
+from physai.deploy_jetson.bench.timing.loop_comparison import Block, LoopComparison
 from physai.deploy_jetson.runtime.system.realtime import Realtime, acquire
 from physai.deploy_jetson.telemetry.steal_time import steal_s
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError, document
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError, document
 from physai.sdk.policy.header import POLICY_FILE
 
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
@@ -40,7 +40,7 @@ DDS_BLOCKS, QUICK_DDS_BLOCKS = 20, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RuntimeBenchPlan:
     """What to measure."""
 
     data: bytes
@@ -86,16 +86,18 @@ class _Series:
         total[1] += sum(block.periods for block in blocks)
         self.shares(f"period_us{kind}", [gap for block in blocks for gap in block.gaps])
 
-    def results(self) -> list[Result]:
-        found = [Result(name=name, unit=unit, runs=tuple(values)) for (name, unit), values in self.runs.items()]
+    def results(self) -> list[BenchmarkResult]:
+        found = [
+            BenchmarkResult(name=name, unit=unit, runs=tuple(values)) for (name, unit), values in self.runs.items()
+        ]
         for kind, (missed, periods) in self.missed.items():
             # Of all rounds together: a median of few rounds would hide the one in which something was missed.
-            found.append(Result(name=f"missed_per_million{kind}", unit="1", runs=(1e6 * missed / periods,)))
-            found.append(Result(name=f"periods{kind}", unit="1", runs=(float(periods),)))
+            found.append(BenchmarkResult(name=f"missed_per_million{kind}", unit="1", runs=(1e6 * missed / periods,)))
+            found.append(BenchmarkResult(name=f"periods{kind}", unit="1", runs=(float(periods),)))
         return found
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Three rounds of some half a minute at 500 Hz, with SCHED_FIFO where that is granted, then DDS.
 
     Raises:
@@ -107,10 +109,10 @@ def run(options: Options, say: Say) -> Sequence[Result]:
         rounds, seconds = 1, options.seconds
     # DDS first: its processes have ended, and this one is not yet real-time.
     found = _round_trips(QUICK_DDS_BLOCKS if options.quick else DDS_BLOCKS, say)
-    return [*measure(Plan(data=data, rounds=rounds, seconds=seconds, hogs=options.busy), say), *found]
+    return [*measure(RuntimeBenchPlan(data=data, rounds=rounds, seconds=seconds, hogs=options.busy), say), *found]
 
 
-def _round_trips(blocks: int, say: Say) -> list[Result]:
+def _round_trips(blocks: int, say: ProgressCallback) -> list[BenchmarkResult]:
     try:
         from physai.deploy_jetson.bench.timing.dds import measure_round_trips
     except ModuleNotFoundError as error:
@@ -119,15 +121,17 @@ def _round_trips(blocks: int, say: Say) -> list[Result]:
     say(f"round trips over DDS, {blocks} s")
     found = measure_round_trips(blocks=blocks)
     results = [
-        Result(name=f"dds_rtt_us.{way}.{share}", unit="us", runs=(1e6 * found.quantile(way, SHARES[share]),))
+        BenchmarkResult(name=f"dds_rtt_us.{way}.{share}", unit="us", runs=(1e6 * found.quantile(way, SHARES[share]),))
         for way in ("fixed", "typed")
         for share in ("p50", "p99")
     ]
-    ratio = Result(name="dds_rtt_over_typed.p50", unit="1", runs=(found.over_typed_p50,), peer="dds_rtt_us.typed")
+    ratio = BenchmarkResult(
+        name="dds_rtt_over_typed.p50", unit="1", runs=(found.over_typed_p50,), peer="dds_rtt_us.typed"
+    )
     return [*results, ratio]
 
 
-def measure(plan: Plan, say: Callable[[str], None]) -> list[Result]:
+def measure(plan: RuntimeBenchPlan, say: Callable[[str], None]) -> list[BenchmarkResult]:
     """Measures everything, contenders in turn.
 
     Args:
@@ -140,9 +144,9 @@ def measure(plan: Plan, say: Callable[[str], None]) -> list[Result]:
     """
     series = _Series()
     others = None if plan.realtime.cpu is None else os.sched_getaffinity(0) - {plan.realtime.cpu}
-    with tempfile.TemporaryDirectory(dir=ram_disk()) as folder, hogs(plan.hogs, cores=others):
+    with tempfile.TemporaryDirectory(dir=ram_disk()) as folder, cpu_load(plan.hogs, cores=others):
         most = round(2.0 * plan.rate_hz * (plan.seconds + 10.0))
-        contest = Contest(plan.data, plan.rate_hz, Path(folder) / "health", most_ticks=most)
+        contest = LoopComparison(plan.data, plan.rate_hz, Path(folder) / "health", most_ticks=most)
         for warning in acquire(plan.realtime):
             say(f"warning: {warning}")
         for index in range(plan.rounds):
@@ -154,19 +158,19 @@ def measure(plan: Plan, say: Callable[[str], None]) -> list[Result]:
         contest.health.close()
     if not contest.robot.sent:
         raise WorkloadError("no command reached the robot")
-    return [*series.results(), Result(name="hogs", unit="1", runs=(float(plan.hogs),))]
+    return [*series.results(), BenchmarkResult(name="hogs", unit="1", runs=(float(plan.hogs),))]
 
 
-def _parts(plan: Plan) -> tuple[float, float]:
+def _parts(plan: RuntimeBenchPlan) -> tuple[float, float]:
     """Seconds for ticks beside bare runs, and for the plain loop."""
     return min(OVERHEAD_S, plan.seconds * 2.0 / 3.0), min(PLAIN_S, plan.seconds / 3.0)
 
 
-def _round_s(plan: Plan) -> float:
+def _round_s(plan: RuntimeBenchPlan) -> float:
     return 2.0 * plan.seconds + sum(_parts(plan))
 
 
-def _round(contest: Contest, series: _Series, plan: Plan) -> None:
+def _round(contest: LoopComparison, series: _Series, plan: RuntimeBenchPlan) -> None:
     overhead_s, plain_s = _parts(plan)
     before = steal_s()
     series.add("load_average", "1", os.getloadavg()[0])
@@ -214,7 +218,7 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that take what the machine has")
     given = parser.parse_args()
     data = sample_policy(width=WIDTH)[POLICY_FILE] if given.policy is None else given.policy.read_bytes()
-    plan = Plan(
+    plan = RuntimeBenchPlan(
         data=data,
         rate_hz=given.rate,
         rounds=given.rounds,

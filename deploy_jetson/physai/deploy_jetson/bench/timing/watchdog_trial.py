@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from physai.deploy_jetson.bench.fixtures.sample import Workshop, sample_contract, sample_policy
+from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.deploy_jetson.bench.fixtures.site import Site
 from physai.deploy_jetson.bench.timing.runtime import ram_disk
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
@@ -30,10 +30,10 @@ from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.runtime import RunOptions, Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime, become_helper
 from physai.deploy_jetson.runtime.watchdog.plan import bound_s
-from physai.deploy_jetson.runtime.watchdog.shared import Shared, Word, allocate
+from physai.deploy_jetson.runtime.watchdog.shared import SharedMemory, Word, allocate
 from physai.deploy_jetson.slots.health import health_path
-from physai.deploy_jetson.transport.udp.ends import UdpRobotLink
-from physai.sdk.base.benchmark import Options, Result, Say, WorkloadError
+from physai.deploy_jetson.transport.udp.ends import UdpRobotEndpoint
+from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.registry import open_transport
 
@@ -57,7 +57,7 @@ _ANSWER_S = 1.0
 _PATIENCE_S = 60.0
 
 
-def run(options: Options, say: Say) -> Sequence[Result]:
+def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """A hundred hangs, with SCHED_FIFO where that is granted.
 
     Raises:
@@ -66,13 +66,13 @@ def run(options: Options, say: Say) -> Sequence[Result]:
     trial = measure(3 if options.quick else HANGS)
     if trial.unsafe:
         say(f"{trial.unsafe} of {len(trial.delays_ms)} first commands after a hang were not safe")
-    return [*trial.results(), Result(name="watchdog_tick_us", unit="us", runs=tick_cost_us())]
+    return [*trial.results(), BenchmarkResult(name="watchdog_tick_us", unit="us", runs=tick_cost_us())]
 
 
 def tick_cost_us(joints: int = 12) -> tuple[float, ...]:
     """What a tick pays for its watchdog [us]: claim, look, and the command that was sent; the medians of rounds."""
     descriptor = allocate(joints)
-    shared = Shared(descriptor, joints)
+    shared = SharedMemory(descriptor, joints)
     os.close(descriptor)
     words, records = shared.words, shared.loop
     claim, fired = int(Word.CLAIM), int(Word.FIRED)
@@ -91,7 +91,7 @@ def tick_cost_us(joints: int = 12) -> tuple[float, ...]:
 
 
 @dataclass
-class Trial:
+class WatchdogTrial:
     """What was measured."""
 
     bound_ms: float
@@ -101,26 +101,26 @@ class Trial:
     unsafe: int = 0
     """First commands that were not the safe one."""
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[BenchmarkResult]:
         """For `physai bench`."""
         delays, unsafe = tuple(self.delays_ms), float(self.unsafe)
         return [
-            Result(name="watchdog_ms", unit="ms", runs=delays),
-            Result(name="watchdog_ms.p50", unit="ms", runs=(float(np.median(delays)),)),
-            Result(name="watchdog_ms.max", unit="ms", runs=(max(delays),)),
-            Result(name="watchdog_ms.bound", unit="ms", runs=(self.bound_ms,)),
-            Result(name="watchdog_unsafe", unit="1", runs=(unsafe,)),
+            BenchmarkResult(name="watchdog_ms", unit="ms", runs=delays),
+            BenchmarkResult(name="watchdog_ms.p50", unit="ms", runs=(float(np.median(delays)),)),
+            BenchmarkResult(name="watchdog_ms.max", unit="ms", runs=(max(delays),)),
+            BenchmarkResult(name="watchdog_ms.bound", unit="ms", runs=(self.bound_ms,)),
+            BenchmarkResult(name="watchdog_unsafe", unit="1", runs=(unsafe,)),
         ]
 
 
-def measure(hangs: int) -> Trial:
+def measure(hangs: int) -> WatchdogTrial:
     """Hangs a runtime so many times.
 
     Raises:
         WorkloadError: see `run`.
     """
     contract = sample_contract()
-    trial = Trial(bound_ms=1e3 * bound_s(contract))
+    trial = WatchdogTrial(bound_ms=1e3 * bound_s(contract))
     with tempfile.TemporaryDirectory(dir=ram_disk()) as name:
         root = _installed(Path(name))
         with _robot(contract) as robot, _runtime(root, robot.port) as runtime:
@@ -141,20 +141,20 @@ def measure(hangs: int) -> Trial:
 def _installed(folder: Path) -> Path:
     """The tree of a robot with an active policy."""
     now = datetime.now(UTC)
-    workshop = Workshop(created=(now - timedelta(hours=1)).replace(microsecond=0))
+    workshop = SampleSigners(created=(now - timedelta(hours=1)).replace(microsecond=0))
     bundle = workshop.validated(workshop.published(sample_policy(), version=1))
     site = Site.make(folder / "robot", workshop, {1: bundle}, now=now)
     site.run(1)
     return site.agent.root
 
 
-class Robot:
+class TrialRobot:
     """The robot's end: measures an angle that never changes, and notes when which command came."""
 
     def __init__(self, contract: PolicyContract, port: int) -> None:
         self.port = port
         self._dt = contract.timing.control_dt
-        self._link = UdpRobotLink({"bind": f"127.0.0.1:{port}"})
+        self._link = UdpRobotEndpoint({"bind": f"127.0.0.1:{port}"})
         self._link.open(contract)
         self._log: deque[tuple[int, float]] = deque(maxlen=1000)
         self._over = threading.Event()
@@ -192,11 +192,11 @@ class Robot:
 
 
 @contextmanager
-def _robot(contract: PolicyContract) -> Generator[Robot]:
+def _robot(contract: PolicyContract) -> Generator[TrialRobot]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    robot = Robot(contract, port)
+    robot = TrialRobot(contract, port)
     try:
         yield robot
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from physai.deploy_jetson.agent.active import Active
+from physai.deploy_jetson.agent.active import ActivePolicy
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.base.errors import PhysaiError
@@ -81,7 +81,7 @@ class Candidate:
         return policy
 
 
-def examine(active: Active, progress: Callable[[float], None] | None = None) -> Candidate:
+def examine(active: ActivePolicy, progress: Callable[[float], None] | None = None) -> Candidate:
     """Starts the active policy in its engine, asks it its golden states, and describes it.
 
     Args:

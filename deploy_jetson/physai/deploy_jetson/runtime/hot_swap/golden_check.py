@@ -8,7 +8,7 @@ from pathlib import Path
 from physai.deploy_jetson.agent.active import open_active
 from physai.deploy_jetson.agent.selftest_apart import call_limit_s
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate, examine
-from physai.sdk.base.isolation import Facts, Tell, call_apart, serve
+from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, serve
 
 
 def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:
@@ -32,7 +32,7 @@ def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candida
     return Candidate(**facts, policy=policy, plan=plan or None)
 
 
-def _work(request: bytes, tell: Tell) -> tuple[Facts, Sequence[bytes]]:
+def _work(request: bytes, tell: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
     tell({"stage": "loading"})
     root, config = json.loads(request)
     active = open_active(Path(root), config=None if config is None else Path(config))

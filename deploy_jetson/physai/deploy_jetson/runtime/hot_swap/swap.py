@@ -17,7 +17,7 @@ CLOSE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPolicy:
     """A policy that can take over between two ticks."""
 
     candidate: Candidate
@@ -26,7 +26,7 @@ class Loaded:
     """Its counters, all zero."""
 
 
-class Swapper:
+class PolicySwapper:
     """A thread that does all of a change of policy but the change."""
 
     def __init__(
@@ -51,14 +51,14 @@ class Swapper:
             to_run_unsafe: what whoever starts the runtime has to say for that.
             prepare: called first in the thread.
         """
-        self.ready: Loaded | None = None
+        self.ready: LoadedPolicy | None = None
         """The next policy, for the loop to take."""
         self.other: Candidate | None = None
         """A newly activated policy of another contract."""
         self._connection, self._contract = connection, contract
         self._open_health, self._say, self._prepare = open_health, say, prepare
         self._unsafe_no_verdict, self._to_run_unsafe = unsafe_no_verdict, to_run_unsafe
-        self._old: Loaded | None = None
+        self._old: LoadedPolicy | None = None
         self._taken = threading.Event()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="physai-swap", daemon=True)
@@ -67,7 +67,7 @@ class Swapper:
         """Begins to listen."""
         self._thread.start()
 
-    def change(self, old: Loaded) -> Loaded:
+    def change(self, old: LoadedPolicy) -> LoadedPolicy:
         """The policy that is ready, in exchange for the one that ran, which ends in the swapper's own thread."""
         new = self.ready
         if new is None:
@@ -111,7 +111,7 @@ class Swapper:
 
     def _offer(self, candidate: Candidate) -> None:
         try:
-            loaded = Loaded(candidate, candidate.load(self._contract), self._open_health(candidate))
+            loaded = LoadedPolicy(candidate, candidate.load(self._contract), self._open_health(candidate))
         except PhysaiError as error:
             self._say(f"version {candidate.version} does not start, the policy before goes on: {error}")
             return

@@ -1,4 +1,4 @@
-"""What stands in for robot and policy when a tick is rehearsed shortly before it is due.
+"""What stands in for robot and policy when a tick is warmed up shortly before it is due.
 
 A loop that sleeps between two ticks finds the processor's caches without the tick's code and numbers: after 2 ms of
 sleep the first run of a small policy took 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an
@@ -9,15 +9,15 @@ on, nothing is received and nothing is sent.
 
 from collections.abc import Mapping
 
-from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, Rows
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, IoBuffer
 from physai.sdk.policy.memory import Commands
 from physai.sdk.transport.protocol import Array, Sample
 
 
-class Nowhere:
+class NullTransport:
     """A transport that hears nothing new, and whose commands reach nobody."""
 
-    name = "rehearsal"
+    name = "warm-up"
 
     def __init__(self, sample: Sample) -> None:
         """Shows the sample of the real one."""
@@ -35,18 +35,18 @@ class Nowhere:
         """See `Transport`."""
 
 
-class Unmoved:
+class DryRunPolicy:
     """A policy that computes and remembers nothing of it."""
 
     def __init__(self, policy: BoundPolicy) -> None:
         """Reads the inputs and writes the targets of the real one."""
         self._policy = policy
-        self.inputs: Rows = policy.inputs
-        self.targets: Rows = policy.targets
+        self.inputs: IoBuffer = policy.inputs
+        self.targets: IoBuffer = policy.targets
 
     def step(self) -> bool:
         """See `BoundPolicy`."""
-        return self._policy.rehearse()
+        return self._policy.dry_run()
 
     def reset(self) -> None:
         """See `BoundPolicy`."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from physai.deploy_jetson.inference.engine import Engine, EngineError, Floats
+from physai.deploy_jetson.inference.engine import EngineError, Floats, InferenceEngine
 from physai.sdk.contract.interface import HISTORY_PREFIX, STARTED, graph_interface, last_memory, step_memory
 from physai.sdk.onnx.session import open_session
 from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
@@ -17,7 +17,7 @@ HIDDEN_STATE = "hidden"
 WARM_UP_STEPS = 20
 
 
-class Rows:
+class IoBuffer:
     """Named vectors that lie one after the other in one float32 block, shape (1, size) each."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -41,11 +41,11 @@ Compute = Callable[[int], None]
 EngineError where that fails."""
 
 
-class Computes(Protocol):
+class PolicyStep(Protocol):
     """What a tick asks of a policy."""
 
-    inputs: Rows
-    targets: Rows
+    inputs: IoBuffer
+    targets: IoBuffer
 
     def step(self) -> bool:
         """See `BoundPolicy`."""
@@ -71,11 +71,11 @@ class BoundPolicy:
         """Makes the arrays, and lets `bind` tie a computation to them."""
         interface = graph_interface(header.contract)
         self.header = header
-        self.inputs = Rows({**interface.sensors, **interface.commands})
+        self.inputs = IoBuffer({**interface.sensors, **interface.commands})
         """Sensor and command fields, written by the caller."""
-        self.targets = Rows(interface.targets)
+        self.targets = IoBuffer(interface.targets)
         """Joint commands of the last step."""
-        self.memories = (Rows(header.state_sizes), Rows(header.state_sizes))
+        self.memories = (IoBuffer(header.state_sizes), IoBuffer(header.state_sizes))
         self._commands = CommandMemory(header.contract)
         self._forgets = not header.state_sizes
         commanded = [name for target in interface.targets for name in (last_memory(target), step_memory(target))]
@@ -99,7 +99,7 @@ class BoundPolicy:
         return cls(header, lambda policy: _bind_onnx(policy, data, source))
 
     @classmethod
-    def engine(cls, engine: Engine) -> "BoundPolicy":
+    def engine(cls, engine: InferenceEngine) -> "BoundPolicy":
         """A policy in any other engine, which gets copies."""
         return cls(engine.header, lambda policy: _bind_engine(policy, engine))
 
@@ -121,7 +121,7 @@ class BoundPolicy:
             return True
         return False
 
-    def rehearse(self) -> bool:
+    def dry_run(self) -> bool:
         """Computes as `step` does, and leaves the memory where it is.
 
         Raises:
@@ -214,7 +214,7 @@ def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
     return compute
 
 
-def _bind_engine(policy: BoundPolicy, engine: Engine) -> Compute:
+def _bind_engine(policy: BoundPolicy, engine: InferenceEngine) -> Compute:
     given = [_given(policy, memory) for memory in (0, 1)]
     wanted = [_wanted(policy, memory) for memory in (0, 1)]
 
@@ -236,5 +236,5 @@ def _wanted(policy: BoundPolicy, memory: int) -> dict[str, Floats]:
     return {**policy.targets.named, **_prefixed(NEXT_PREFIX, policy.memories[1 - memory])}
 
 
-def _prefixed(prefix: str, rows: Rows) -> dict[str, Floats]:
+def _prefixed(prefix: str, rows: IoBuffer) -> dict[str, Floats]:
     return {prefix + name: row for name, row in rows.named.items()}

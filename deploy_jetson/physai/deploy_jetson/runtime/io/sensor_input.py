@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
-from physai.deploy_jetson.runtime.io.policy_io import Rows
+from physai.deploy_jetson.runtime.io.policy_io import IoBuffer
 from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
-from physai.deploy_jetson.ticks.reasons import Trouble
+from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
@@ -17,7 +17,7 @@ from physai.sdk.transport.protocol import Array, Sample
 _GREATEST = float(np.finfo(np.float32).max)
 _GREATEST_SQUARE = _GREATEST**2
 
-_FIELD_NOT_FINITE, _COMMAND_CUT = int(Trouble.FIELD_NOT_FINITE), int(Trouble.COMMAND_CUT)
+_FIELD_NOT_FINITE, _COMMAND_CUT = int(RuntimeFault.FIELD_NOT_FINITE), int(RuntimeFault.COMMAND_CUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class _Cut:
     upper: Floats
 
 
-class Senses:
+class SensorInput:
     """One robot's newest measurements; reads the sample in place, allocates nothing that stays."""
 
-    def __init__(self, contract: PolicyContract, sample: Sample, inputs: Rows) -> None:
+    def __init__(self, contract: PolicyContract, sample: Sample, inputs: IoBuffer) -> None:
         """Ties a transport's sample to a policy's inputs.
 
         Raises:
@@ -59,7 +59,7 @@ class Senses:
         """Measured fields by name, shape (1, size) each."""
         self.bind(inputs)
 
-    def bind(self, inputs: Rows) -> None:
+    def bind(self, inputs: IoBuffer) -> None:
         """Writes to another policy's inputs from now on.
 
         Raises:
@@ -78,7 +78,7 @@ class Senses:
         ]
 
     def read(self) -> int:
-        """Copies the sample to the policy's inputs; bits of `Trouble`, 0 where it may be computed."""
+        """Copies the sample to the policy's inputs; bits of `RuntimeFault`, 0 where it may be computed."""
         for row, values in self._pairs:
             row[:] = values
         if not self._measured:

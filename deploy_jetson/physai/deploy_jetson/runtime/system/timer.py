@@ -17,17 +17,17 @@ class _TimeSpec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-REHEARSAL_SHARE = 0.25
-"""Longest a rehearsal may take, as a share of the period that it is part of."""
+WARM_UP_SHARE = 0.25
+"""Longest a warm-up may take, as a share of the period that it is part of."""
 
 _REST_WAITS, _LONGEST_REST = 16, 1024
-"""Waits for which nothing is rehearsed after one that took longer: doubled from the first to the second as long as the
+"""Waits for which nothing is warmed up after one that took longer: doubled from the first to the second as long as the
 next one takes longer, too."""
 
 _MOST_REHEARSALS = 3
 
 
-class Alarm:
+class DeadlineTimer:
     """Sleeps on absolute deadlines, so that no error adds up from one tick to the next."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Alarm:
         *,
         spin_ns: int = SPIN_NS,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        rehearse: Callable[[], object] | None = None,
+        warm_up: Callable[[], object] | None = None,
         period_ns: int = 0,
     ) -> None:
         """Nothing is waited for yet.
@@ -43,13 +43,13 @@ class Alarm:
         Args:
             spin_ns: time before the moment from which the clock is watched [ns].
             clock_ns: CLOCK_MONOTONIC [ns].
-            rehearse: done up to three times shortly before the moment, where it takes little of a period.
+            warm_up: done up to three times shortly before the moment, where it takes little of a period.
             period_ns: from one moment to the next [ns].
         """
         self._spin_ns = spin_ns
         self._clock_ns = clock_ns
-        self._rehearse = rehearse
-        self._most_ns = round(REHEARSAL_SHARE * period_ns) if rehearse is not None else 0
+        self._warm_up = warm_up
+        self._most_ns = round(WARM_UP_SHARE * period_ns) if warm_up is not None else 0
         self._lead_ns = self._most_ns
         self._again_ns = self._most_ns >> 1
         self._rest, self._next_rest = 0, _REST_WAITS
@@ -78,7 +78,7 @@ class Alarm:
 
     def _prepare(self, now: int, due_ns: int) -> int:
         """Rehearses as long as there is time for it; the time it is then [ns]."""
-        if self._rest or self._rehearse is None:
+        if self._rest or self._warm_up is None:
             self._rest -= 1
             self._lead_ns = 0 if self._rest else self._most_ns
             return now
@@ -88,7 +88,7 @@ class Alarm:
             # One that ends after the moment does more harm than good.
             if now + needed > due_ns:
                 break
-            self._rehearse()
+            self._warm_up()
             before, now = now, clock()
             took = now - before
             enough = took + (took >> 1)

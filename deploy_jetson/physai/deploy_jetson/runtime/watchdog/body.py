@@ -10,7 +10,7 @@ from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
 from physai.deploy_jetson.runtime.watchdog.safe_commands import SafeCommands
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Record
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import SUBSCRIBER_OF, Companion
+from physai.sdk.transport.protocol import SUBSCRIBER_OF, WatchdogEndpoint
 from physai.sdk.transport.registry import open_transport
 
 WARM_UPS = 20
@@ -19,7 +19,7 @@ WARM_UPS = 20
 class Body:
     """One robot, reached by a transport of one's own."""
 
-    def __init__(self, contract: PolicyContract, companion: Companion) -> None:
+    def __init__(self, contract: PolicyContract, companion: WatchdogEndpoint) -> None:
         """Opens the transport.
 
         Raises:

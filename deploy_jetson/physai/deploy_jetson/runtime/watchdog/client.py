@@ -9,10 +9,10 @@ from contextlib import suppress
 import numpy as np
 
 from physai.deploy_jetson.runtime.system.realtime import Realtime
-from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S, Plan
-from physai.deploy_jetson.runtime.watchdog.shared import Array, Shared, Word, allocate
+from physai.deploy_jetson.runtime.watchdog.plan import LONGEST_S, WatchdogPlan
+from physai.deploy_jetson.runtime.watchdog.shared import Array, SharedMemory, Word, allocate
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import HasCompanion
+from physai.sdk.transport.protocol import SupportsWatchdog
 
 RESTART_S = 2.0
 """Time between two attempts to start a watchdog that has ended [s]."""
@@ -29,7 +29,7 @@ _CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READ
 class Watchdog:
     """The watchdog of one runtime, for its loop's thread; other threads may ask for `problem`."""
 
-    def __init__(self, contract: PolicyContract, transport: HasCompanion, realtime: Realtime) -> None:
+    def __init__(self, contract: PolicyContract, transport: SupportsWatchdog, realtime: Realtime) -> None:
         """Starts the process.
 
         Args:
@@ -47,7 +47,7 @@ class Watchdog:
         self._started_s = time.monotonic()
         memory, (told, self._pipe) = allocate(self._count), os.pipe()
         companion = self._transport.companion()
-        plan = Plan(self._contract, companion, self._realtime, os.getpid()).write()
+        plan = WatchdogPlan(self._contract, companion, self._realtime, os.getpid()).write()
         try:
             descriptors = (plan, memory, told)
             self._process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Watchdog:
                 # Neither Ctrl-C nor Ctrl-Z at the terminal reaches it.
                 start_new_session=True,
             )
-            shared = Shared(memory, self._count)
+            shared = SharedMemory(memory, self._count)
         finally:
             for descriptor in (plan, memory, told):
                 os.close(descriptor)

@@ -8,7 +8,7 @@ from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.transport.protocol import Companion
+from physai.sdk.transport.protocol import WatchdogEndpoint
 
 LEAST_SILENCE_S = 0.025
 SILENT_PERIODS = 2.5
@@ -35,11 +35,11 @@ def bound_s(contract: PolicyContract) -> float:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WatchdogPlan:
     """Whom it watches, and how it reaches the robot."""
 
     contract: PolicyContract
-    companion: Companion
+    companion: WatchdogEndpoint
     realtime: Realtime
     """What the loop asks for; the watchdog comes before it."""
     runtime: int
@@ -60,14 +60,14 @@ class Plan:
         return descriptor
 
     @classmethod
-    def read(cls, descriptor: int) -> "Plan":
+    def read(cls, descriptor: int) -> "WatchdogPlan":
         """What `write` wrote."""
         with open(descriptor, "rb") as file:
             file.seek(0)
             document = json.loads(file.read())
         return cls(
             contract=parse_contract(document["contract"], source="the watchdog's plan"),
-            companion=Companion(document["transport"], document["options"]),
+            companion=WatchdogEndpoint(document["transport"], document["options"]),
             realtime=Realtime(**document["realtime"]),
             runtime=document["runtime"],
         )

@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from physai.deploy_jetson.runtime.system.realtime import Realtime, acquire
 from physai.deploy_jetson.runtime.watchdog.body import Body
-from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, Plan, silence_s
-from physai.deploy_jetson.runtime.watchdog.shared import Record, Shared, Word
+from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, WatchdogPlan, silence_s
+from physai.deploy_jetson.runtime.watchdog.shared import Record, SharedMemory, Word
 from physai.sdk.base.errors import PhysaiError
 
 LOOK_S = 0.001
@@ -35,7 +35,7 @@ _NS = 1_000_000_000
 class Process:
     """One life of it."""
 
-    def __init__(self, plan: Plan, shared: Shared, pipe: int) -> None:
+    def __init__(self, plan: WatchdogPlan, shared: SharedMemory, pipe: int) -> None:
         """Opens the transport.
 
         Raises:
@@ -170,8 +170,8 @@ def _prepare(wanted: Realtime) -> None:
 def main(arguments: list[str]) -> None:
     """See the module."""
     plan_file, memory, pipe = map(int, arguments)
-    plan = Plan.read(plan_file)
-    shared = Shared(memory, sum(len(term.joints) for term in plan.contract.action.terms))
+    plan = WatchdogPlan.read(plan_file)
+    shared = SharedMemory(memory, sum(len(term.joints) for term in plan.contract.action.terms))
     os.close(memory)
     try:
         process = Process(plan, shared, pipe)

@@ -64,7 +64,7 @@ class Record:
     """Its change from the one before, shape (A,)."""
 
 
-class Shared:
+class SharedMemory:
     """One mapping of the memory; each process has its own."""
 
     def __init__(self, descriptor: int, count: int) -> None:

@@ -8,7 +8,7 @@ to the next is read and written there, in place.
 import struct
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.messages import PRIMITIVES, Field, fields_of
+from physai.deploy_jetson.transport.dds.messages import PRIMITIVES, MessageField, fields_of
 from physai.sdk.transport.protocol import TransportError
 
 HEAD = 4
@@ -74,7 +74,7 @@ class _Writer:
         for field in fields_of(kind):
             self._field(field, message.get(field.name), path + field.name)
 
-    def _field(self, field: Field, value: Any, path: str) -> None:
+    def _field(self, field: MessageField, value: Any, path: str) -> None:
         if field.length is None:
             self._value(field.base, value, path)
             return
@@ -135,7 +135,7 @@ class _Reader:
             self.places[path.removesuffix(".")] = (self.at, 1)
         return {field.name: self._field(field, path + field.name) for field in fields_of(kind)}
 
-    def _field(self, field: Field, path: str) -> Any:
+    def _field(self, field: MessageField, path: str) -> Any:
         if field.length is None:
             return self._value(field.base, path)
         count = field.length or self._number("uint32")

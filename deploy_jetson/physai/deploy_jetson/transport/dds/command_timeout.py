@@ -4,16 +4,16 @@ import math
 import time
 from collections.abc import Mapping
 
-from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.dds.feed import Subscription
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.stamps import NANOSECONDS
 from physai.sdk.transport.protocol import Array, TransportError
 
 
-class Lapse:
+class CommandTimeout:
     """What becomes of a topic's commands after its binding's `timeout_s`: zeros, or NaN, for which the guard holds."""
 
-    def __init__(self, feed: Feed, fields: Mapping[str, Array], sensors: set[str], notices: Notices) -> None:
+    def __init__(self, feed: Subscription, fields: Mapping[str, Array], sensors: set[str], notices: Notices) -> None:
         """Zeroes what counts as zero, as nobody has said anything yet.
 
         Args:

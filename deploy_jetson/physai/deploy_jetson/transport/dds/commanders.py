@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from physai.deploy_jetson.transport.dds.cdr import decode, encode
 from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S
-from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Wire
-from physai.sdk.transport.lease import MAX_NUMBER, TERM_S, Claim, Lease, Stage
+from physai.deploy_jetson.transport.dds.wire import COMMANDERS, Endpoint, Middleware
+from physai.sdk.transport.lease import MAX_NUMBER, TERM_S, Lease, LeaseClaim, LeaseStage
 from physai.sdk.transport.protocol import TransportError
 
 KIND = "std_msgs/msg/String"
@@ -42,7 +42,7 @@ MAX_KNOWN = 256
 class Told:
     """A claim, and whose."""
 
-    claim: Claim
+    claim: LeaseClaim
     owner: str
     """See `Endpoint.owner`."""
     topics: frozenset[str]
@@ -78,7 +78,7 @@ class Told:
         if not isinstance(record["topics"], list):
             raise ValueError(f"no topics: {record['topics']!r}")
         topics = frozenset(map(str, cast(list[object], record["topics"])))
-        return cls(Claim(name, Stage(record["stage"]), number), record["owner"], topics)
+        return cls(LeaseClaim(name, LeaseStage(record["stage"]), number), record["owner"], topics)
 
 
 def clock_s() -> float:
@@ -95,7 +95,7 @@ def runtime_name() -> str:
 class Commanders:
     """One runtime's part; `lost` is for the control loop, the rest for other threads."""
 
-    def __init__(self, wire: Wire, topics: Collection[str]) -> None:
+    def __init__(self, wire: Middleware, topics: Collection[str]) -> None:
         """Begins to listen.
 
         Args:
@@ -140,7 +140,7 @@ class Commanders:
         with self._lock:
             lease, now_s = self._lease, clock_s()
             self._hear(now_s)
-            if lease.claim.stage is Stage.ASKS and self._other_publisher(now_s, patience_s=0.0):
+            if lease.claim.stage is LeaseStage.ASKS and self._other_publisher(now_s, patience_s=0.0):
                 # `claim`, which says who it is and asks again, is not called while something else is in the way.
                 lease.release()
             lease.renew(now_s)
@@ -163,7 +163,7 @@ class Commanders:
         """See `Exclusive.release`."""
         with self._lock:
             # A runtime that stands by calls this with every sample.
-            if self._lease.claim.stage is not Stage.IDLE:
+            if self._lease.claim.stage is not LeaseStage.IDLE:
                 self._lease.release()
                 self._tell()
 

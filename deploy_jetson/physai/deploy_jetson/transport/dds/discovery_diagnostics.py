@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterable, Sequence
 
-from physai.deploy_jetson.transport.dds.feed import Feed
-from physai.deploy_jetson.transport.dds.layout import Outlet
+from physai.deploy_jetson.transport.dds.feed import Subscription
+from physai.deploy_jetson.transport.dds.layout import MessageWriter
 from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
-from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endpoint, Wire, wrong_hash
+from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endpoint, Middleware, wrong_hash
 
 MAX_NAMED = 8
 DISCOVERY_S = 1.0
@@ -14,7 +14,11 @@ DISCOVERY_S = 1.0
 
 
 def describe(
-    node: Wire, feeds: Sequence[Feed], outlets: Sequence[tuple[Outlet, ByteWriter]], *, settled: bool
+    node: Middleware,
+    feeds: Sequence[Subscription],
+    outlets: Sequence[tuple[MessageWriter, ByteWriter]],
+    *,
+    settled: bool,
 ) -> tuple[str, ...]:
     """Why topics bring nothing, or reach nobody: one sentence each, with what is expected and what is there.
 
@@ -34,7 +38,9 @@ def describe(
     return tuple(text for text in told if text)
 
 
-def _unheard(feed: Feed, publishers: Sequence[Endpoint], own: Iterable[str], domain: int, *, settled: bool) -> str:
+def _unheard(
+    feed: Subscription, publishers: Sequence[Endpoint], own: Iterable[str], domain: int, *, settled: bool
+) -> str:
     binding, topic = feed.inlet.layout.binding, feed.reader.full_name
     here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(topic)]
     if not here:
@@ -52,7 +58,7 @@ def _unheard(feed: Feed, publishers: Sequence[Endpoint], own: Iterable[str], dom
 
 
 def _unreached(
-    outlet: Outlet,
+    outlet: MessageWriter,
     writer: ByteWriter,
     subscribers: Sequence[Endpoint],
     own: Iterable[str],

@@ -1,37 +1,39 @@
-"""Both ends of a robot's ROS 2 topics, without ROS: the runtime's (`DdsTransport`) and the robot's (`DdsRobotLink`)."""
+"""Both ends of a robot's ROS 2 topics, without ROS: the runtime's (`DdsTransport`) and the robot's
+(`DdsRobotEndpoint`).
+"""
 
 import threading
 import time
 from collections.abc import Mapping
 
 from physai.deploy_jetson.transport.binding import Binding, TopicBinding, find_binding
-from physai.deploy_jetson.transport.dds.command_timeout import Lapse
+from physai.deploy_jetson.transport.dds.command_timeout import CommandTimeout
 from physai.deploy_jetson.transport.dds.commanders import Commanders
 from physai.deploy_jetson.transport.dds.diagnostics import DIAGNOSTIC_KIND, DIAGNOSTICS, Level, diagnostic_array
 from physai.deploy_jetson.transport.dds.discovery_diagnostics import DISCOVERY_S, describe
 from physai.deploy_jetson.transport.dds.domain import discovery_range, domain_id
-from physai.deploy_jetson.transport.dds.feed import Feed
+from physai.deploy_jetson.transport.dds.feed import Subscription
 from physai.deploy_jetson.transport.dds.layout import (
-    Inlet,
-    Outlet,
+    MessageReader,
+    MessageWriter,
     TopicLayout,
     Vector,
     read_vectors,
     topic_layout,
     written_vectors,
 )
-from physai.deploy_jetson.transport.dds.node import Node
-from physai.deploy_jetson.transport.dds.wire import ByteWriter, Wire
+from physai.deploy_jetson.transport.dds.node import DdsNode
+from physai.deploy_jetson.transport.dds.wire import ByteWriter, Middleware
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.options import only_known
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import (
     SUBSCRIBER_OF,
     Array,
-    Companion,
     JointCommand,
     Sample,
     TransportError,
+    WatchdogEndpoint,
     empty_command,
     empty_sample,
     required_fields,
@@ -71,9 +73,9 @@ class _End:
         self._options = dict(options)
         self._domain = domain_id(options)
         self._range = discovery_range(options)
-        self._node: Wire | None = None
-        self._feeds: list[Feed] = []
-        self._outlets: list[tuple[Outlet, ByteWriter]] = []
+        self._node: Middleware | None = None
+        self._feeds: list[Subscription] = []
+        self._outlets: list[tuple[MessageWriter, ByteWriter]] = []
         self._notices = Notices()
         self._opened_s = 0.0
         self._closing = threading.Lock()
@@ -88,13 +90,13 @@ class _End:
     ) -> None:
         if self._node is not None:
             raise TransportError(f"the transport {self.name} is open already")
-        outlets = [Outlet(layout, period_s=contract.timing.control_dt) for layout in outgoing]
+        outlets = [MessageWriter(layout, period_s=contract.timing.control_dt) for layout in outgoing]
         node = self._join()
         try:
             self._feeds = [
-                Feed(
+                Subscription(
                     node.reader(layout.binding.topic, layout.binding.type, reliable=layout.binding.qos == "default"),
-                    Inlet(layout, required),
+                    MessageReader(layout, required),
                     self._notices,
                     ahead_s=contract.timing.max_observation_age_s,
                     silence_s=_silence_s(layout, contract),
@@ -110,12 +112,12 @@ class _End:
         self._node = node
         self._opened_s = time.monotonic()
 
-    def _join(self) -> Wire:
+    def _join(self) -> Middleware:
         """What carries the bytes: Cyclone DDS, or in a subclass another node of ROS 2."""
         name, companion_of = self._options.get(NODE, self._node_name), self._options.get(COMPANION_OF, "")
-        return Node(self._domain, name, self._range, companion_of=companion_of)
+        return DdsNode(self._domain, name, self._range, companion_of=companion_of)
 
-    def _opened(self) -> Wire:
+    def _opened(self) -> Middleware:
         if self._node is None:
             raise TransportError(f"the transport {self.name} is not open")
         return self._node
@@ -187,7 +189,7 @@ class DdsTransport(_End):
         self._sensors = [any(one.vector.name in sensors for one in feed.inlet.layout.placed) for feed in self._feeds]
         self._views = [_views(feed, self._sample) for feed in self._feeds]
         self._lapses = [
-            Lapse(feed, self._sample.fields, sensors, self._notices)
+            CommandTimeout(feed, self._sample.fields, sensors, self._notices)
             for feed in self._feeds
             if feed.inlet.layout.binding.timeout_s is not None
         ]
@@ -262,11 +264,11 @@ class DdsTransport(_End):
         self._commanders = None
         super().close()
 
-    def companion(self) -> Companion:
+    def companion(self) -> WatchdogEndpoint:
         """See `HasCompanion`; its publishers exist from the start, so that the robot's subscribers know them."""
         own = {name: self._options[name] for name in ("range", "binding") if name in self._options}
         told = {"domain": str(self._domain), NODE: self._node_name + WATCHDOG_SUFFIX}
-        return Companion("dds", {**own, **told, COMPANION_OF: self._opened().owner})
+        return WatchdogEndpoint("dds", {**own, **told, COMPANION_OF: self._opened().owner})
 
     def forget(self) -> None:
         """See `Forgets`."""
@@ -291,7 +293,7 @@ class DdsTransport(_End):
         return tuple((name, waited_s) for name in (*unseen, *(SUBSCRIBER_OF + name for name in unreached)))
 
 
-class DdsRobotLink(_End):
+class DdsRobotEndpoint(_End):
     """The robot's end: publishes what the contract calls sensors and commands, takes joint targets."""
 
     _node_name = "physai_robot"
@@ -338,7 +340,7 @@ def _silence_s(layout: TopicLayout, contract: PolicyContract) -> float:
     return contract.timing.max_observation_age_s if streamed else COMMAND_SILENCE_S
 
 
-def _views(feed: Feed, sample: Sample) -> list[tuple[str, Array, Array]]:
+def _views(feed: Subscription, sample: Sample) -> list[tuple[str, Array, Array]]:
     """Name, field of the sample, and where the feed has it."""
     return [(name, sample.fields[name], part) for name, part in feed.parts]
 

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.layout import Inlet
+from physai.deploy_jetson.transport.dds.layout import MessageReader
 from physai.deploy_jetson.transport.dds.wire import ByteReader, wrong_hash
 from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
@@ -13,14 +13,16 @@ MAX_REFUSED = 64
 """Publishers whose refusal is remembered."""
 
 
-class Feed:
+class Subscription:
     """The newest sound message of a topic.
 
     One publisher is heard: the first whose messages can be read. Another one is refused as long as that one
     speaks, because two robots on one topic make a third that does not exist. A publisher and its companion are one.
     """
 
-    def __init__(self, reader: ByteReader, inlet: Inlet, notices: Notices, *, ahead_s: float, silence_s: float) -> None:
+    def __init__(
+        self, reader: ByteReader, inlet: MessageReader, notices: Notices, *, ahead_s: float, silence_s: float
+    ) -> None:
         """Nothing read yet.
 
         Args:

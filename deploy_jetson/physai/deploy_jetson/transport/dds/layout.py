@@ -33,7 +33,7 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Placed:
+class FieldMapping:
     """A vector and where each of its elements lies: a path in the message, and a joint's name or an index."""
 
     vector: Vector
@@ -45,7 +45,7 @@ class TopicLayout:
     """What one topic carries of a contract."""
 
     binding: TopicBinding
-    placed: tuple[Placed, ...]
+    placed: tuple[FieldMapping, ...]
     joints: tuple[str, ...]
     """The robot's names of its joints, in the order in which they are sent; empty where there are none."""
 
@@ -89,7 +89,9 @@ def topic_layout(binding: TopicBinding, vectors: Mapping[str, Vector]) -> TopicL
     Raises:
         TransportError: a vector does not fit its part.
     """
-    placed = [Placed(vectors[name], _elements(binding, vectors[name])) for name in binding.fields if name in vectors]
+    placed = [
+        FieldMapping(vectors[name], _elements(binding, vectors[name])) for name in binding.fields if name in vectors
+    ]
     if not placed:
         return None
     joints: tuple[str, ...] = ()
@@ -127,7 +129,7 @@ def _order(binding: TopicBinding, vector: Vector) -> list[int]:
     return [order.index(joint) for joint in vector.joints]
 
 
-class Inlet:
+class MessageReader:
     """Reads the vectors of one topic out of its messages, in place once the first has shown how they are laid out."""
 
     def __init__(self, layout: TopicLayout, required: Collection[str]) -> None:
@@ -204,7 +206,7 @@ class Inlet:
         if expected is not None and self.layout.has_header and message["header"]["frame_id"] != expected:
             raise TransportError(f"frame_id is {message['header']['frame_id']!r}, expected {expected!r}")
 
-    def _is_measured(self, placed: Placed, message: Message, places: Places) -> bool:
+    def _is_measured(self, placed: FieldMapping, message: Message, places: Places) -> bool:
         """Whether a vector has values. ROS: a JointState may leave out what it does not know, and -1 in front of a
         covariance says that its field was not measured.
         """
@@ -272,7 +274,7 @@ def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, ...], tuple[by
     return tuple(parts), tuple(parts.values())
 
 
-class Outlet:
+class MessageWriter:
     """Writes vectors into one preallocated message of a topic."""
 
     def __init__(self, layout: TopicLayout, *, period_s: float) -> None:
@@ -302,7 +304,7 @@ class Outlet:
             self._parts.append((one.vector.name, one.vector.size, among, slice(None) if whole else part))
         self._stamp_at = places.get(STAMP, (0, 0))[0] if layout.is_stamped else 0
 
-    def _scatter(self, placed: Placed, places: Places) -> slice | npt.NDArray[np.intp]:
+    def _scatter(self, placed: FieldMapping, places: Places) -> slice | npt.NDArray[np.intp]:
         joints = self.layout.joints
         indices = [
             (places[path][0] - HEAD) // 8 + (joints.index(key) if isinstance(key, str) else key)

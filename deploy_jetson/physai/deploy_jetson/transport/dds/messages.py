@@ -82,7 +82,7 @@ ARRAY, SEQUENCE = 48, 144
 
 
 @dataclass(frozen=True)
-class Field:
+class MessageField:
     """One field of a message."""
 
     name: str
@@ -95,18 +95,18 @@ class Field:
 
 
 @cache
-def fields_of(message: str) -> tuple[Field, ...]:
+def fields_of(message: str) -> tuple[MessageField, ...]:
     """Fields of a message type, in the order in which they are sent."""
     return tuple(_field(line) for line in DEFINITIONS[message].split("\n"))
 
 
-def _field(line: str) -> Field:
+def _field(line: str) -> MessageField:
     kind, name = line.split(" ")
     base, bracket, length = kind.partition("[")
     base, _, most = base.partition("<=")
     if "/" in base:
         base = base.replace("/", "/msg/")
-    return Field(name, base, int(length.rstrip("]") or 0) if bracket else None, int(most or 0))
+    return MessageField(name, base, int(length.rstrip("]") or 0) if bracket else None, int(most or 0))
 
 
 @cache
@@ -138,7 +138,7 @@ def _description(message: str) -> dict[str, Any]:
     return {"type_name": message, "fields": [_described(field) for field in fields_of(message)]}
 
 
-def _described(field: Field) -> dict[str, Any]:
+def _described(field: MessageField) -> dict[str, Any]:
     nested = "/" in field.base
     number = NESTED if nested else BOUNDED_STRING if field.most else TYPE_IDS[field.base]
     if field.length is not None:

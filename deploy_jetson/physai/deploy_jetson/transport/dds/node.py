@@ -11,7 +11,7 @@ from typing import Any
 
 from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, told
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
-from physai.deploy_jetson.transport.dds.messages import Field, dds_topic, dds_type, fields_of
+from physai.deploy_jetson.transport.dds.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
     EXCHANGE_DEPTH,
     Reader,
@@ -38,7 +38,7 @@ def message_struct(kind: str) -> Any:
     return make_idl_struct(kind.rpartition("/")[2] + "_", dds_type(kind), fields)
 
 
-def _idl_type(field: Field) -> Any:
+def _idl_type(field: MessageField) -> Any:
     from cyclonedds.idl import types
 
     known = {
@@ -55,7 +55,7 @@ def _idl_type(field: Field) -> Any:
     return types.sequence[base] if field.length == 0 else types.array[base, field.length]
 
 
-class Node:
+class DdsNode:
     """A DDS participant; everything it made ends with it."""
 
     def __init__(self, domain: int, name: str = NODE_NAME, reach: str | None = None, *, companion_of: str = "") -> None:

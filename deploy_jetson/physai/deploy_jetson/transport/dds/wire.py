@@ -29,7 +29,7 @@ class Endpoint:
     """Whose it is: the first 12 bytes of its GUID, all that one process's have in common, in hexadecimal; empty where
     that cannot be told."""
     companion_of: str = ""
-    """The owner as whose companion it speaks (`physai.sdk.transport.protocol.HasCompanion`); empty for none."""
+    """The owner as whose companion it speaks (`physai.sdk.transport.protocol.SupportsWatchdog`); empty for none."""
     node: str = ""
     """Full name of its node; empty where that cannot be told."""
 
@@ -89,7 +89,7 @@ class ByteWriter(Protocol):
         ...
 
 
-class Wire(Protocol):
+class Middleware(Protocol):
     """A node of ROS 2, as far as bytes are concerned."""
 
     domain: int

@@ -1,4 +1,4 @@
-"""Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotLink`).
+"""Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotEndpoint`).
 
 The datagram is described in `physai.deploy_jetson.transport.udp.packet`. The robot listens on a fixed port and obeys
 one
@@ -31,10 +31,10 @@ from physai.deploy_jetson.transport.udp.packet_source import PacketSource
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import (
     Array,
-    Companion,
     JointCommand,
     Sample,
     TransportError,
+    WatchdogEndpoint,
     empty_command,
     empty_sample,
     required_fields,
@@ -325,12 +325,12 @@ class UdpTransport(_End):
         if self._targets.write(targets, stamp_ns):
             link.send(self._targets.data)
 
-    def companion(self) -> Companion:
+    def companion(self) -> WatchdogEndpoint:
         """See `HasCompanion`; each packet is heard by one of the two, so a companion listens only while it speaks."""
         host, port = self._robot
         descriptor = self._opened().descriptor
         options = {"robot": f"{host}:{port}", SHARED: str(descriptor), COMMANDER: str(self._commander)}
-        return Companion(self.name, options, (descriptor,))
+        return WatchdogEndpoint(self.name, options, (descriptor,))
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
@@ -346,7 +346,7 @@ class UdpTransport(_End):
         return tuple((name, waited_s) for name in (*held, *unseen))
 
 
-class UdpRobotLink(_End):
+class UdpRobotEndpoint(_End):
     """The robot's end: sends sensors and commands to the runtime that greeted it, takes joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -31,7 +31,7 @@ FIRST_WINDOWS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class FitProgress:
     """Where a fit stands."""
 
     stage: str
@@ -69,7 +69,7 @@ class _Monitor:
     """Remembers the best point, watches the clock and tells how it goes."""
 
     deadline_s: float
-    report: Callable[[Step], None]
+    report: Callable[[FitProgress], None]
     started_s: float = field(default_factory=time.monotonic)
     stage: str = ""
     chosen: Indices = field(default_factory=lambda: np.arange(0))
@@ -87,7 +87,7 @@ class _Monitor:
             self.best = evaluation
             self.history.append(tuple(float(x) for x in evaluation.rmse))
         self.report(
-            Step(
+            FitProgress(
                 stage=self.stage,
                 evaluations=self.evaluations,
                 rmse=self.best.rmse,
@@ -107,7 +107,7 @@ def fit(
     *,
     time_budget_s: float,
     num_threads: int,
-    report: Callable[[Step], None],
+    report: Callable[[FitProgress], None],
 ) -> Fit:
     """Fits the parameters to the windows; ends early, with the best so far, at Ctrl-C or when the time is up.
 

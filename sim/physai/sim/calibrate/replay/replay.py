@@ -15,7 +15,7 @@ from physai.sim.calibrate.replay.simulate import Simulator, quiet_model
 from physai.sim.calibrate.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
-from physai.sim.twin.parameters import Channel, channel
+from physai.sim.twin.parameters import LogChannel, channel
 from physai.sim.twin.record import Interval
 from physai.sim.twin.twin import Twin
 
@@ -141,7 +141,7 @@ def replay(
 
 
 def score_windows(
-    model: Any, through: Channel, robot: Robot, windows: Windows, *, seed: int, num_threads: int
+    model: Any, through: LogChannel, robot: Robot, windows: Windows, *, seed: int, num_threads: int
 ) -> ReplayScore:
     """Scores one model on windows that are already cut."""
     drive = choose_drive(robot, windows.logs)

@@ -12,7 +12,7 @@ from physai.sdk.base.errors import ModelError
 from physai.sim.calibrate.replay.drive import DriveSignal, is_servo
 from physai.sim.calibrate.replay.windows import Windows
 from physai.sim.robots.spec import joint_actuator, joint_ids
-from physai.sim.twin.parameters import Channel, Drive
+from physai.sim.twin.parameters import Drive, LogChannel
 
 Array = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Simulator:
         self.variants_at_once = max(1, MAX_BYTES // max(1, per_variant))
         self._batches: dict[int, Batch] = {}
 
-    def positions(self, fields: Mapping[str, Array], channel: Channel) -> Array:
+    def positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
         """Positions the sensors would have shown at the compared samples.
 
         Args:
@@ -67,7 +67,7 @@ class Simulator:
             found.append(self._positions({name: values[part] for name, values in fields.items()}, _part(channel, part)))
         return np.concatenate(found)
 
-    def _positions(self, fields: Mapping[str, Array], channel: Channel) -> Array:
+    def _positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
         variants, windows = len(channel.delay_s), self.windows
         batch = self._batch(variants)
         self._write(batch, fields, variants)
@@ -92,7 +92,7 @@ class Simulator:
         rows = np.arange(len(self.windows))[:, None]
         return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
 
-    def _controls(self, channel: Channel) -> Array:
+    def _controls(self, channel: LogChannel) -> Array:
         """Actuator inputs, shape (K·W, steps, nu)."""
         delays, which = np.unique(channel.delay_s, return_inverse=True)
         signals = [self._drive(float(delay)) for delay in delays]
@@ -141,8 +141,8 @@ class Simulator:
             batch.set_const()
 
 
-def _part(channel: Channel, part: slice) -> Channel:
-    return Channel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
+def _part(channel: LogChannel, part: slice) -> LogChannel:
+    return LogChannel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
 
 
 def quiet_model(model: Any) -> Any:

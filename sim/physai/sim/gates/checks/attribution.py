@@ -8,7 +8,7 @@ import numpy as np
 from physai.sdk.evidence.verdict import Cause
 from physai.sdk.safety import Reason
 from physai.sim.gates.checks.gate import Context
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 
 RECOVERED = 0.5
 """Share of the failed episodes that must succeed once a suspect is removed for it to be the cause."""
@@ -18,8 +18,8 @@ _LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
 
 
 def attribute(
-    context: Context, batch: Batch, played: Played
-) -> Generator[Sequence[Batch], list[Played], tuple[Cause, str]]:
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], tuple[Cause, str]]:
     """The cause of a batch's failures, and how it was found.
 
     Args:
@@ -48,7 +48,7 @@ def attribute(
     return Cause.POLICY, "it fails without delays too" if len(suspects) else "nothing but the policy can be blamed"
 
 
-def _only_late(played: Played, failed: np.ndarray) -> bool:
+def _only_late(played: BatchResult, failed: np.ndarray) -> bool:
     flags = played.guard_reasons[failed]
     return bool(((flags & _LATE) != 0).all() and ((flags & ~_LATE) == 0).all())
 

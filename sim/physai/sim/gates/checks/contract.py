@@ -10,11 +10,11 @@ from physai.sdk.base.errors import ContractError
 from physai.sdk.contract.diff import diff, format_diff
 from physai.sdk.contract.gaps import contract_lacks
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, PolicyError
-from physai.sim.gates.checks.gate import Check, Context, Finding
+from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.gates.execution.batch import Arm
-from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.twin.models import model_fingerprint
 
 MAX_TERMS = 10
@@ -24,7 +24,7 @@ FINGERPRINT_NAME = "fingerprint"
 """Entry of the golden file that holds the contract's fingerprint."""
 
 
-class ContractGate(Check):
+class ContractGate(DirectGate):
     """Compares fingerprints, and names every term that differs."""
 
     name = "contract"
@@ -41,15 +41,15 @@ class ContractGate(Check):
     def threshold(self, context: Context) -> str:
         return "no difference"
 
-    def check(self, context: Context) -> Finding:
+    def check(self, context: Context) -> GateFinding:
         problems = list(contract_problems(context.subject))
         measured = [Measurement(name="differences", value=float(len(problems)), threshold=0.0)]
         if not problems:
             lacks = contract_lacks(context.subject.task.contract)
             note = f"What the contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
-            return Finding(outcome=Outcome.PASS, measured=measured, message=note)
-        return Finding(
-            outcome=Outcome.FAIL,
+            return GateFinding(outcome=VerdictOutcome.PASS, measured=measured, message=note)
+        return GateFinding(
+            outcome=VerdictOutcome.FAIL,
             measured=measured,
             cause=Cause.CONTRACT,
             message="\n".join(problems)[:4000],
@@ -58,7 +58,7 @@ class ContractGate(Check):
         )
 
 
-def contract_problems(subject: Subject) -> Iterator[str]:
+def contract_problems(subject: ValidationSubject) -> Iterator[str]:
     """Every way in which the files disagree, one text each."""
     ours = subject.task.contract
     for arm in subject.arms:
@@ -100,7 +100,7 @@ def golden_fingerprint(data: bytes) -> str:
         return ""
 
 
-def _twin_problems(subject: Subject) -> Iterator[str]:
+def _twin_problems(subject: ValidationSubject) -> Iterator[str]:
     twin, robot = subject.twin, subject.task.contract.robot
     if twin.joint_names != robot.joint_names:
         yield (

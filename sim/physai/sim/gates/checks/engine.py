@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from physai.sdk.base.errors import MissingExtraError, ModelError
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
 from physai.sim.engines.warp import PIP_LINE, modules
-from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases, rate_measurement
-from physai.sim.gates.execution.batch import Played
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement
+from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.stats.paired import mcnemar_exact
 
 
@@ -42,8 +42,8 @@ class EngineGate(Gate):
         try:
             modules()
         except MissingExtraError as error:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE, message=f"{error}.", next_step=f"{PIP_LINE}, then validate again"
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE, message=f"{error}.", next_step=f"{PIP_LINE}, then validate again"
             )
         first = context.batch(0, context.conditions["calibrated"])
         count = _count(context)
@@ -51,16 +51,16 @@ class EngineGate(Gate):
         try:
             in_mujoco, in_warp = yield [first, second]
         except ModelError as error:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE,
                 message=f"The second engine cannot play this task: {error}.",
                 next_step="leave out of the model what it lacks, or compare with another engine by hand",
             )
         difference = _early_difference(in_mujoco.early_pos[:count], in_warp.early_pos)
         before, after = in_mujoco.success[:count], in_warp.success
         lost, won = int((before & ~after).sum()), int((~before & after).sum())
-        finding = Finding(
-            outcome=Outcome.PASS,
+        finding = GateFinding(
+            outcome=VerdictOutcome.PASS,
             measured=_measured(context, in_warp, lost, won, difference),
             episodes=count,
             seeds=context.seed_range(count),
@@ -68,7 +68,7 @@ class EngineGate(Gate):
             chart={"pairs": [lost, won, count], "early_difference": difference},
         )
         _judge(context, finding, lost, won, difference)
-        if finding.outcome is not Outcome.PASS:
+        if finding.outcome is not VerdictOutcome.PASS:
             finding.cases = failing_cases(context, iter([(second, in_warp)]))
         return finding
 
@@ -85,7 +85,7 @@ def _early_difference(first: Array, second: Array) -> float:
     return float(np.median(np.abs(first[both] - second[both]).max(axis=1)))
 
 
-def _measured(context: Context, in_warp: Played, lost: int, won: int, difference: float) -> list[Measurement]:
+def _measured(context: Context, in_warp: BatchResult, lost: int, won: int, difference: float) -> list[Measurement]:
     settings, count = context.settings.engine, len(in_warp)
     return [
         Measurement(name="success_lost", value=(lost - won) / count, threshold=settings.margin),
@@ -94,11 +94,11 @@ def _measured(context: Context, in_warp: Played, lost: int, won: int, difference
     ]
 
 
-def _judge(context: Context, finding: Finding, lost: int, won: int, difference: float) -> None:
+def _judge(context: Context, finding: GateFinding, lost: int, won: int, difference: float) -> None:
     """Writes outcome, cause and message into the finding."""
     settings, count = context.settings.engine, finding.episodes
     if not difference <= settings.tolerance:
-        finding.outcome, finding.cause = Outcome.FAIL, Cause.TWIN
+        finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.TWIN
         finding.message = (
             f"After {settings.early_s:g} s the engines' joint positions differ by {difference:.3g} (median), "
             f"{settings.tolerance:g} is allowed: the model means different things to them."
@@ -109,7 +109,7 @@ def _judge(context: Context, finding: Finding, lost: int, won: int, difference: 
     elif (lost - won) / count > settings.margin:
         p_value = mcnemar_exact(lost, won, alternative="worse")
         significant = p_value <= context.settings.gate_alpha
-        finding.outcome = Outcome.FAIL if significant else Outcome.INCONCLUSIVE
+        finding.outcome = VerdictOutcome.FAIL if significant else VerdictOutcome.INCONCLUSIVE
         finding.cause = Cause.POLICY if significant else None
         finding.message = (
             f"In the second engine {lost} of {count} episodes are lost and {won} won (p = {p_value:.2g}): the policy "

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.gate import Asking, Context, Finding, Gate, Play, failing_cases, rate_measurement
+from physai.sim.gates.checks.gate import Asking, Context, Gate, GateFinding, Play, failing_cases, rate_measurement
 from physai.sim.gates.checks.success import NEXT_STEP
-from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, Played, seeds_of, stream_seed
+from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, BatchResult, seeds_of, stream_seed
 from physai.sim.stats.statistics import clopper_pearson
 from physai.sim.twin.conditions import Condition
 from physai.sim.twin.models import covariance_root
@@ -55,8 +55,8 @@ class FalsificationGate(Gate):
 
     def play(self, context: Context) -> Play:
         if not context.subject.twin.parameters:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE,
                 message="The twin has no parameters, so there is no range to search.",
                 next_step="calibrate the twin on recordings of the robot",
             )
@@ -65,8 +65,8 @@ class FalsificationGate(Gate):
         batch = _confirmation(context, region, worst)
         (played,) = yield [batch]
         settings = context.settings.falsification
-        finding = Finding(
-            outcome=Outcome.PASS,
+        finding = GateFinding(
+            outcome=VerdictOutcome.PASS,
             measured=_measured(context, region, worst, played),
             episodes=len(history) * settings.population * settings.seeds + len(played),
             seeds=context.seed_range(len(played)),
@@ -116,7 +116,9 @@ class Region:
         )
 
 
-def _explain(context: Context, region: Region, worst: Array, batch: Batch, played: Played, finding: Finding) -> Asking:
+def _explain(
+    context: Context, region: Region, worst: Array, batch: Batch, played: BatchResult, finding: GateFinding
+) -> Asking:
     """Turns a finding into a failure, with the smallest point on the way to the worst that still fails."""
     for _ in range(SHRINKS if region.size(worst) > 0.0 else 0):
         nearer = _confirmation(context, region, 0.5 * worst)
@@ -125,7 +127,7 @@ def _explain(context: Context, region: Region, worst: Array, batch: Batch, playe
         if not _fails(context, answer):
             break
         worst, batch, played = 0.5 * worst, nearer, answer
-    finding.outcome, finding.cause = Outcome.FAIL, Cause.POLICY
+    finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.POLICY
     finding.measured = _measured(context, region, worst, played)
     rate = f"{played.successes} of {len(played)} episodes succeed"
     if region.size(worst) == 0.0:
@@ -152,7 +154,7 @@ def _condition(context: Context) -> Condition:
 
 def _search(
     context: Context, region: Region
-) -> Generator[Sequence[Batch], list[Played], tuple[Array, list[list[float]]]]:
+) -> Generator[Sequence[Batch], list[BatchResult], tuple[Array, list[list[float]]]]:
     """The worst point of the region, and the least and the mean score of each generation."""
     from cmaes import CMA
 
@@ -196,13 +198,13 @@ def _confirmation(context: Context, region: Region, point: Array) -> Batch:
     )
 
 
-def _fails(context: Context, played: Played) -> bool:
+def _fails(context: Context, played: BatchResult) -> bool:
     """Whether the success rate is shown to be below the target, at 95 % confidence."""
     _, upper = clopper_pearson(played.successes, len(played), confidence=0.9)
     return upper < context.settings.falsification.target
 
 
-def _measured(context: Context, region: Region, point: Array, played: Played) -> list[Measurement]:
+def _measured(context: Context, region: Region, point: Array, played: BatchResult) -> list[Measurement]:
     target = context.settings.falsification.target
     return [
         rate_measurement("worst_success_rate", played.successes, len(played), threshold=target),

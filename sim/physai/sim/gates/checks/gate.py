@@ -9,21 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from physai.sdk.evidence.origin import Origin, OriginKind, is_unit_of
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, SeedRange
+from physai.sdk.evidence.verdict import Cause, Measurement, SeedRange, VerdictOutcome
 from physai.sdk.safety import Reason
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.execution.batch import (
     VERDICT_STREAM,
     Arm,
     Batch,
+    BatchResult,
     EngineName,
-    Played,
     joined,
     seeds_of,
     stream_seed,
 )
 from physai.sim.gates.execution.rollout import EFFORT, POSITION, SPEED
-from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.gates.settings import ConditionSettings, GateSettings, RateSettings
 from physai.sim.stats.sequential import RateTest
 from physai.sim.stats.statistics import clopper_pearson
@@ -35,7 +35,7 @@ MAX_CASES = 8
 
 
 @dataclass(frozen=True)
-class Case:
+class FailedEpisode:
     """An episode that went wrong."""
 
     batch: Batch
@@ -55,10 +55,10 @@ class Case:
 
 
 @dataclass(kw_only=True)
-class Finding:
+class GateFinding:
     """What a gate found."""
 
-    outcome: Outcome
+    outcome: VerdictOutcome
     measured: list[Measurement] = field(default_factory=list[Measurement])
     """The deciding number first."""
     message: str = ""
@@ -68,22 +68,22 @@ class Finding:
     seeds: tuple[SeedRange, ...] = ()
     p_value: float | None = None
     """Of the hypothesis that the policy does not deserve to pass; None for gates that do no test."""
-    cases: tuple[Case, ...] = ()
+    cases: tuple[FailedEpisode, ...] = ()
     chart: dict[str, Any] = field(default_factory=dict[str, Any])
     """Numbers for the report's plots, JSON values."""
 
 
-Play = Generator[Sequence[Batch], list[Played], Finding]
+Play = Generator[Sequence[Batch], list[BatchResult], GateFinding]
 """Yields batches to play, is sent what became of them, returns a finding."""
 
-Asking = Generator[Sequence[Batch], list[Played], Any]
+Asking = Generator[Sequence[Batch], list[BatchResult], Any]
 
 
 @dataclass(frozen=True)
 class Context:
     """What every gate may look at."""
 
-    subject: Subject
+    subject: ValidationSubject
     settings: GateSettings
     accept: tuple[OriginKind, ...] = ("robot",)
     """Origins of evidence that may let a gate pass."""
@@ -180,11 +180,11 @@ class Gate(ABC):
         return 0
 
 
-class Check(Gate):
+class DirectGate(Gate):
     """A gate that needs no episodes."""
 
     @abstractmethod
-    def check(self, context: Context) -> Finding:
+    def check(self, context: Context) -> GateFinding:
         """Finds."""
 
     def play(self, context: Context) -> Play:
@@ -199,10 +199,10 @@ class RateRun:
 
     test: RateTest
     batches: list[Batch]
-    played: list[Played]
+    played: list[BatchResult]
 
     @property
-    def all(self) -> Played:
+    def all(self) -> BatchResult:
         """All episodes as one batch."""
         return joined(tuple(self.played))
 
@@ -219,10 +219,10 @@ def run_rate_test(
     settings: RateSettings | ConditionSettings,
     *,
     arm: Arm = "policy",
-) -> Generator[Sequence[Batch], list[Played], RateRun]:
+) -> Generator[Sequence[Batch], list[BatchResult], RateRun]:
     """Plays batch after batch until the test knows, or its budget is spent."""
     run = RateRun(RateTest(settings.target, settings.margin, alpha=context.settings.gate_alpha), [], [])
-    while run.test.outcome is Outcome.INCONCLUSIVE and run.test.trials < settings.max_episodes:
+    while run.test.outcome is VerdictOutcome.INCONCLUSIVE and run.test.trials < settings.max_episodes:
         count = min(context.settings.batch, settings.max_episodes - run.test.trials)
         batch = context.batch(len(run.batches), condition, arm=arm, count=count)
         (played,) = yield [batch]
@@ -254,7 +254,9 @@ def more_episodes(test: RateTest) -> str:
     return f"needs {more} more episodes at the rate seen so far; raise max_episodes to {test.trials + more}"
 
 
-def failing_cases(context: Context, pairs: Iterator[tuple[Batch, Played]], failed: str = "success") -> tuple[Case, ...]:
+def failing_cases(
+    context: Context, pairs: Iterator[tuple[Batch, BatchResult]], failed: str = "success"
+) -> tuple[FailedEpisode, ...]:
     """The failing episodes, least perturbed first.
 
     Args:
@@ -262,18 +264,20 @@ def failing_cases(context: Context, pairs: Iterator[tuple[Batch, Played]], faile
         pairs: batches and what became of them.
         failed: `success` for episodes that missed the task's criterion, `violated` for those that broke a limit.
     """
-    cases: list[Case] = []
+    cases: list[FailedEpisode] = []
     for batch, played in pairs:
         wrong = ~played.success if failed == "success" else played.violated
         sizes = context.size(played.values)
         for row in np.flatnonzero(wrong).tolist():
             step, what = describe(context, played, row)
             parameters = context.parameters(played.values[row], batch.condition, float(played.lag_s[row]))
-            cases.append(Case(batch, row, float(sizes[row]), step, f"{batch.condition.name}: {what}", parameters))
+            cases.append(
+                FailedEpisode(batch, row, float(sizes[row]), step, f"{batch.condition.name}: {what}", parameters)
+            )
     return tuple(sorted(cases, key=lambda case: case.size)[:MAX_CASES])
 
 
-def describe(context: Context, played: Played, row: int) -> tuple[int | None, str]:
+def describe(context: Context, played: BatchResult, row: int) -> tuple[int | None, str]:
     """When and how an episode went wrong."""
     dt = context.subject.task.contract.timing.control_dt
     guard, broken = int(played.guard_step[row]), int(played.broken_step[row])

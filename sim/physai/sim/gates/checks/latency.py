@@ -7,10 +7,10 @@ import numpy as np
 
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.requirements import REMEDIES
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Guard
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.gate import Check, Context, Finding
+from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.gates.checks.parity import probe_inputs
 
 WARM_UP = 200
@@ -18,7 +18,7 @@ WARM_UP = 200
 TICKS_HERE = 3000
 
 
-class LatencyGate(Check):
+class LatencyGate(DirectGate):
     """Judges evidence from the target; without any, measures here and leaves the question open."""
 
     name = "latency"
@@ -49,12 +49,12 @@ class LatencyGate(Check):
             f"more than {contract.safety.max_reused_commands} in a row"
         )
 
-    def check(self, context: Context) -> Finding:
+    def check(self, context: Context) -> GateFinding:
         if self._evidence is None:
             ticks = measure_here(context)
             finding = self._judged(context, ticks)
-            faster = "within" if finding.outcome is Outcome.PASS else "beyond"
-            finding.outcome, finding.cause = Outcome.INCONCLUSIVE, None
+            faster = "within" if finding.outcome is VerdictOutcome.PASS else "beyond"
+            finding.outcome, finding.cause = VerdictOutcome.INCONCLUSIVE, None
             finding.message = (
                 f"Nothing was measured on the target. On this machine ({platform.machine()}, onnxruntime) the ticks "
                 f"lie {faster} the deadline, which says nothing certain about the target."
@@ -63,8 +63,8 @@ class LatencyGate(Check):
             return finding
         problem = self._wrong_evidence(context)
         if problem:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE,
                 message=problem,
                 next_step="measure this very policy on the target and validate again",
             )
@@ -72,12 +72,12 @@ class LatencyGate(Check):
         finding = self._judged(context, ticks)
         origin = self._evidence.origin
         doubt = context.doubt("latency", origin)
-        if finding.outcome is Outcome.PASS and doubt:
-            finding.outcome, finding.message = Outcome.INCONCLUSIVE, doubt
+        if finding.outcome is VerdictOutcome.PASS and doubt:
+            finding.outcome, finding.message = VerdictOutcome.INCONCLUSIVE, doubt
             finding.next_step = f"{REMEDIES['latency']}; or accept it: `--accept {origin.kind}`"
         least = context.settings.latency.min_ticks
-        if finding.outcome is Outcome.PASS and len(ticks) < least:
-            finding.outcome = Outcome.INCONCLUSIVE
+        if finding.outcome is VerdictOutcome.PASS and len(ticks) < least:
+            finding.outcome = VerdictOutcome.INCONCLUSIVE
             finding.message = f"{len(ticks)} ticks are too few to know their 99.9th percentile."
             finding.next_step = f"measure at least {least} ticks on the target"
         return finding
@@ -100,18 +100,18 @@ class LatencyGate(Check):
             )
         return ""
 
-    def _judged(self, context: Context, ticks: Array) -> Finding:
+    def _judged(self, context: Context, ticks: Array) -> GateFinding:
         contract, settings = context.subject.task.contract, context.settings.latency
         deadline, reused = contract.timing.deadline_s, contract.safety.max_reused_commands
         missed = ~(ticks <= deadline)
         share, longest = float(missed.mean()), longest_run(missed)
-        finding = Finding(
-            outcome=Outcome.PASS,
+        finding = GateFinding(
+            outcome=VerdictOutcome.PASS,
             measured=_measured(ticks, deadline, share, longest, settings.max_miss_share, reused),
             chart=_chart(ticks, deadline),
         )
         if share > settings.max_miss_share or longest > reused:
-            finding.outcome, finding.cause = Outcome.FAIL, Cause.TIMING
+            finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.TIMING
             finding.message = (
                 f"{share:.2%} of the ticks end after the deadline of {1e3 * deadline:g} ms, up to {longest} in a row; "
                 f"the slowest takes {1e3 * float(ticks.max()):.3g} ms."

@@ -3,9 +3,9 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, combine
-from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases
-from physai.sim.gates.execution.batch import Arm, Batch, Played
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome, combine
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases
+from physai.sim.gates.execution.batch import Arm, Batch, BatchResult
 from physai.sim.stats.paired import PairedTest, anytime_drop, mcnemar_exact
 
 
@@ -34,8 +34,8 @@ class NonInferiorityGate(Gate):
     def play(self, context: Context) -> Play:
         found = pairs(context)
         if not found:
-            return Finding(
-                outcome=Outcome.PASS,
+            return GateFinding(
+                outcome=VerdictOutcome.PASS,
                 message="Nothing to compare: the float graph itself is what will run, and no baseline was named.",
             )
         runs: list[_Pairs] = []
@@ -43,7 +43,7 @@ class NonInferiorityGate(Gate):
             runs.append((yield from _compare(context, new, old)))
         outcome = combine(run.test.outcome for run in runs)
         count = sum(run.test.pairs for run in runs)
-        finding = Finding(
+        finding = GateFinding(
             outcome=outcome,
             measured=[measurement for run in runs for measurement in run.measured()],
             episodes=2 * count,
@@ -51,7 +51,7 @@ class NonInferiorityGate(Gate):
             p_value=max(run.test.p_value for run in runs),
             chart={"pairs": [[r.new, r.old, r.test.worse, r.test.better, r.test.pairs] for r in runs]},
         )
-        if outcome is not Outcome.PASS:
+        if outcome is not VerdictOutcome.PASS:
             _explain(finding, next(run for run in runs if run.test.outcome is outcome), context)
         return finding
 
@@ -74,10 +74,10 @@ class _Pairs:
     new: Arm
     old: Arm
     test: PairedTest
-    played: list[tuple[Batch, Played]] = field(default_factory=list[tuple[Batch, Played]])
+    played: list[tuple[Batch, BatchResult]] = field(default_factory=list[tuple[Batch, BatchResult]])
     """Batches of the candidate."""
 
-    def add(self, batch: Batch, new: Played, old: Played) -> None:
+    def add(self, batch: Batch, new: BatchResult, old: BatchResult) -> None:
         worse, better = int((old.success & ~new.success).sum()), int((new.success & ~old.success).sum())
         self.test.add(worse, better, len(new))
         self.played.append((batch, new))
@@ -105,13 +105,13 @@ class _Pairs:
         ]
 
 
-def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch], list[Played], _Pairs]:
+def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch], list[BatchResult], _Pairs]:
     """Plays pairs until the drop is known to be below or above the margin, or the budget is spent."""
     settings = context.settings.non_inferiority
     test = PairedTest(settings.margin, alpha=context.settings.gate_alpha)
     run = _Pairs(new, old, test)
     condition = context.conditions["calibrated"]
-    while test.outcome is Outcome.INCONCLUSIVE and test.pairs < settings.max_episodes:
+    while test.outcome is VerdictOutcome.INCONCLUSIVE and test.pairs < settings.max_episodes:
         count = min(context.settings.batch, settings.max_episodes - test.pairs)
         arms = _played_as(context, new), _played_as(context, old)
         batches = [context.batch(len(run.played), condition, arm=arm, count=count) for arm in arms]
@@ -126,13 +126,13 @@ def _played_as(context: Context, arm: Arm) -> Arm:
     return "policy" if arms[arm] == arms["policy"] else arm
 
 
-def _explain(finding: Finding, run: _Pairs, context: Context) -> None:
+def _explain(finding: GateFinding, run: _Pairs, context: Context) -> None:
     test, (drop, _, upper) = run.test, run.drop
     text = (
         f"Of {test.pairs} pairs the {run.new} graph loses {test.worse} that the {run.old} one wins, and wins "
         f"{test.better} that it loses"
     )
-    if test.outcome is Outcome.INCONCLUSIVE:
+    if test.outcome is VerdictOutcome.INCONCLUSIVE:
         finding.message = f"{text}; the drop of success may be as large as {upper:.1%}, {test.margin:.0%} is accepted."
         finding.next_step = f"raise non_inferiority.max_episodes to about {4 * test.pairs}"
         return

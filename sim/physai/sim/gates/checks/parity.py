@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, STATE_PREFIX, PolicyError, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.checks.contract import FINGERPRINT_NAME
-from physai.sim.gates.checks.gate import Context, Finding, Gate, Play
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play
 
 PROBE_SEED = 0x9A0BE
 UNLIMITED_POSITION = 10.0
@@ -61,18 +61,18 @@ class ParityGate(Gate):
         probed = _probe(context)
         if probed is not None:
             finding = _worse(finding, probed)
-        if "quantised" in context.subject.arms and finding.outcome is not Outcome.FAIL:
+        if "quantised" in context.subject.arms and finding.outcome is not VerdictOutcome.FAIL:
             condition = context.conditions["calibrated"]
             batch = context.batch(0, condition, arm="float", count=min(32, context.settings.batch))
             (played,) = yield [replace(batch, visits=context.settings.parity.visited_states)]
             finding = _worse(finding, _compare_quantised(context, played.visits))
         return finding
 
-    def _replay(self, context: Context) -> Finding:
+    def _replay(self, context: Context) -> GateFinding:
         subject = context.subject
         if subject.golden is None:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE,
                 message=f"No {GOLDEN_FILE} lies beside the policy, so nobody knows what the trained policy answers.",
                 next_step="export the run again: physai export RUN",
             )
@@ -80,8 +80,8 @@ class ParityGate(Gate):
         try:
             golden = read_golden(subject.golden, original.header)
         except GoldenError as error:
-            return Finding(
-                outcome=Outcome.FAIL,
+            return GateFinding(
+                outcome=VerdictOutcome.FAIL,
                 cause=Cause.NUMERICS,
                 message=str(error),
                 next_step="export the run again: physai export RUN",
@@ -93,9 +93,9 @@ class ParityGate(Gate):
         states = len(next(iter(golden.values())))
         measured = [Measurement(name="relative_difference", value=worst, threshold=tolerance)]
         if worst <= tolerance:
-            return Finding(outcome=Outcome.PASS, measured=measured, chart={"states": states})
-        return Finding(
-            outcome=Outcome.FAIL,
+            return GateFinding(outcome=VerdictOutcome.PASS, measured=measured, chart={"states": states})
+        return GateFinding(
+            outcome=VerdictOutcome.FAIL,
             measured=measured,
             cause=Cause.NUMERICS,
             message=f"The graph answers differently from the trained policy in {where}: relative difference "
@@ -146,7 +146,7 @@ def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapp
     return min(worst, 1e9), where
 
 
-def _probe(context: Context) -> Finding | None:
+def _probe(context: Context) -> GateFinding | None:
     """A finding where a random input gives no finite command within its bounds, else None."""
     policy = context.subject.policy()
     inputs = probe_inputs(policy.header, context.settings.parity.probes)
@@ -166,11 +166,11 @@ def _probe(context: Context) -> Finding | None:
     return None
 
 
-def _probe_failed(what: str, count: int, inputs: Arrays, row: int) -> Finding:
+def _probe_failed(what: str, count: int, inputs: Arrays, row: int) -> GateFinding:
     shown = "; ".join(f"{name} = {np.array2string(values[row], precision=4)}" for name, values in inputs.items())
     total = len(next(iter(inputs.values())))
-    return Finding(
-        outcome=Outcome.FAIL,
+    return GateFinding(
+        outcome=VerdictOutcome.FAIL,
         measured=[Measurement(name="bad_answers", value=float(count), threshold=0.0)],
         cause=Cause.NUMERICS,
         message=f"For {count} of {total} random inputs {what}; the first is {shown}"[:4000],
@@ -214,7 +214,7 @@ def probe_inputs(header: PolicyHeader, count: int) -> Arrays:
     return inputs
 
 
-def _compare_quantised(context: Context, visits: Arrays) -> Finding:
+def _compare_quantised(context: Context, visits: Arrays) -> GateFinding:
     """Commands of the quantised graph against the float one's in visited states, in joint units."""
     tolerance = context.subject.task.contract.safety.parity_tolerance
     float_graph, quantised = context.subject.policy("float"), context.subject.policy("quantised")
@@ -228,9 +228,9 @@ def _compare_quantised(context: Context, visits: Arrays) -> Finding:
     ]
     chart = {"quantised_error": np.histogram(every, bins=40)[0].tolist(), "quantised_max": worst}
     if worst <= tolerance:
-        return Finding(outcome=Outcome.PASS, measured=measured, chart=chart, episodes=0)
-    return Finding(
-        outcome=Outcome.FAIL,
+        return GateFinding(outcome=VerdictOutcome.PASS, measured=measured, chart=chart, episodes=0)
+    return GateFinding(
+        outcome=VerdictOutcome.FAIL,
         measured=measured,
         chart=chart,
         cause=Cause.NUMERICS,
@@ -245,9 +245,9 @@ def _errors(wanted: Mapping[str, Array], found: Mapping[str, Array], name: str) 
     return np.where(np.isfinite(error), error, 1e9)
 
 
-def _worse(first: Finding, second: Finding) -> Finding:
+def _worse(first: GateFinding, second: GateFinding) -> GateFinding:
     """Both findings as one: the worse outcome speaks, all numbers are kept."""
-    order = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
+    order = (VerdictOutcome.PASS, VerdictOutcome.INCONCLUSIVE, VerdictOutcome.FAIL)
     worse = first if order.index(first.outcome) >= order.index(second.outcome) else second
     other = second if worse is first else first
     worse.measured = [*worse.measured, *(m for m in other.measured if m.name not in {w.name for w in worse.measured})]

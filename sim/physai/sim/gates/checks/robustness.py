@@ -2,12 +2,12 @@
 
 from collections.abc import Generator, Sequence
 
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome, combine
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome, combine
 from physai.sim.gates.checks.attribution import attribute
 from physai.sim.gates.checks.gate import (
     Context,
-    Finding,
     Gate,
+    GateFinding,
     Play,
     RateRun,
     failing_cases,
@@ -15,7 +15,7 @@ from physai.sim.gates.checks.gate import (
     run_rate_test,
 )
 from physai.sim.gates.checks.success import NEXT_STEP
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.settings import ConditionSettings
 from physai.sim.twin.conditions import Condition
 
@@ -44,7 +44,7 @@ class RobustnessGate(Gate):
     def play(self, context: Context) -> Play:
         runs: dict[str, RateRun] = yield from _together(context)
         outcome = combine(run.test.outcome for run in runs.values())
-        finding = Finding(
+        finding = GateFinding(
             outcome=outcome,
             measured=_measured(context, runs),
             episodes=sum(run.test.trials for run in runs.values()),
@@ -52,14 +52,14 @@ class RobustnessGate(Gate):
             p_value=max(run.test.p_value for run in runs.values()),
             chart={"conditions": {name: [run.test.successes, run.test.trials] for name, run in runs.items()}},
         )
-        if outcome is Outcome.PASS:
+        if outcome is VerdictOutcome.PASS:
             return finding
         worst = next(name for name in NAMES if runs[name].test.outcome is outcome)
         run, target = runs[worst], _settings(context, worst).target
         what = describe_condition(context.conditions[worst])
         rate = f"Under {worst!r} ({what}) {run.test.successes} of {run.test.trials} episodes succeed"
         finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
-        if outcome is Outcome.INCONCLUSIVE:
+        if outcome is VerdictOutcome.INCONCLUSIVE:
             finding.message = f"{rate}, which shows neither more nor less than {target:.0%}."
             finding.next_step = more_episodes(run.test)
             return finding
@@ -76,7 +76,7 @@ def _settings(context: Context, name: str) -> ConditionSettings:
     return getattr(context.settings.robustness, name)
 
 
-def _together(context: Context) -> Generator[Sequence[Batch], list[Played], dict[str, RateRun]]:
+def _together(context: Context) -> Generator[Sequence[Batch], list[BatchResult], dict[str, RateRun]]:
     """Runs the tests side by side: each round asks for the next batch of all that are undecided."""
     tests = {name: run_rate_test(context, context.conditions[name], _settings(context, name)) for name in NAMES}
     wanted = {name: list(next(test)) for name, test in tests.items()}

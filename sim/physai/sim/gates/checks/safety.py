@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Reason
-from physai.sim.gates.checks.gate import Context, Finding, Gate, Play, failing_cases, limits, reasons
-from physai.sim.gates.execution.batch import Batch, Played, joined
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, limits, reasons
+from physai.sim.gates.execution.batch import Batch, BatchResult, joined
 from physai.sim.stats.statistics import zero_failure_bound, zero_failure_trials
 
 CONDITIONS = ("calibrated", "measured")
@@ -39,7 +39,7 @@ class SafetyGate(Gate):
         return context.settings.safety.max_episodes
 
     def play(self, context: Context) -> Play:
-        pairs: list[tuple[Batch, Played]] = []
+        pairs: list[tuple[Batch, BatchResult]] = []
         needed, count = episodes_needed(context), 0
         while count < needed and not any(played.violated.any() for _, played in pairs):
             number = len(pairs) // len(CONDITIONS)
@@ -49,8 +49,8 @@ class SafetyGate(Gate):
             count = sum(len(played) for _, played in pairs)
         played = joined(tuple(part for _, part in pairs))
         violated = int(played.violated.sum())
-        finding = Finding(
-            outcome=Outcome.PASS,
+        finding = GateFinding(
+            outcome=VerdictOutcome.PASS,
             measured=_measured(context, played),
             episodes=count,
             seeds=context.seed_range(count // len(CONDITIONS)),
@@ -74,12 +74,12 @@ class SafetyGate(Gate):
         return finding
 
 
-def _fail(finding: Finding, cause: Cause) -> None:
-    finding.outcome, finding.cause, finding.p_value = Outcome.FAIL, cause, 1.0
+def _fail(finding: GateFinding, cause: Cause) -> None:
+    finding.outcome, finding.cause, finding.p_value = VerdictOutcome.FAIL, cause, 1.0
     finding.next_step = _NEXT_STEP[cause]
 
 
-def _saturated(played: Played) -> float:
+def _saturated(played: BatchResult) -> float:
     """Share of the control periods with a command at its bound."""
     return float(played.saturated.mean())
 
@@ -104,7 +104,7 @@ def _cause(flags: int, broken: int) -> Cause:
     return Cause.POLICY
 
 
-def _message(played: Played, flags: int, broken: int) -> str:
+def _message(played: BatchResult, flags: int, broken: int) -> str:
     parts: list[str] = []
     if flags:
         excess = float(played.guard_excess.max(initial=0.0))
@@ -117,7 +117,7 @@ def _message(played: Played, flags: int, broken: int) -> str:
     return f"In {int(played.violated.sum())} of {len(played)} episodes a rule is broken: {'; '.join(parts)}."
 
 
-def _measured(context: Context, played: Played) -> list[Measurement]:
+def _measured(context: Context, played: BatchResult) -> list[Measurement]:
     measured = [
         Measurement(name="violations", value=float(played.violated.sum()), threshold=0.0),
         *_bound(context, played),
@@ -131,7 +131,7 @@ def _measured(context: Context, played: Played) -> list[Measurement]:
     return [*measured, saturated]
 
 
-def _bound(context: Context, played: Played) -> list[Measurement]:
+def _bound(context: Context, played: BatchResult) -> list[Measurement]:
     """Greatest rate of violations that none seen leaves possible."""
     if played.violated.any():
         return []
@@ -141,7 +141,7 @@ def _bound(context: Context, played: Played) -> list[Measurement]:
     return [Measurement(name="violation_rate", value=0.0, upper=upper, confidence=confidence, threshold=rate)]
 
 
-def _chart(context: Context, played: Played) -> dict[str, object]:
+def _chart(context: Context, played: BatchResult) -> dict[str, object]:
     usages = {"position": played.pos_usage, "speed": played.vel_usage, "effort": played.effort_usage}
     return {
         "joints": list(context.subject.task.contract.robot.joint_names),

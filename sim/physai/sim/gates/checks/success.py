@@ -1,11 +1,11 @@
 """Gate `success`: does the policy do its task on the robot as the logs show it?"""
 
-from physai.sdk.evidence.verdict import Cause, Outcome
+from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.attribution import attribute
 from physai.sim.gates.checks.gate import (
     Context,
-    Finding,
     Gate,
+    GateFinding,
     Play,
     RateRun,
     failing_cases,
@@ -43,7 +43,7 @@ class SuccessGate(Gate):
     def play(self, context: Context) -> Play:
         settings = context.settings.success
         run = yield from run_rate_test(context, context.conditions["calibrated"], settings)
-        finding = Finding(
+        finding = GateFinding(
             outcome=run.test.outcome,
             measured=[run.measurement("success_rate", settings.target)],
             episodes=run.test.trials,
@@ -51,11 +51,11 @@ class SuccessGate(Gate):
             p_value=run.test.p_value,
             chart=_chart(run),
         )
-        if run.test.outcome is Outcome.PASS:
+        if run.test.outcome is VerdictOutcome.PASS:
             return finding
         rate = f"{run.test.successes} of {run.test.trials} episodes succeed"
         finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
-        if run.test.outcome is Outcome.INCONCLUSIVE:
+        if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
             finding.message = f"{rate}, which shows neither more nor less than {settings.target:.0%}."
             finding.next_step = more_episodes(run.test)
             return finding

@@ -1,11 +1,11 @@
 """Gate `twin`: does the twin replay the robot's own recordings, so that its word counts?"""
 
 from physai.sdk.evidence.requirements import REMEDIES
-from physai.sdk.evidence.verdict import Cause, Measurement, Outcome
-from physai.sim.gates.checks.gate import Check, Context, Finding
+from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
+from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 
 
-class TwinGate(Check):
+class TwinGate(DirectGate):
     """Asks the twin whether it is credible."""
 
     name = "twin"
@@ -20,7 +20,7 @@ class TwinGate(Check):
     def threshold(self, context: Context) -> str:
         return "held-out error below its bound, and below the nominal robot's, on every joint"
 
-    def check(self, context: Context) -> Finding:
+    def check(self, context: Context) -> GateFinding:
         twin = context.subject.twin
         credibility = twin.credible()
         residuals = twin.residuals
@@ -41,8 +41,8 @@ class TwinGate(Check):
             }
         doubt = context.doubt("twin", twin.origin) if credibility.holds else ""
         if doubt:
-            return Finding(
-                outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE,
                 measured=measured,
                 chart=chart,
                 cause=Cause.TWIN,
@@ -50,9 +50,11 @@ class TwinGate(Check):
                 next_step=f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`",
             )
         if credibility.holds:
-            return Finding(outcome=Outcome.PASS, measured=measured, chart=chart, message="; ".join(credibility.reasons))
-        return Finding(
-            outcome=Outcome.INCONCLUSIVE,
+            return GateFinding(
+                outcome=VerdictOutcome.PASS, measured=measured, chart=chart, message="; ".join(credibility.reasons)
+            )
+        return GateFinding(
+            outcome=VerdictOutcome.INCONCLUSIVE,
             measured=measured,
             chart=chart,
             cause=Cause.TWIN,

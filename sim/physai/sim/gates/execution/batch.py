@@ -66,7 +66,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
+class BatchResult:
     """What became of a batch; n episodes, J joints in the robot's order, P parameters of the twin."""
 
     success: Bools
@@ -153,10 +153,10 @@ class Played:
         return cls(**arrays, visits=visits)
 
 
-def joined(played: tuple[Played, ...]) -> Played:
+def joined(played: tuple[BatchResult, ...]) -> BatchResult:
     """Several batches as one; visits are joined too."""
-    names = [f.name for f in fields(Played) if f.name != "visits"]
+    names = [f.name for f in fields(BatchResult) if f.name != "visits"]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in played]) for name in names}
     keys: Mapping[str, Any] = played[0].visits
     visits = {key: np.concatenate([part.visits[key] for part in played]) for key in keys}
-    return Played(**arrays, visits=visits)
+    return BatchResult(**arrays, visits=visits)

@@ -13,7 +13,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds, Stream, uniform
 from physai.sim.envs.step_result import StepResult
-from physai.sim.gates.execution.batch import Batch, Bools, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult, Bools
 from physai.sim.gates.execution.worlds import Worlds, build_worlds
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
@@ -26,11 +26,11 @@ HELD_SAMPLES = 500
 _STALE = np.uint32(Reason.SENSOR_STALE)
 
 POSITION, SPEED, EFFORT = 1, 2, 4
-"""Bits of `Played.broken_limits`."""
+"""Bits of `BatchResult.broken_limits`."""
 
 
 @dataclass(frozen=True)
-class Tick:
+class RolloutTick:
     """One control period, for whoever looks on."""
 
     step: int
@@ -45,10 +45,12 @@ class Tick:
     """What came of it."""
 
 
-Observer = Callable[[Environment, Tick], None]
+Observer = Callable[[Environment, RolloutTick], None]
 
 
-def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, observer: Observer | None = None) -> Played:
+def play_batch(
+    policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, observer: Observer | None = None
+) -> BatchResult:
     """Plays every episode of a batch to its end.
 
     Args:
@@ -61,8 +63,8 @@ def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, obse
     worlds = build_worlds(task, twin, batch)
     env = worlds.env
     count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
-    tally = Tally(task.contract, count, steps)
-    visits = Visits(policy, batch.visits, count, steps)
+    tally = EpisodeTally(task.contract, count, steps)
+    visits = GraphInputs(policy, batch.visits, count, steps)
     guard = Guard(task.contract, count)
     overruns = Overruns(worlds.seeds, batch.condition.late_periods)
     early_step = round(batch.early_s / env.step_dt) if batch.early_s > 0.0 else -1
@@ -80,7 +82,7 @@ def play_batch(policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, obse
         after = env.step(guarded.targets)
         tally.add(step, env, guarded, after, late)
         if observer is not None:
-            observer(env, Tick(step, now, qpos, qvel, guarded, after))
+            observer(env, RolloutTick(step, now, qpos, qvel, guarded, after))
         now = after
         if now.done.any():
             policy.reset_worlds(now.done)
@@ -162,7 +164,7 @@ class Overruns:
         return self._left > 0
 
 
-class Visits:
+class GraphInputs:
     """Inputs of the graph at evenly spaced steps of the episodes."""
 
     def __init__(self, policy: OnnxPolicy, wanted: int, worlds: int, steps: int) -> None:
@@ -187,7 +189,7 @@ class Visits:
         return {name: np.concatenate([row[name] for row in self._rows])[: self._wanted] for name in self._names}
 
 
-class Tally:
+class EpisodeTally:
     """Counts what an episode brings, until it ends."""
 
     def __init__(self, contract: PolicyContract, count: int, steps: int) -> None:
@@ -235,12 +237,12 @@ class Tally:
         self._broken_step[(broken > 0) & running & (self._broken_step < 0)] = step
         self.running = running & ~after.done
 
-    def played(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> Played:
+    def played(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> BatchResult:
         """The result."""
-        diverged = {(episode.world, episode.episode_seed) for episode in worlds.env.broken_episodes}
+        diverged = {(episode.world, episode.episode_seed) for episode in worlds.env.diverged_episodes}
         steps = np.maximum(self._steps, 1)
         undefined = self._limits.undefined
-        return Played(
+        return BatchResult(
             success=(self._judged > 0) & (self._succeeded == self._judged),
             held=self._held / np.maximum(self._held_of, 1.0),
             length_s=self._steps * worlds.env.step_dt,

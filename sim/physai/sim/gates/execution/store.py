@@ -9,8 +9,8 @@ from pathlib import Path
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import write_atomic
-from physai.sim.gates.execution.batch import Batch, Played
-from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.execution.batch import Batch, BatchResult
+from physai.sim.gates.execution.subject import ValidationSubject
 
 FOLDER = ".state"
 """Folder inside a report folder; there while a run is not finished."""
@@ -31,7 +31,7 @@ class Store:
     """Batches an earlier run has left."""
 
     @classmethod
-    def open(cls, report: Path, subject: Subject) -> "Store":
+    def open(cls, report: Path, subject: ValidationSubject) -> "Store":
         """Opens the state inside a report folder; what an earlier run of another subject left there is removed.
 
         Raises:
@@ -50,7 +50,7 @@ class Store:
             raise StateError(f"{folder}: cannot be written: {error.strerror}") from None
         return cls(folder, len(list(folder.glob("*.npz"))))
 
-    def get(self, batch: Batch) -> Played | None:
+    def get(self, batch: Batch) -> BatchResult | None:
         """What was played; None if it was not, or if the file is damaged or answers another batch."""
         path = self._path(batch)
         try:
@@ -60,12 +60,12 @@ class Store:
         if sha256_hex(data).encode() != digest:
             return None
         try:
-            played = Played.from_bytes(data)
+            played = BatchResult.from_bytes(data)
         except ValueError:
             return None
         return played if played.fits(batch) else None
 
-    def put(self, batch: Batch, played: Played) -> None:
+    def put(self, batch: Batch, played: BatchResult) -> None:
         """Keeps what was played.
 
         Raises:

@@ -9,7 +9,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
 from physai.sim.gates.execution.batch import Arm
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.sim.policies.resolve import Origin, find_policy
+from physai.sim.policies.resolve import TaskSource, find_policy
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin
 
@@ -18,12 +18,12 @@ QUANTISED_FILE = "policy.int8.onnx"
 
 
 @dataclass(frozen=True)
-class Subject:
+class ValidationSubject:
     """Everything the gates look at; picklable, so that a worker process has the very same."""
 
     path: Path
     """The policy's file."""
-    origin: Origin
+    origin: TaskSource
     twin: Twin
     arms: dict[Arm, bytes]
     """ONNX files by the part they play; `policy` is the one that is judged."""
@@ -74,7 +74,9 @@ class Subject:
         return made
 
 
-def open_subject(path: Path, twin: Twin, *, origin: Origin, baseline: Path | None = None, seed: int = 0) -> Subject:
+def open_subject(
+    path: Path, twin: Twin, *, origin: TaskSource, baseline: Path | None = None, seed: int = 0
+) -> ValidationSubject:
     """Reads the policy and what lies beside it; nothing is judged yet.
 
     Args:
@@ -95,7 +97,7 @@ def open_subject(path: Path, twin: Twin, *, origin: Origin, baseline: Path | Non
     if baseline is not None:
         arms["baseline"] = _read(find_policy(baseline))
     golden = path.parent / GOLDEN_FILE
-    return Subject(
+    return ValidationSubject(
         path=path,
         origin=origin,
         twin=twin,

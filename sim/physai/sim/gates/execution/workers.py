@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.gates.execution.batch import Batch, Played
+from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.rollout import play_batch
-from physai.sim.gates.execution.subject import Subject
+from physai.sim.gates.execution.subject import ValidationSubject
 
 MAX_JOBS = 256
 
@@ -22,16 +22,16 @@ class WorkerError(PhysaiError):
     """A worker process ended before its batch did."""
 
 
-def play(subject: Subject, batch: Batch) -> Played:
+def play(subject: ValidationSubject, batch: Batch) -> BatchResult:
     """Plays a batch of a subject."""
     return play_batch(subject.policy(batch.arm), subject.task, subject.twin, batch)
 
 
-Answer = Played | PhysaiError
+WorkerAnswer = BatchResult | PhysaiError
 """What became of a batch, or why it could not be played."""
 
 
-def _played(subject: Subject, batch: Batch) -> Answer:
+def _played(subject: ValidationSubject, batch: Batch) -> WorkerAnswer:
     try:
         return play(subject, batch)
     except PhysaiError as error:
@@ -56,12 +56,12 @@ class Workers(Protocol):
         """Begins with a batch; call only while `idle` is above 0."""
         ...
 
-    def finished(self) -> list[tuple[Batch, Answer]]:
+    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
         """Waits until at least one batch is done; empty if none is being played."""
         ...
 
 
-def make_workers(subject: Subject, jobs: int) -> Workers:
+def make_workers(subject: ValidationSubject, jobs: int) -> Workers:
     """Workers for that many batches at once.
 
     Raises:
@@ -69,14 +69,14 @@ def make_workers(subject: Subject, jobs: int) -> Workers:
     """
     if not 1 <= jobs <= MAX_JOBS:
         raise PhysaiError(f"--jobs must lie in 1 … {MAX_JOBS}, got {jobs}")
-    return Here(subject) if jobs == 1 else Processes(subject, jobs)
+    return InProcessWorkers(subject) if jobs == 1 else Processes(subject, jobs)
 
 
 @dataclass
-class Here:
+class InProcessWorkers:
     """Plays in this process."""
 
-    subject: Subject
+    subject: ValidationSubject
     waiting: list[Batch] = field(default_factory=list[Batch])
 
     @property
@@ -86,7 +86,7 @@ class Here:
     def start(self, batch: Batch) -> None:
         self.waiting.append(batch)
 
-    def finished(self) -> list[tuple[Batch, Answer]]:
+    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
         done = [(batch, _played(self.subject, batch)) for batch in self.waiting]
         self.waiting.clear()
         return done
@@ -102,7 +102,7 @@ class Here:
 class Processes:
     """Plays in processes of its own: an engine and a session each, none shared."""
 
-    def __init__(self, subject: Subject, jobs: int) -> None:
+    def __init__(self, subject: ValidationSubject, jobs: int) -> None:
         """Starts `jobs` processes."""
         # A forked process would inherit the threads' locks of onnxruntime and MuJoCo, but not the threads.
         context = multiprocessing.get_context("spawn")
@@ -129,8 +129,8 @@ class Processes:
         except OSError:
             raise self._lost(connection) from None
 
-    def finished(self) -> list[tuple[Batch, Answer]]:
-        done: list[tuple[Batch, Answer]] = []
+    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
+        done: list[tuple[Batch, WorkerAnswer]] = []
         for connection in wait(list(self._busy)) if self._busy else []:
             assert isinstance(connection, Connection)
             try:
@@ -139,7 +139,7 @@ class Processes:
                 raise self._lost(connection) from None
             if isinstance(answer, BaseException) and not isinstance(answer, PhysaiError):
                 raise answer
-            found = answer if isinstance(answer, PhysaiError) else Played.from_bytes(answer)
+            found = answer if isinstance(answer, PhysaiError) else BatchResult.from_bytes(answer)
             done.append((self._busy.pop(connection), found))
             self._free.append(connection)
         return done
@@ -165,7 +165,7 @@ class Processes:
             process.join()
 
 
-def _serve(connection: Connection, subject: Subject) -> None:
+def _serve(connection: Connection, subject: ValidationSubject) -> None:
     """A worker's life: plays what it is sent until the other side has gone."""
     # Ctrl-C reaches the whole process group; the parent decides what becomes of the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -178,10 +178,10 @@ def _serve(connection: Connection, subject: Subject) -> None:
         _answer(connection.send, subject, batch)
 
 
-def _answer(send: Callable[[Any], None], subject: Subject, batch: Batch) -> None:
+def _answer(send: Callable[[Any], None], subject: ValidationSubject, batch: Batch) -> None:
     try:
         found = _played(subject, batch)
-        answer: Any = found.to_bytes() if isinstance(found, Played) else found
+        answer: Any = found.to_bytes() if isinstance(found, BatchResult) else found
     except Exception as error:  # a bug of ours: the parent raises it with the worker's traceback
         answer = RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     send(answer)

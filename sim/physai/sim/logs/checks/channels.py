@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.logs.checks.findings import Finding, places
-from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.checks.findings import LogFinding, places
+from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.noise import resolution
 
@@ -33,7 +33,7 @@ _STALE_PART = 0.02
 """Part of repeated rows, while the robot moves, that is worth telling."""
 
 
-def channel_findings(log: RawLog) -> Iterator[Finding]:
+def channel_findings(log: RawLog) -> Iterator[LogFinding]:
     """What these checks find in a recording without NaN whose time ascends."""
     for channel in log.channels:
         wrapped = list(_wrapped(channel)) or list(_turned(log, channel))
@@ -74,7 +74,7 @@ def _spread(values: Array) -> float:
     return float(np.quantile(np.abs(np.diff(values, 3)), 0.5)) * 1.4826 / 20.0**0.5
 
 
-def _wrapped(channel: Channel) -> Iterator[Finding]:
+def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
     """Signed integers stored unsigned: -1 reads as 65535."""
     raw = channel.raw
     if not bool((raw == np.round(raw)).all()) or raw.min() < 0.0:
@@ -92,7 +92,7 @@ def _wrapped(channel: Channel) -> Iterator[Finding]:
         )
         numbers = {"modulus": modulus, "samples": count}
         undone = channel.wrap == modulus
-        yield Finding(
+        yield LogFinding(
             severity="note" if undone else "defect",
             check="wrap",
             joint=channel.joint,
@@ -105,7 +105,7 @@ def _wrapped(channel: Channel) -> Iterator[Finding]:
         return
 
 
-def _turned(log: RawLog, channel: Channel) -> Iterator[Finding]:
+def _turned(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Angles that start anew after a turn."""
     if not channel.joint or not channel.label.startswith("joint_pos"):
         return
@@ -117,7 +117,7 @@ def _turned(log: RawLog, channel: Channel) -> Iterator[Finding]:
     jumps = np.flatnonzero((np.abs(steps) > 0.75 * turn) & (np.abs(steps) < 1.25 * turn))
     if not len(jumps) or np.ptp(channel.values) > 1.01 * turn:
         return
-    yield Finding(
+    yield LogFinding(
         severity="defect",
         check="wrap",
         joint=channel.joint,
@@ -132,7 +132,7 @@ def _turned(log: RawLog, channel: Channel) -> Iterator[Finding]:
     )
 
 
-def _clipped(log: RawLog, channel: Channel) -> Iterator[Finding]:
+def _clipped(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Runs at an extreme that the value entered in full motion."""
     for sign in (1.0, -1.0):
         values = sign * channel.values
@@ -142,7 +142,7 @@ def _clipped(log: RawLog, channel: Channel) -> Iterator[Finding]:
             continue
         at = float(sign * values.max())
         commanded = channel.label.startswith("command")
-        yield Finding(
+        yield LogFinding(
             severity="note" if commanded else "warning",
             check="clip",
             joint=channel.joint,
@@ -181,7 +181,7 @@ def _clip_runs(values: Array) -> list[tuple[int, int]]:
     return runs
 
 
-def _spikes(log: RawLog, channel: Channel) -> Iterator[Finding]:
+def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Samples that stand out from those around them and that no command explains."""
     if channel.label.startswith("command"):
         return
@@ -196,7 +196,7 @@ def _spikes(log: RawLog, channel: Channel) -> Iterator[Finding]:
     effort = channel.label.startswith("joint_effort") and log.limits_known and limit > 0.0
     beyond = f", the joint's limit is {limit:g}" if effort and abs(channel.values[worst]) > limit else ""
     share = len(spikes) / len(channel.values)
-    yield Finding(
+    yield LogFinding(
         severity="defect" if share > 0.1 else "warning",
         check="spike",
         joint=channel.joint,
@@ -222,7 +222,7 @@ def _unexplained(spikes: npt.NDArray[np.int64], measured: Array, command: Array)
     return np.array(kept, np.int64)
 
 
-def _constant(log: RawLog, channel: Channel) -> Iterator[Finding]:
+def _constant(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """A measurement that never changes although its joint moves."""
     if not channel.joint or channel.label.startswith(("command", "joint_pos")) or np.ptp(channel.values) > 0.0:
         return
@@ -232,7 +232,7 @@ def _constant(log: RawLog, channel: Channel) -> Iterator[Finding]:
         return
     moved = float(np.ptp(log.joint_pos[:, joint]))
     if moved > 0.0:
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="constant",
             joint=channel.joint,
@@ -243,7 +243,7 @@ def _constant(log: RawLog, channel: Channel) -> Iterator[Finding]:
         )
 
 
-def _stale(log: RawLog) -> Iterator[Finding]:
+def _stale(log: RawLog) -> Iterator[LogFinding]:
     """Rows that repeat the one before in everything measured, while the robot moves."""
     measured = [values for name, values in log.series() if name != "command"]
     together = np.concatenate(measured, axis=1)
@@ -253,7 +253,7 @@ def _stale(log: RawLog) -> Iterator[Finding]:
     if moving.sum() == 0 or len(repeated) <= _STALE_PART * moving.sum():
         return
     share = len(repeated) / int(moving.sum())
-    yield Finding(
+    yield LogFinding(
         severity="warning",
         check="stale",
         message=(

@@ -12,7 +12,7 @@ SEVERITIES: tuple[Severity, ...] = ("defect", "warning", "note")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class LogFinding:
     """One thing that is wrong with a recording, or good to know of it."""
 
     severity: Severity

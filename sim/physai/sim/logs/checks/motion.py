@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import Finding
+from physai.sim.logs.checks.findings import LogFinding
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.lag_fit import LagEstimate
@@ -62,7 +62,7 @@ def joint_motion(time: Array, position: Array, speed: Array | None, joint: Joint
     )
 
 
-def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[Finding]:
+def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFinding]:
     """Which joints move too little."""
     still = [joint for joint, motion in zip(log.joints, motions, strict=True) if not motion.enough]
     for joint, motion in zip(log.joints, motions, strict=True):
@@ -71,7 +71,7 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[Finding]
         least = MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
         if not motion.enough:
             none = len(still) == len(log.joints)
-            yield Finding(
+            yield LogFinding(
                 severity="defect" if none else "warning",
                 check="motion",
                 joint=joint.name,
@@ -82,7 +82,7 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[Finding]
                 numbers={"range": reach, "needed": least},
             )
         elif motion.reversals == 0:
-            yield Finding(
+            yield LogFinding(
                 severity="warning",
                 check="motion",
                 joint=joint.name,
@@ -92,10 +92,10 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[Finding]
             )
 
 
-def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterator[Finding]:
+def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterator[LogFinding]:
     """Whether commands were sent, stay within limits, and are followed by what was measured."""
     if not any(np.ptp(log.command[:, j]) > 0.0 for j in range(len(log.joints))):
-        yield Finding(
+        yield LogFinding(
             severity="warning",
             check="command",
             message="no command ever changes",
@@ -108,12 +108,12 @@ def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterato
             yield from _followed(joint, log.command[:, j], log.joint_effort[:, j], lags[j])
 
 
-def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[Finding]:
+def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[LogFinding]:
     if not log.limits_known or log.command_kind != "joint_effort" or not log.driven[j]:
         return
     greatest = float(np.abs(log.command[:, j]).max())
     if greatest > 1.001 * joint.effort_limit:
-        yield Finding(
+        yield LogFinding(
             severity="warning",
             check="limit",
             joint=joint.name,
@@ -124,7 +124,7 @@ def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[Finding]:
         )
 
 
-def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[Finding]:
+def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
     """The lag of effort behind command, where the command tells it."""
     if lag is None:
         return
@@ -139,7 +139,7 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[Finding]:
         "explained": lag.explained,
     }
     if not lag.identified:
-        yield Finding(
+        yield LogFinding(
             severity="note",
             check="lag",
             joint=joint.name,
@@ -152,7 +152,7 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[Finding]:
             numbers=numbers,
         )
         return
-    yield Finding(
+    yield LogFinding(
         severity="note",
         check="lag",
         joint=joint.name,
@@ -166,7 +166,7 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[Finding]:
     )
 
 
-def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimate | None) -> Iterator[Finding]:
+def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimate | None) -> Iterator[LogFinding]:
     """Compares measured and commanded effort: sign, scale, and whether they have to do with one another."""
     if np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
         return
@@ -177,7 +177,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
         gain, explained = lag.gain, lag.explained
     numbers = {"gain": gain, "explained": explained}
     if explained < _FOLLOWED:
-        yield Finding(
+        yield LogFinding(
             severity="warning",
             check="follow",
             joint=joint.name,
@@ -187,7 +187,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
             numbers=numbers,
         )
     elif gain < 0.0:
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="follow",
             joint=joint.name,
@@ -197,7 +197,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
             numbers=numbers,
         )
     elif explained > 0.9 and not 0.7 <= gain <= 1.4:
-        yield Finding(
+        yield LogFinding(
             severity="warning",
             check="follow",
             joint=joint.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import Finding, places
+from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array, LogError
 
@@ -46,7 +46,7 @@ def require_readable(log: RawLog) -> None:
         raise LogError(f"{log.source}: {first.message}{advice}{more}")
 
 
-def reading_findings(log: RawLog) -> list[Finding]:
+def reading_findings(log: RawLog) -> list[LogFinding]:
     """What these checks find; units are judged only where numbers and time are sound."""
     found = [*_time(log), *_finite(log)]
     if not found:
@@ -64,10 +64,10 @@ def sound_rows(log: RawLog) -> RawLog:
     return log if keep.all() else log.rows(keep)
 
 
-def _time(log: RawLog) -> Iterator[Finding]:
+def _time(log: RawLog) -> Iterator[LogFinding]:
     bad = np.flatnonzero(~np.isfinite(log.time))
     if len(bad):
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="time",
             message=f"time is not finite in {len(bad)} of {len(log.time)} samples, first in sample {bad[0]}",
@@ -80,7 +80,7 @@ def _time(log: RawLog) -> Iterator[Finding]:
     back = np.flatnonzero(steps <= 0.0) + 1
     if len(back):
         first = int(back[0])
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="time",
             message=(
@@ -93,12 +93,12 @@ def _time(log: RawLog) -> Iterator[Finding]:
         )
 
 
-def _finite(log: RawLog) -> Iterator[Finding]:
+def _finite(log: RawLog) -> Iterator[LogFinding]:
     for name, values in log.series():
         for j, joint in enumerate(log.joint_names):
             bad = np.flatnonzero(~(np.abs(values[:, j]) <= MAX_VALUE))
             if len(bad):
-                yield Finding(
+                yield LogFinding(
                     severity="defect",
                     check="finite",
                     joint=joint,
@@ -113,7 +113,7 @@ def _finite(log: RawLog) -> Iterator[Finding]:
                 )
 
 
-def _units(log: RawLog) -> Iterator[Finding]:
+def _units(log: RawLog) -> Iterator[LogFinding]:
     if len(log.time) < 10:
         return
     for j, joint in enumerate(log.joints):
@@ -123,7 +123,7 @@ def _units(log: RawLog) -> Iterator[Finding]:
         yield from found or _speed_limit(log.time, position, speed, joint)
 
 
-def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[Finding]:
+def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
     """Compares changes of position with the integral of the speed."""
     if speed is None:
         return
@@ -140,7 +140,7 @@ def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) 
         if joint.kind == "prismatic" and abs(ratio) not in (1.0, 1e-3, 1e-6, 1e-9):
             continue
         if abs(slope / ratio - 1.0) <= 0.1:
-            yield Finding(
+            yield LogFinding(
                 severity="defect",
                 check="units",
                 joint=joint.name,
@@ -150,7 +150,7 @@ def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) 
                 numbers=numbers,
             )
             return
-    yield Finding(
+    yield LogFinding(
         severity="warning",
         check="units",
         joint=joint.name,
@@ -169,7 +169,7 @@ def _strides(time: Array, position: Array, speed: Array) -> tuple[Array, Array]:
     return np.diff(position[at]), np.diff(area[at])
 
 
-def _speed_limit(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[Finding]:
+def _speed_limit(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
     """Finds degrees by speeds that the joint cannot reach; 1 % of the samples may be spikes."""
     if joint.velocity_limit is None or joint.kind == "prismatic":
         return
@@ -181,7 +181,7 @@ def _speed_limit(time: Array, position: Array, speed: Array | None, joint: Joint
     fastest = float(np.quantile(np.abs(speed), 0.99))
     limit = joint.velocity_limit
     if fastest > 2.0 * limit and fastest * _DEGREE <= limit:
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="units",
             joint=joint.name,
@@ -201,7 +201,7 @@ def _set_degrees(speed: Array | None) -> str:
     return f"set `unit: deg` for joint_pos{both} in the column map"
 
 
-def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> Iterator[Finding]:
+def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> Iterator[LogFinding]:
     """Compares the positions with the joint's limits."""
     lower, upper = joint.position_lower, joint.position_upper
     if lower is None or upper is None:
@@ -220,7 +220,7 @@ def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> 
     else:
         message = f"{reach} {unit}"
         advice = "give joint_pos an `offset` or a `sign` in the column map, or correct the robot's limits"
-    yield Finding(
+    yield LogFinding(
         severity="defect",
         check="units",
         joint=joint.name,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from physai.sim.logs.checks.findings import Finding, places
+from physai.sim.logs.checks.findings import LogFinding, places
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.timing import GAP_FACTOR, PeriodStatistics
@@ -19,7 +19,7 @@ _MIN_SAMPLES = 100
 """Fewer samples leave too few windows to replay."""
 
 
-def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[Finding]:
+def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
     """What these checks find in a recording whose time ascends."""
     steps = np.diff(log.time)
     yield from _length(log)
@@ -28,9 +28,9 @@ def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[Finding]
     yield from _rate(log, periods)
 
 
-def _length(log: RawLog) -> Iterator[Finding]:
+def _length(log: RawLog) -> Iterator[LogFinding]:
     if len(log.time) < _MIN_SAMPLES:
-        yield Finding(
+        yield LogFinding(
             severity="defect",
             check="length",
             message=f"{len(log.time)} samples in {log.time[-1]:.3g} s, at least {_MIN_SAMPLES} are needed",
@@ -39,12 +39,12 @@ def _length(log: RawLog) -> Iterator[Finding]:
         )
 
 
-def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Finding]:
+def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[LogFinding]:
     gaps = np.flatnonzero(steps > GAP_FACTOR * periods.median_s)
     if not len(gaps):
         return
     worst = int(gaps[steps[gaps].argmax()])
-    yield Finding(
+    yield LogFinding(
         severity="warning",
         check="gap",
         message=(
@@ -57,11 +57,11 @@ def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Find
     )
 
 
-def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Finding]:
+def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[LogFinding]:
     late = np.flatnonzero(steps > JITTER_FACTOR * periods.median_s)
     if not len(late):
         return
-    yield Finding(
+    yield LogFinding(
         severity="warning",
         check="jitter",
         message=(
@@ -80,13 +80,13 @@ def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Fi
     )
 
 
-def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[Finding]:
+def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
     if periods.rate_hz >= MIN_RATE_HZ:
         return
     step = np.abs(np.diff(log.joint_pos, axis=0))
     joint = int(step.max(axis=0).argmax())
     unit = "m" if log.joints[joint].kind == "prismatic" else "rad"
-    yield Finding(
+    yield LogFinding(
         severity="warning",
         check="rate",
         message=(

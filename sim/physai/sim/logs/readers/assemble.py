@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
-from physai.sim.logs.raw_log import Channel, RawLog
+from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
-from physai.sim.logs.readers.table import Stream, Table
+from physai.sim.logs.readers.table import ColumnStream, Table
 from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
 from physai.sim.logs.robot_log import Array, CommandKind, LogError
 
@@ -37,7 +37,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
     joints = _joint_specs(table, column_map, robot)
     columns = _columns_by_joint(table, column_map, joints, found=found)
     fetch, time, remarks = _rows(table, column_map, columns)
-    channels: list[Channel] = []
+    channels: list[RawColumn] = []
 
     def quantity(label: str, kind: Quantity, refs: Iterable[Column | None]) -> Array:
         values = np.zeros((len(time), len(joints)))
@@ -166,7 +166,7 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, remarks
 
 
-def _time(table: Table, stream: Stream, column_map: ColumnMap) -> Array:
+def _time(table: Table, stream: ColumnStream, column_map: ColumnMap) -> Array:
     """Time of each row of a stream [s]."""
     if stream.time is not None:
         return stream.time
@@ -184,7 +184,7 @@ def _time(table: Table, stream: Stream, column_map: ColumnMap) -> Array:
     return stream.columns[name] * (factor * ref.scale)
 
 
-def _require_same_rows(table: Table, measured: Stream, other: Stream) -> None:
+def _require_same_rows(table: Table, measured: ColumnStream, other: ColumnStream) -> None:
     if other.rows != measured.rows:
         raise LogError(
             f"{table.source}: {measured.name} has {measured.rows} rows and {other.name} {other.rows}, so they cannot "
@@ -192,7 +192,7 @@ def _require_same_rows(table: Table, measured: Stream, other: Stream) -> None:
         )
 
 
-def _last_before(table: Table, stream: Stream, times: Array, when: Array) -> npt.NDArray[np.int64]:
+def _last_before(table: Table, stream: ColumnStream, times: Array, when: Array) -> npt.NDArray[np.int64]:
     """Index of the stream's last row at or before each time, -1 where there is none."""
     if not bool((np.diff(times) >= 0.0).all()):
         raise LogError(f"{table.source}: the times of {stream.name} run back; do two nodes publish it?")
@@ -208,13 +208,13 @@ def _missing(table: Table, column: str) -> LogError:
     return LogError(f"{table.source}: no column {column!r}; its columns: {', '.join(known)}")
 
 
-def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> Channel:
+def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> RawColumn:
     """One column in SI units."""
     expected = dimension(kind, prismatic=joint.kind == "prismatic")
     where = f"{table.source}: column {ref.column}"
     factor = 1.0 if ref.unit is None else unit_factor(ref.unit, expected, where=where)
     raw = fetch(ref.column)
-    return Channel(label, ref.column, joint.name, raw, _converted(raw, ref, factor), ref.wrap, ref.period)
+    return RawColumn(label, ref.column, joint.name, raw, _converted(raw, ref, factor), ref.wrap, ref.period)
 
 
 def _converted(raw: Array, ref: Column, factor: float) -> Array:
@@ -266,14 +266,14 @@ def _command_kind(table: Table, column_map: ColumnMap, parts: list[JointColumns]
     return column_map.command_kind
 
 
-def _further(table: Table, column_map: ColumnMap, fetch: Fetch) -> list[Channel]:
+def _further(table: Table, column_map: ColumnMap, fetch: Fetch) -> list[RawColumn]:
     """Channels that are checked but not part of the log."""
-    channels: list[Channel] = []
+    channels: list[RawColumn] = []
     for name, ref in column_map.channels.items():
         if ref.unit is not None:
             raise LogError(f"{table.source}: channel {name} has a unit, but no quantity to check it by; use `scale`")
         raw = fetch(ref.column)
-        channels.append(Channel(name, ref.column, "", raw, _converted(raw, ref, 1.0), ref.wrap, ref.period))
+        channels.append(RawColumn(name, ref.column, "", raw, _converted(raw, ref, 1.0), ref.wrap, ref.period))
     return channels
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
 from physai.sim.logs.readers.bag_messages import bag_files
-from physai.sim.logs.readers.bag_topics import Bag, Series, read_topics
+from physai.sim.logs.readers.bag_topics import Bag, TopicSeries, read_topics
 from physai.sim.logs.readers.column_map import Column, ColumnMap, CommandTopic, JointColumns, RosTopics
 from physai.sim.logs.readers.reading import Reading
-from physai.sim.logs.readers.table import Stream, Table, digest, require_size
+from physai.sim.logs.readers.table import ColumnStream, Table, digest, require_size
 from physai.sim.logs.robot_log import CommandKind, LogError
 
 SUFFIXES = (".mcap", ".db3")
@@ -68,7 +68,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     return Reading(table, None if named else _convention(path, measured, command, topics.command))
 
 
-def _measured(path: Path, bag: Bag, wanted: str | None) -> list[Series]:
+def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
     """The series with measured positions, largest set of joints first."""
     states = [s for s in bag.series if s.kind == "JointState" and "position" in s.fields]
     names = sorted({series.topic for series in states})
@@ -83,7 +83,7 @@ def _measured(path: Path, bag: Bag, wanted: str | None) -> list[Series]:
     return sorted((s for s in states if s.topic == topic), key=lambda s: -len(s.log_ns) * len(s.joints))
 
 
-def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -> list[Series]:
+def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -> list[TopicSeries]:
     """The series with commands."""
     others = [s for s in bag.series if s.topic != measured and s.fields]
     names = sorted({series.topic for series in others})
@@ -106,14 +106,14 @@ def _choose(what: str, names: list[str]) -> str:
     return f"{len(names)} topics may hold the {what} ({', '.join(names)}); say which in the column map"
 
 
-def _stream(series: Series, clock: str, origin: int) -> Stream:
+def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
     """The series as columns `<topic>.<field>.<joint>`."""
     columns = {
         f"{series.column(name)}{joint}": np.array([row[i] for row in series.rows[name]])
         for name in series.fields
         for i, joint in enumerate(series.joints)
     }
-    return Stream(
+    return ColumnStream(
         name=series.topic,
         columns=columns,
         time=np.asarray((series.times(clock) - origin) * 1e-9, np.float64),
@@ -122,25 +122,27 @@ def _stream(series: Series, clock: str, origin: int) -> Stream:
 
 
 def _cut(
-    path: Path, streams: tuple[Stream, ...], bag: Bag, episode: int, origin: int, clock: str
-) -> tuple[Stream, ...]:
+    path: Path, streams: tuple[ColumnStream, ...], bag: Bag, episode: int, origin: int, clock: str
+) -> tuple[ColumnStream, ...]:
     """The rows of one episode."""
     starts = bag.episode_starts_ns
     if not 0 <= episode < len(starts):
         raise LogError(f"{path}: no episode {episode}; it holds {len(starts)}, counted from 0")
     first = (starts[episode] - origin) * 1e-9
     last = (starts[episode + 1] - origin) * 1e-9 if episode + 1 < len(starts) else np.inf
-    parts: list[Stream] = []
+    parts: list[ColumnStream] = []
     for stream in streams:
         if stream.time is None:
             continue
         inside = (stream.time >= first - 1e-9) & (stream.time < last - 1e-9)
         columns = {name: values[inside] for name, values in stream.columns.items()}
-        parts.append(Stream(stream.name, columns, stream.time[inside], stream.join, stream.text))
+        parts.append(ColumnStream(stream.name, columns, stream.time[inside], stream.join, stream.text))
     return tuple(parts)
 
 
-def _convention(path: Path, measured: list[Series], command: list[Series], wanted: CommandTopic | None) -> ColumnMap:
+def _convention(
+    path: Path, measured: list[TopicSeries], command: list[TopicSeries], wanted: CommandTopic | None
+) -> ColumnMap:
     """The joints as the messages name them."""
     commanded, kind = _commanded(path, command, wanted)
     joints: dict[str, JointColumns] = {}
@@ -162,7 +164,7 @@ def _convention(path: Path, measured: list[Series], command: list[Series], wante
 
 
 def _commanded(
-    path: Path, command: list[Series], wanted: CommandTopic | None
+    path: Path, command: list[TopicSeries], wanted: CommandTopic | None
 ) -> tuple[dict[str, str], CommandKind | None]:
     """Column of each joint's command, and what it asks for where the messages say so."""
     columns: dict[str, str] = {}

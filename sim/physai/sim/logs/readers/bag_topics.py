@@ -24,7 +24,7 @@ _MAX_TIME_NS = 1 << 62
 
 
 @dataclass
-class Series:
+class TopicSeries:
     """Messages of one topic that speak of the same joints."""
 
     topic: str
@@ -66,7 +66,7 @@ class Series:
 class Bag:
     """All series of a bag, and where its episodes start, if it knows of any."""
 
-    series: tuple[Series, ...]
+    series: tuple[TopicSeries, ...]
     episode_starts_ns: tuple[int, ...]
     origins: frozenset[str] = frozenset()
     """Marks of where it was recorded, as its metadata say."""
@@ -78,7 +78,7 @@ def read_topics(path: Path) -> Bag:
     Raises:
         LogError: the bag cannot be read, or a message contradicts itself.
     """
-    found: dict[tuple[str, tuple[str, ...]], Series] = {}
+    found: dict[tuple[str, tuple[str, ...]], TopicSeries] = {}
     starts: list[int] = []
     origins: set[str] = set()
     for message in bag_messages(path):
@@ -96,7 +96,7 @@ def read_topics(path: Path) -> Bag:
     return Bag(tuple(found.values()), tuple(starts), frozenset(origins))
 
 
-def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: BagMessage) -> None:
+def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
     content = message.content
     if message.kind == "Float64MultiArray":
         data = _floats(path, message, _get(content, "data"))
@@ -108,7 +108,7 @@ def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: 
         joints = tuple(sorted(names))
         parts = {part: _floats(path, message, _get(content, part)) for part in STATE_FIELDS}
         stamp = _stamp_ns(content)
-    series = found.setdefault((message.topic, joints), Series(message.topic, message.kind, joints))
+    series = found.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
     series.log_ns.append(message.log_ns)
     series.stamp_ns.append(stamp)
     series.sent_ns.append(0)
@@ -116,7 +116,7 @@ def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: 
         _add_row(path, series, name, values, order)
 
 
-def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], Series], message: BagMessage) -> None:
+def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
     """A trajectory of one point is a command sent at once; of several, each is sent when its time comes.
 
     A later message takes the place of the points that were still to come.
@@ -124,7 +124,7 @@ def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], Series]
     names = [str(name) for name in _get(message.content, "joint_names")]
     order = np.argsort(names)
     joints = tuple(sorted(names))
-    series = found.setdefault((message.topic, joints), Series(message.topic, message.kind, joints))
+    series = found.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
     now = message.log_ns
     while series.log_ns and series.log_ns[-1] + series.sent_ns[-1] > now:
         for values in (series.log_ns, series.stamp_ns, series.sent_ns, *series.rows.values()):
@@ -139,7 +139,7 @@ def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], Series]
             _add_row(path, series, name, _floats(path, message, _get(point, name)), order)
 
 
-def _add_row(path: Path, series: Series, name: str, values: Array, order: npt.NDArray[np.int64]) -> None:
+def _add_row(path: Path, series: TopicSeries, name: str, values: Array, order: npt.NDArray[np.int64]) -> None:
     """Appends one row in the order of the sorted names; an empty one means "not measured" or "not commanded"."""
     if len(values) == 0:
         return

@@ -103,7 +103,7 @@ class RosTopics(Frozen):
     """`header`: the messages' own stamps; `log`: when they were recorded. By default the stamps, if all have one."""
 
 
-class Match(Frozen):
+class MapMatch(Frozen):
     """What a recording must look like for a shipped map to be taken without asking."""
 
     file: Annotated[str, Field(min_length=1, max_length=128)] = "*"
@@ -118,7 +118,7 @@ class ColumnMap(Frozen):
     format: Literal[1] = 1
     robot: Name | None = None
     """Robot the recording is of, where it is one of physai's own."""
-    match: Match | None = None
+    match: MapMatch | None = None
     records: ColumnName | None = None
     """Name of the list of records in a JSON file."""
     time: Column | None = None

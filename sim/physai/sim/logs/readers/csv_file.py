@@ -9,8 +9,8 @@ from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
     MAX_ORIGINS,
     ORIGIN_COLUMN,
+    ColumnStream,
     Join,
-    Stream,
     Table,
     digest,
     read_bytes,
@@ -34,7 +34,7 @@ def read_csv(path: Path) -> Table:
     return Table(source=str(path), files=(path,), sha256=digest([path]), streams=(stream,))
 
 
-def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Stream:
+def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> ColumnStream:
     """One CSV file as a stream, its column names behind a prefix."""
     import pyarrow as pa
     from pyarrow import csv
@@ -54,7 +54,7 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Stre
         raise LogError(f"{path}: not a table of {len(header)} columns: {reason}") from error
     require_size(str(path), table.num_rows, table.num_columns)
     columns = {prefix + name: _numbers(table.column(i)) for i, name in enumerate(header)}
-    return Stream(
+    return ColumnStream(
         name=path.name,
         columns={name: values for name, values in columns.items() if values is not None},
         join=join,

@@ -11,7 +11,7 @@ from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
     MAX_ORIGINS,
     ORIGIN_COLUMN,
-    Stream,
+    ColumnStream,
     Table,
     digest,
     read_bytes,
@@ -44,7 +44,7 @@ def read_json(path: Path, *, records: str | None = None) -> Table:
     top = _parse(path, content)
     rows, constants = _records(path, top, records)
     columns, text = _columns(path, rows)
-    stream = Stream(name=path.name, columns=columns, text=text, origins=_origins(top, rows, text))
+    stream = ColumnStream(name=path.name, columns=columns, text=text, origins=_origins(top, rows, text))
     return Table(str(path), (path,), digest([path]), (stream,), constants)
 
 

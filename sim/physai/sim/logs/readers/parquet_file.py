@@ -20,7 +20,7 @@ from physai.sim.logs.readers.table import (
     MAX_FILE_BYTES,
     MAX_ORIGINS,
     ORIGIN_COLUMN,
-    Stream,
+    ColumnStream,
     Table,
     digest,
     require_size,
@@ -76,7 +76,7 @@ def read_parquet(path: Path, *, episode: int | None = None) -> Reading:
         columns.update(_expand(path, name, table.column(name), names.get(name, ())))
         require_size(str(path), table.num_rows, len(columns))
     text = frozenset(name for name in file.schema_arrow.names if name not in table.column_names)
-    stream = Stream(name=path.name, columns=columns, text=text, origins=_origins(path, file))
+    stream = ColumnStream(name=path.name, columns=columns, text=text, origins=_origins(path, file))
     table = Table(str(path), (path,), digest([path]), (stream,))
     return Reading(table, _convention(columns))
 

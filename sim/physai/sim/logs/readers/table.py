@@ -35,7 +35,7 @@ Join = Literal["row", "hold"]
 
 
 @dataclass(frozen=True)
-class Stream:
+class ColumnStream:
     """Columns that share their rows: a CSV file, or one topic of a bag."""
 
     name: str
@@ -67,7 +67,7 @@ class Table:
     """The files it was read from."""
     sha256: str
     """Digest of the files, see `digest`."""
-    streams: tuple[Stream, ...]
+    streams: tuple[ColumnStream, ...]
     constants: Mapping[str, float] = field(default_factory=dict[str, float])
     """Numbers that hold for the whole recording."""
 
@@ -92,7 +92,7 @@ class Table:
         except OriginError as error:
             raise LogError(str(error)) from None
 
-    def stream_of(self, column: str) -> Stream | None:
+    def stream_of(self, column: str) -> ColumnStream | None:
         """The stream that holds a column."""
         return next((stream for stream in self.streams if column in stream.columns), None)
 

@@ -2,7 +2,7 @@
 
 At the end the policy brings the robot to rest first, as it would a real one; the robot is there until it has.
 
-ros2 launch physai_ros rehearse.launch.py task:=ur10e-reach root:=demo/ur10e-reach-slots twin:=twin.json
+ros2 launch physai_ros simulate.launch.py task:=ur10e-reach root:=demo/ur10e-reach-slots twin:=twin.json
 """
 
 from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
@@ -14,7 +14,7 @@ LINGER_S = 8
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The rehearsal robot beside what `policy.launch.py` brings up."""
+    """The virtual robot beside what `policy.launch.py` brings up."""
     arguments = [
         DeclareLaunchArgument("task", description="task of the policy, as in `physai tasks`"),
         DeclareLaunchArgument("twin", default_value="", description="twin.json; empty: the robot's model as it is"),
@@ -29,5 +29,5 @@ def _robot(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     command += ["--twin", twin] if twin else []
     command += ["--set", f"binding={binding}"] if binding else []
     command += ["--ros-args", "-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
-    ended = end_all("the rehearsal robot has ended")
+    ended = end_all("the virtual robot has ended")
     return [ExecuteProcess(cmd=command, name="robot", output="both", sigterm_timeout=str(LINGER_S + 2), on_exit=ended)]
