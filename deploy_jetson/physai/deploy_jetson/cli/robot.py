@@ -63,7 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         actions.add_parser("command", aliases=["tell"], help="send a command to the runtime that drives this robot")
     )
     top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
-    for action in actions.choices.values():
+    for action in dict.fromkeys(actions.choices.values()):  # an alias is the same parser again
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
         action.add_argument(
             "--config",
