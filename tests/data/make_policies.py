@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
-from physai.train.export.export import export_policy
+from physai.train.onnx_export.export import export_policy
 from physai.train.runners.checkpoint import load_run
 
 FOLDER = Path(__file__).parent / "policies"

@@ -17,7 +17,7 @@ import pytest
 from physai.sim.tasks.registry import load_task
 from physai.sim.virtual_robot.transport import free_port
 from physai.train.config import TrainConfig
-from physai.train.export.export import export_policy
+from physai.train.onnx_export.export import export_policy
 from physai.train.runners.runner import build_graph
 
 TASK = "cartpole-swingup"

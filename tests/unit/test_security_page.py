@@ -1,4 +1,4 @@
-"""Every row of docs/security.md names tests that are there."""
+"""Every row of docs/explanation/security.md names tests that are there."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.findall(r"`((?:[\w/]+\.py)?(?:::\w+)?)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+NAMED = re.findall(
+    r"`((?:[\w/]+\.py)?(?:::\w+)?)`", (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+)
 
 
 def rows() -> list[tuple[str, str]]:

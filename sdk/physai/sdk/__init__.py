@@ -1,0 +1,102 @@
+"""The contract, the artefact and the evidence that training, twin and robot share.
+
+These names are the public API and follow semantic versioning; everything below is internal.
+"""
+
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from physai.sdk.base.errors import ContractError as ContractError
+    from physai.sdk.base.errors import ContractMismatchError as ContractMismatchError
+    from physai.sdk.base.errors import PhysaiError as PhysaiError
+    from physai.sdk.bundle.manifest import Bundle as Bundle
+    from physai.sdk.bundle.manifest import read_bundle as read_bundle
+    from physai.sdk.contract.diff import diff as diff
+    from physai.sdk.contract.io import load_contract as load_contract
+    from physai.sdk.contract.io import save_contract as save_contract
+    from physai.sdk.contract.policy_contract import PolicyContract as PolicyContract
+    from physai.sdk.contract.robot import JointSpec as JointSpec
+    from physai.sdk.contract.robot import RobotSpec as RobotSpec
+    from physai.sdk.contract.safety_envelope import SafetyEnvelope as SafetyEnvelope
+    from physai.sdk.contract.terms import ActionTerm as ActionTerm
+    from physai.sdk.contract.terms import CommandField as CommandField
+    from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
+    from physai.sdk.contract.terms import TimingSpec as TimingSpec
+    from physai.sdk.evidence.origin import Origin as Origin
+    from physai.sdk.evidence.requirements import Requirements as Requirements
+    from physai.sdk.evidence.verdict import GateResult as GateResult
+    from physai.sdk.evidence.verdict import Verdict as Verdict
+    from physai.sdk.evidence.verdict import VerdictOutcome as VerdictOutcome
+    from physai.sdk.evidence.verdict import load_verdict as load_verdict
+    from physai.sdk.safety import Guard as Guard
+    from physai.sdk.safety import GuardResult as GuardResult
+    from physai.sdk.safety import GuardState as GuardState
+    from physai.sdk.safety import guard_limits as guard_limits
+    from physai.sdk.signing.trust_store import TrustStore as TrustStore
+    from physai.sdk.signing.verify import VerificationError as VerificationError
+    from physai.sdk.signing.verify import Verified as Verified
+    from physai.sdk.signing.verify import verify as verify
+    from physai.sdk.transport.protocol import JointCommand as JointCommand
+    from physai.sdk.transport.protocol import RobotEndpoint as RobotEndpoint
+    from physai.sdk.transport.protocol import Sample as Sample
+    from physai.sdk.transport.protocol import Transport as Transport
+
+__all__ = [
+    "ActionTerm",
+    "Bundle",
+    "CommandField",
+    "ContractError",
+    "ContractMismatchError",
+    "GateResult",
+    "Guard",
+    "GuardResult",
+    "GuardState",
+    "JointCommand",
+    "JointSpec",
+    "ObservationTerm",
+    "Origin",
+    "PhysaiError",
+    "PolicyContract",
+    "Requirements",
+    "RobotEndpoint",
+    "RobotSpec",
+    "SafetyEnvelope",
+    "Sample",
+    "TimingSpec",
+    "Transport",
+    "TrustStore",
+    "Verdict",
+    "VerdictOutcome",
+    "VerificationError",
+    "Verified",
+    "diff",
+    "guard_limits",
+    "load_contract",
+    "load_verdict",
+    "read_bundle",
+    "save_contract",
+    "verify",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "base.errors": ["ContractError", "ContractMismatchError", "PhysaiError"],
+        "bundle.manifest": ["Bundle", "read_bundle"],
+        "contract.diff": ["diff"],
+        "contract.io": ["load_contract", "save_contract"],
+        "contract.policy_contract": ["PolicyContract"],
+        "contract.robot": ["JointSpec", "RobotSpec"],
+        "contract.safety_envelope": ["SafetyEnvelope"],
+        "contract.terms": ["ActionTerm", "CommandField", "ObservationTerm", "TimingSpec"],
+        "evidence.origin": ["Origin"],
+        "evidence.requirements": ["Requirements"],
+        "evidence.verdict": ["GateResult", "Verdict", "VerdictOutcome", "load_verdict"],
+        "safety": ["Guard", "GuardResult", "GuardState", "guard_limits"],
+        "signing.trust_store": ["TrustStore"],
+        "signing.verify": ["VerificationError", "Verified", "verify"],
+        "transport.protocol": ["JointCommand", "RobotEndpoint", "Sample", "Transport"],
+    },
+)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.evidence.origin import Origin
-from physai.sim.calibrate.calibrate import residuals
-from physai.sim.calibrate.replay.replay import replay
+from physai.sim.calibration.calibrate import residuals
+from physai.sim.calibration.replay.replay import replay
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model

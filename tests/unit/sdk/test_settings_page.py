@@ -1,11 +1,11 @@
-"""The settings that docs/robot.md shows are the defaults."""
+"""The settings that docs/explanation/robot.md shows are the defaults."""
 
 import re
 from pathlib import Path
 
 from physai.sdk.evidence.requirements import Requirements
 
-PAGE = Path(__file__).parents[3] / "docs" / "robot.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "robot.md"
 
 
 def test_the_page_shows_the_defaults() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.origin import Origin
-from physai.sim.calibrate.synthetic_robot import excite, stand_in, write_columns, write_recording
+from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
 from physai.sim.logs import LogError, read_log
 from physai.sim.logs.readers.table import ColumnStream, Table
 from physai.sim.robots import load_robot

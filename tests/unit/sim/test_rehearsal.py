@@ -7,7 +7,7 @@ import pytest
 
 from physai.sdk.base.errors import ModelError, PhysaiError
 from physai.sdk.cli.main import main
-from physai.sim.calibrate.synthetic_robot import (
+from physai.sim.calibration.synthetic_robot import (
     DELAY_RANGE_S,
     StandIn,
     excite,

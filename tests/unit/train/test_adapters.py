@@ -369,7 +369,7 @@ class TestRslRl:
         from tensordict import TensorDict
 
         from physai.train.adapters.rsl_rl import graph_from_rsl_rl
-        from physai.train.export.export import export_policy
+        from physai.train.onnx_export.export import export_policy
 
         runner = self.runner(cartpole, ["policy"])
         runner.learn(2, init_at_random_ep_len=True)

@@ -24,11 +24,11 @@ from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task, Uniforms, WorldView
 from physai.train.config import TrainConfig
-from physai.train.export.export import export_policy, npz
-from physai.train.export.onnx_graph import build_onnx
-from physai.train.export.parity import TOLERANCE, PolicyVisits, check_sequence, check_states, visit
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.onnx_export.export import export_policy, npz
+from physai.train.onnx_export.onnx_graph import build_onnx
+from physai.train.onnx_export.parity import TOLERANCE, PolicyVisits, check_sequence, check_states, visit
 from physai.train.runners.runner import build_graph
 
 STATES = 200

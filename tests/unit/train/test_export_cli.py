@@ -9,7 +9,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.contract.io import load_contract
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.train.config import TrainConfig
-from physai.train.export.export import ExportReport
+from physai.train.onnx_export.export import ExportReport
 from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
 from physai.train.runners.runner import Trainer
 

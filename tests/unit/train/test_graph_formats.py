@@ -6,8 +6,8 @@ import pytest
 
 from physai.sdk.contract.io import load_contract
 from physai.sdk.policy.header import PolicyHeader
-from physai.train.export.onnx_graph import build_onnx
 from physai.train.models.policy_graph import ActorMLP, PolicyGraph
+from physai.train.onnx_export.onnx_graph import build_onnx
 
 
 @pytest.mark.parametrize("name", ["ur10e-reach", "go2-velocity", "pendubot-swingup"])

@@ -24,9 +24,9 @@ from physai.sdk.policy.header import PolicyHeader
 from physai.sdk.policy.memory import CommandMemory
 from physai.sdk.safety import Guard, GuardState
 from physai.sim.policies.onnx import OnnxPolicy
-from physai.train.export.onnx_graph import build_onnx
 from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import ActorMLP, PolicyGraph, State
+from physai.train.onnx_export.onnx_graph import build_onnx
 
 PERIOD_S = 0.5
 """Control period: a speed limit of 2v allows steps of v, an acceleration limit of 4a changes of a."""

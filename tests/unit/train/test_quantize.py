@@ -32,7 +32,7 @@ from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import nominal_twin
 from physai.train.cli import quantize as cli
-from physai.train.export.export import npz
+from physai.train.onnx_export.export import npz
 from physai.train.quantize.choice import HEADROOM, ComparePairs, Comparison, choose
 from physai.train.quantize.formats import VARIANTS, file_name
 from physai.train.quantize.network import Layer

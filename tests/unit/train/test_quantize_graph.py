@@ -25,8 +25,8 @@ from physai.sim.tasks.cartpole import cartpole_swingup
 from physai.sim.tasks.reach import ur10e_reach
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
-from physai.train.export.onnx_graph import build_onnx
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.onnx_export.onnx_graph import build_onnx
 from physai.train.quantize.formats import VARIANTS, Quantiser, Variant
 from physai.train.quantize.network import balanced, extreme_rows, layer_inputs, network_layers
 from physai.train.quantize.states import QuantiseError

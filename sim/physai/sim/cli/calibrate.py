@@ -17,8 +17,8 @@ from physai.sdk.cli.command import CliCommand
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from physai.sim.calibrate.calibrate import Calibration
-    from physai.sim.calibrate.fit.fit import FitProgress
+    from physai.sim.calibration.calibrate import Calibration
+    from physai.sim.calibration.fit.fit import FitProgress
     from physai.sim.logs import RobotLog
     from physai.sim.robots import Robot
     from physai.sim.twin.record import FittedParameter
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Fits, writes the twin and says how far to believe it."""
-    from physai.sim.calibrate.calibrate import calibrate, split_logs, without_still
+    from physai.sim.calibration.calibrate import calibrate, split_logs, without_still
     from physai.sim.robots import load_robot
     from physai.sim.twin.twin import save_twin
 
@@ -164,7 +164,7 @@ def _folder(path: Path) -> Path:
 
 def _write_page(found: Calibration, folder: Path, title: str) -> Path:
     from physai.sdk.base.files import write_atomic
-    from physai.sim.calibrate.page import calibration_page
+    from physai.sim.calibration.page import calibration_page
 
     page = folder / REPORT_FILE
     try:
@@ -193,7 +193,7 @@ def _progress(budget_s: float) -> Generator[Callable[[FitProgress], None]]:
 
 
 def _as_json(found: Calibration, output: Path, page: Path | None) -> dict[str, Any]:
-    from physai.sim.calibrate.replay.replay import score_record
+    from physai.sim.calibration.replay.replay import score_record
 
     twin, credibility = found.twin, found.twin.credible()
     return {

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.sim.calibrate.synthetic_robot import excite, stand_in, write_columns, write_recording
+    from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
     from physai.sim.robots import load_robot
 
     if not 1 <= arguments.recordings <= MAX_RECORDINGS:

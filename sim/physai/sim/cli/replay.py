@@ -14,7 +14,7 @@ from physai.sdk.cli.command import CliCommand
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from physai.sim.calibrate.replay.replay import ReplayScore
+    from physai.sim.calibration.replay.replay import ReplayScore
     from physai.sim.robots import Robot
     from physai.sim.twin.record import Interval
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Replays and prints the error per joint."""
-    from physai.sim.calibrate.replay.replay import score_record
+    from physai.sim.calibration.replay.replay import score_record
 
     if not 0 <= arguments.seed < 2**32:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, ReplayScore]:
-    from physai.sim.calibrate.replay.replay import replay
+    from physai.sim.calibration.replay.replay import replay
     from physai.sim.logs import read_logs
 
     robot, subject = _load(reference)

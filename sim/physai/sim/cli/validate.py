@@ -10,21 +10,16 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import ContractError, PhysaiError
-from physai.sdk.base.files import require_replaceable
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import Verdict
-    from physai.sim.gates.checks.gate import Context, GateFinding
+    from physai.sim.gates.checks.gate import Context
     from physai.sim.gates.runner import ProgressLine
 
 MAX_SEED = 2**20 - 1
-REPORT_FOLDER = "validation"
-"""Folder of the report beside the policy, where no other is named."""
-
-VERDICT_FILE, HTML_FILE, JUNIT_FILE = "verdict.json", "report.html", "junit.xml"
 _STYLES = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow"}
 _WORDS = {"PASS": "may be flashed", "FAIL": "must not be flashed", "INCONCLUSIVE": "must not be flashed yet"}
 
@@ -52,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--latency", type=Path, metavar="JSON", help="duration of every tick, as measured on the target"
     )
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help=f"folder of the report (default: {REPORT_FOLDER} beside the policy)"
+        "--report", type=Path, metavar="DIR", help="folder of the report (default: `validation`, next to the policy)"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to play in (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="choice of the verdict's episodes (default: 0)")
@@ -63,95 +58,33 @@ def run(arguments: argparse.Namespace) -> int:
     """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
     from physai.sdk.evidence.latency import load_evidence
     from physai.sdk.evidence.origin import parse_accepted
-    from physai.sim.gates.checks.gate import Context
-    from physai.sim.gates.execution.store import Store
-    from physai.sim.gates.judgement import judge
-    from physai.sim.gates.record import write_record
-    from physai.sim.gates.runner import all_gates, find_all
+    from physai.sim.gates.settings import GateSettings, load_gates
+    from physai.sim.report.validation import REPORT_FOLDER, ValidationOptions, validate
+    from physai.sim.twin.twin import load_twin
 
     if not 0 <= arguments.seed <= MAX_SEED:
         raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
-    subject, settings, twin_name = _open(arguments)
-    accept = parse_accepted(arguments.accept, option="--accept")
-    evidence = None if arguments.latency is None else load_evidence(arguments.latency)
-    report = _report_folder(arguments.report or _default_report(arguments.policy))
-    context, gates = Context(subject, settings, accept), all_gates(evidence)
-    store = Store.open(report, subject)
-    with _progress(context) as tell:
-        findings = find_all(context, gates, report, jobs=arguments.jobs, tell=tell, store=store)
-    verdict = judge(context, gates, findings, report)
-    _write(verdict, findings, context, report, twin_name)
-    write_record(report, store, context, evidence)
+    policy: Path = arguments.policy
+    report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
+    twin = None if arguments.twin is None else load_twin(arguments.twin)
+    options = ValidationOptions(
+        task=arguments.task,
+        robot=arguments.robot,
+        settings=GateSettings() if arguments.gates is None else load_gates(arguments.gates),
+        accept=parse_accepted(arguments.accept, option="--accept"),
+        latency=None if arguments.latency is None else load_evidence(arguments.latency),
+        baseline=arguments.baseline,
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        twin_name="the nominal robot, fitted to nothing" if twin is None else str(arguments.twin),
+    )
+    verdict = validate(policy, twin, report=report, options=options, progress=_progress)
     if arguments.json:
         print(json.dumps(verdict.model_dump(mode="json")))
     else:
         print(printable(_text(verdict, report)))
-        print(_last_line(verdict, subject.task.name))
+        print(_last_line(verdict))
     return verdict.outcome.exit_code
-
-
-def _open(arguments: argparse.Namespace) -> tuple[Any, Any, str]:
-    """The subject, the settings, and what to call the twin."""
-    from physai.sdk.onnx.trial import try_policy
-    from physai.sdk.policy.header import PolicyError
-    from physai.sim.gates.execution.subject import open_subject
-    from physai.sim.gates.settings import GateSettings, load_gates
-    from physai.sim.policies.resolve import find_origin, find_policy
-    from physai.sim.twin.twin import load_twin, nominal_twin
-
-    settings = GateSettings() if arguments.gates is None else load_gates(arguments.gates)
-    path = find_policy(arguments.policy)
-    origin = find_origin(path, task=arguments.task, robot=arguments.robot)
-    if arguments.twin is None:
-        twin, name = nominal_twin(origin.load().robot), "the nominal robot, fitted to nothing"
-    else:
-        twin, name = load_twin(arguments.twin), str(arguments.twin)
-    subject = open_subject(path, twin, origin=origin, baseline=arguments.baseline, seed=arguments.seed)
-    for data in subject.arms.values():
-        # What is refused is for the contract gate to judge; what hangs or takes all memory, no gate may load.
-        with contextlib.suppress(PolicyError, ContractError):
-            try_policy(data, source=str(path))
-    return subject, settings, name
-
-
-def _default_report(policy: Path) -> Path:
-    return (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
-
-
-def _report_folder(folder: Path) -> Path:
-    """The folder, made if missing, once it is known to be writable."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        require_replaceable(probe)
-        probe.write_bytes(b"")
-        probe.unlink()
-    except OSError as error:
-        raise PhysaiError(f"--report {folder}: cannot be written: {error.strerror}") from None
-    return folder
-
-
-def _write(verdict: Verdict, findings: dict[str, GateFinding], context: Context, report: Path, twin_name: str) -> None:
-    from physai.sdk.base.files import write_atomic
-    from physai.sdk.evidence.verdict import save_verdict
-    from physai.sim.report.html import Page, html_report
-    from physai.sim.report.junit import junit_xml
-
-    task = context.subject.task
-    page = Page(
-        task=task.name,
-        criterion=task.success.text,
-        policy=str(context.subject.path),
-        twin=twin_name,
-        charts={name: finding.chart for name, finding in findings.items()},
-        folder=report,
-    )
-    save_verdict(verdict, report / VERDICT_FILE)
-    try:
-        write_atomic(report / HTML_FILE, html_report(verdict, page).encode())
-        write_atomic(report / JUNIT_FILE, junit_xml(verdict, name=task.name))
-    except OSError as error:
-        raise PhysaiError(f"{report}: cannot be written: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -237,14 +170,14 @@ def _text(verdict: Verdict, report: Path) -> str:
     evidence = verdict.evidence
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
     lines.append(f"settings  {verdict.gates_sha256}")
-    lines.append(f"report    {report / HTML_FILE}")
+    lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)
 
 
-def _last_line(verdict: Verdict, task: str) -> str:
+def _last_line(verdict: Verdict) -> str:
     outcome = verdict.outcome.value
     colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
-    said = f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]} ({task})"
+    said = f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]}"
     foreign = sorted({one.kind for one in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
     if verdict.outcome.value != "PASS" or not foreign:
         return said

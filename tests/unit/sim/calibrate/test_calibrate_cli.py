@@ -197,7 +197,7 @@ def test_interrupted_it_keeps_the_best_so_far(pendulum: Robot, record: Recorder,
     ]
     twin, marker = tmp_path / "twin.json", tmp_path / "fitting"
     script = (
-        "import signal, sys, time; from physai.sim.calibrate.fit import fit; from physai.sdk.cli.main import main\n"
+        "import signal, sys, time; from physai.sim.calibration.fit import fit; from physai.sdk.cli.main import main\n"
         # A shell's background jobs, and a test run in one, are born ignoring SIGINT.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "call = fit._Monitor.__call__\n"

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sim.calibrate.fit.identifiability import Linearisation, covariance, identified
-from physai.sim.calibrate.replay.bootstrap import Resamples, interval
+from physai.sim.calibration.fit.identifiability import Linearisation, covariance, identified
+from physai.sim.calibration.replay.bootstrap import Resamples, interval
 
 
 def test_a_parameter_must_halve_its_prior() -> None:

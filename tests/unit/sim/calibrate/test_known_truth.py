@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from physai.sim.calibrate.calibrate import calibrate
+from physai.sim.calibration.calibrate import calibrate
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot
 

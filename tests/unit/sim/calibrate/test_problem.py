@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from physai.sdk.base.errors import UnknownNameError
-from physai.sim.calibrate.calibrate import calibrate
-from physai.sim.calibrate.fit.problem import Problem
-from physai.sim.calibrate.replay.windows import Windows, cut
+from physai.sim.calibration.calibrate import calibrate
+from physai.sim.calibration.fit.problem import Problem
+from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import catalogue

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sim.calibrate.replay.drive import DriveSignal
-from physai.sim.calibrate.replay.states import StateEstimate
-from physai.sim.calibrate.replay.windows import SAMPLES, cut
+from physai.sim.calibration.replay.drive import DriveSignal
+from physai.sim.calibration.replay.states import StateEstimate
+from physai.sim.calibration.replay.windows import SAMPLES, cut
 from physai.sim.logs import LogError, RobotLog
 
 Array = NDArray[np.float64]

@@ -10,8 +10,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from physai.sim.calibrate.calibrate import calibrate, residuals, split_logs
-from physai.sim.calibrate.replay.replay import ReplayScore, replay
+from physai.sim.calibration.calibrate import calibrate, residuals, split_logs
+from physai.sim.calibration.replay.replay import ReplayScore, replay
 from physai.sim.logs import RobotLog, read_logs
 from physai.sim.robots import load_robot
 from physai.sim.twin.models import calibration_model

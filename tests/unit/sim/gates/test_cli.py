@@ -59,7 +59,7 @@ def test_an_honest_policy_lacks_only_what_the_machine_lacks(
 ) -> None:
     assert run([str(write_policy()), *arguments]) == 2
     output, progress = capsys.readouterr()
-    assert "INCONCLUSIVE: this policy must not be flashed yet (pusher)" in output
+    assert "INCONCLUSIVE: this policy must not be flashed yet" in output
     assert "engine: " in progress
     report = tmp_path / "report"
     assert {path.name for path in report.iterdir()} == {"verdict.json", "report.html", "junit.xml", "record"}
@@ -105,7 +105,7 @@ def test_a_report_lies_beside_the_policy_by_default(write_policy: Writer, argume
         (["--baseline", "nowhere.onnx"], "nowhere.onnx is neither a run folder nor an exported policy"),
         (["--latency", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--task", "no-such-task"], "no task named 'no-such-task'"),
-        (["--report", "/proc/nowhere"], "--report /proc/nowhere: cannot be written"),
+        (["--report", "/proc/nowhere"], "report folder /proc/nowhere cannot be written"),
         (["--twim", "x"], "no option --twim; did you mean --twin"),
     ],
 )

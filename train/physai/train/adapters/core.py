@@ -238,7 +238,7 @@ class NetworkActor(nn.Module):
 
 @torch.no_grad()
 def graph_from_network(network: nn.Module, task: Task) -> PolicyGraph:
-    """A policy graph around a trained network, ready for `physai.train.export.export.export_policy`.
+    """A policy graph around a trained network, ready for `physai.train.onnx_export.export.export_policy`.
 
     Args:
         network: from observations as `TaskWorlds` gives them (n, observations) to actions (n, actions), its own

@@ -12,7 +12,7 @@ from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
-    from physai.train.export.export import ExportReport
+    from physai.train.onnx_export.export import ExportReport
     from physai.train.runners.checkpoint import LoadedRun
 
 
@@ -45,7 +45,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
     from rich.console import Console
     from rich.progress import Progress
 
-    from physai.train.export.export import export_policy
+    from physai.train.onnx_export.export import export_policy
 
     # On a terminal only, and apart from the report, which may be piped.
     console = Console(stderr=True)
@@ -63,7 +63,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
 
 def _text(report: ExportReport) -> str:
     from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
-    from physai.train.export.parity import SEQUENCE_TOLERANCE, TOLERANCE
+    from physai.train.onnx_export.parity import SEQUENCE_TOLERANCE, TOLERANCE
 
     facts = [
         ("policy", f"{Path(report.folder) / POLICY_FILE} ({report.policy_bytes} bytes, {report.operators} operators)"),

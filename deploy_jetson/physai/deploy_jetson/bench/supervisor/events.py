@@ -1,6 +1,7 @@
 """What one control period can bring to the supervisor, and what the supervisor must make of it.
 
-Everything here is written from `docs/safety.md`, without a line of the supervisor's own code. Where the supervisor
+Everything here is written from `docs/explanation/safety.md`, without a line of the supervisor's own code. Where the
+supervisor
 compares numbers, the oracle knows times: when something last stopped the robot, when its standstill was shown, and
 when a request was made.
 """

@@ -14,8 +14,8 @@ from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Bools, Environment
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
-from physai.train.export.onnx_graph import FlatGraph, frozen
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.onnx_export.onnx_graph import FlatGraph, frozen
 
 TOLERANCE = 1e-5
 """Greatest relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network adds up."""

@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibrate.replay.replay import ReplayScore
+from physai.sim.calibration.replay.replay import ReplayScore
 from physai.sim.report.svg import (
     ROW_HEIGHT,
     WIDTH,

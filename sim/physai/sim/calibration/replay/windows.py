@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibrate.replay.states import StateEstimate
+from physai.sim.calibration.replay.states import StateEstimate
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.logs.checks.channels import spike_samples
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.calibrate.fit.identifiability import Indices, covariance, identified
-from physai.sim.calibrate.fit.problem import Evaluation, Problem
-from physai.sim.calibrate.replay.windows import Windows
+from physai.sim.calibration.fit.identifiability import Indices, covariance, identified
+from physai.sim.calibration.fit.problem import Evaluation, Problem
+from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import Drive, Parameter
 

@@ -16,9 +16,9 @@ from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.tasks.task import Task
-from physai.train.export.onnx_graph import OPSET, build_onnx
-from physai.train.export.parity import PolicyVisits, check_sequence, check_states, rounding, visit
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.onnx_export.onnx_graph import OPSET, build_onnx
+from physai.train.onnx_export.parity import PolicyVisits, check_sequence, check_states, rounding, visit
 
 GOLDEN_STATES = 256
 FINGERPRINT_NAME = "fingerprint"
@@ -42,7 +42,7 @@ class ExportReport:
     states: int
     """Visited states in which both were asked."""
     differences: dict[str, float]
-    """Greatest relative difference of each output over the visited states; see `physai.train.export.parity`."""
+    """Greatest relative difference of each output over the visited states; see `physai.train.onnx_export.parity`."""
     sequence_differences: dict[str, float]
     """The same after up to 200 periods with a memory of its own."""
     memory_restarts: int

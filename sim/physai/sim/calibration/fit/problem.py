@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from mujoco import minimize
 
-from physai.sim.calibrate.fit.identifiability import Indices, Linearisation
-from physai.sim.calibrate.replay.drive import servo_gain_factors
-from physai.sim.calibrate.replay.simulate import Simulator, quiet_model
-from physai.sim.calibrate.replay.windows import Windows
+from physai.sim.calibration.fit.identifiability import Indices, Linearisation
+from physai.sim.calibration.replay.drive import servo_gain_factors
+from physai.sim.calibration.replay.simulate import Simulator, quiet_model
+from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Drive, Parameter, channel, model_fields

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from physai.sim.calibrate.calibrate import Calibration
-from physai.sim.calibrate.page_plots import error_chart, history_chart, parameter_chart, replay_chart
+from physai.sim.calibration.calibrate import Calibration
+from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
 from physai.sim.twin.credibility import bounds
 from physai.sim.twin.record import Credibility, FittedParameter, Timing

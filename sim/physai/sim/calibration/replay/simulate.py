@@ -9,8 +9,8 @@ import numpy.typing as npt
 from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.calibrate.replay.drive import DriveSignal, is_servo
-from physai.sim.calibrate.replay.windows import Windows
+from physai.sim.calibration.replay.drive import DriveSignal, is_servo
+from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
 

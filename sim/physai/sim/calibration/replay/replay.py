@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError
-from physai.sim.calibrate.replay.bootstrap import Resamples, interval
-from physai.sim.calibrate.replay.drive import choose_drive, servo_gain_factors
-from physai.sim.calibrate.replay.simulate import Simulator, quiet_model
-from physai.sim.calibrate.replay.windows import Windows, cut
+from physai.sim.calibration.replay.bootstrap import Resamples, interval
+from physai.sim.calibration.replay.drive import choose_drive, servo_gain_factors
+from physai.sim.calibration.replay.simulate import Simulator, quiet_model
+from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import LogChannel, channel

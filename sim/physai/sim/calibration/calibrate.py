@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sim.calibrate.fit.fit import Fit, FitProgress, fit
-from physai.sim.calibrate.measured import measured_noise, measured_timing
-from physai.sim.calibrate.replay.drive import choose_drive
-from physai.sim.calibrate.replay.replay import (
+from physai.sim.calibration.fit.fit import Fit, FitProgress, fit
+from physai.sim.calibration.measured import measured_noise, measured_timing
+from physai.sim.calibration.replay.drive import choose_drive
+from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
     WINDOW_MIN_S,
     WINDOW_S,
@@ -20,7 +20,7 @@ from physai.sim.calibrate.replay.replay import (
     replay,
     require_logs_of,
 )
-from physai.sim.calibrate.replay.windows import Windows, cut
+from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
