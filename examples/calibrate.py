@@ -1,0 +1,42 @@
+"""Fit a twin to recordings of a robot, and ask whether to believe it.
+
+physai sim record double_pendulum -o recordings --recordings 3 --duration-s 6    # or recordings of your robot
+python examples/calibrate.py double_pendulum recordings/*.csv
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from physai.sim import (
+    Calibration,
+    Robot,
+    RobotLog,
+    Twin,
+    calibrate,
+    load_robot,
+    load_twin,
+    nominal_twin,
+    read_log,
+    read_logs,
+    save_twin,
+)
+
+robot: Robot = load_robot(sys.argv[1])
+first: RobotLog = read_log(sys.argv[2], robot.spec)
+print(f"{first.name}: {len(first.time)} samples of {', '.join(first.joint_names)}")
+*train, held_out = read_logs(sys.argv[2:], robot.spec)
+
+calibration: Calibration = calibrate(robot, train, [held_out], time_budget_s=20.0)
+twin: Twin = calibration.twin
+for parameter in twin.parameters:
+    if parameter.identified:
+        print(f"  {parameter.name}: {parameter.value:.4g} ± {parameter.std:.2g} {parameter.unit}")
+credibility = twin.credible()
+print("credible" if credibility.holds else "not credible:", "; ".join(credibility.reasons))
+assert not nominal_twin(robot).credible().holds  # what was never compared with a robot says nothing about it
+
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "twin.json"
+    save_twin(twin, path)
+    assert load_twin(path).hash == twin.hash

@@ -1,0 +1,73 @@
+"""A transport in thirty lines, and the robot's end of it: what a driver for your bus has to implement.
+
+python examples/custom_transport.py
+"""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from physai.sdk import JointCommand, PolicyContract, RobotEndpoint, Sample, Transport
+from physai.sdk.transport.protocol import empty_command, empty_sample
+from physai.sim import load_task
+
+
+class Loopback:
+    """Both ends of a wire inside one process."""
+
+    name = "loopback"
+
+    def open(self, contract: PolicyContract) -> None:
+        self._sample, self._command = empty_sample(contract), empty_command(contract)
+        self._new_sample = self._new_command = False
+
+    # The runtime's end: `Transport`.
+    def sample(self) -> Sample:
+        return self._sample
+
+    def send(self, targets: Mapping[str, np.ndarray], stamp_ns: int) -> None:
+        for name, values in targets.items():
+            self._command.targets[name][:] = values
+        self._command.stamp_ns, self._command.received_ns = stamp_ns, time.monotonic_ns()
+        self._command.sequence += 1
+
+    # The robot's end: `RobotEndpoint`.
+    def command(self) -> JointCommand:
+        return self._command
+
+    def publish(self, fields: Mapping[str, np.ndarray], stamp_ns: int) -> None:
+        for name, values in fields.items():
+            self._sample.fields[name][:] = values
+            self._sample.stamps_ns[name] = stamp_ns
+        self._sample.stamp_ns, self._sample.received_ns = stamp_ns, time.monotonic_ns()
+        self._sample.sequence += 1
+        self._new_sample = True
+
+    # Both ends.
+    def poll(self) -> bool:
+        new, self._new_sample = self._new_sample, False
+        return new
+
+    def wait(self, timeout_s: float) -> bool:
+        return self.poll()
+
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+contract = load_task("cartpole-swingup").contract
+wire = Loopback()
+wire.open(contract)
+robot: RobotEndpoint = wire
+runtime: Transport = wire
+
+robot.publish({"joint_pos": np.array([0.0, 3.1]), "joint_vel": np.zeros(2)}, time.time_ns())
+assert runtime.poll()
+sample = runtime.sample()
+print(f"sample {sample.sequence}: {sample.fields['joint_pos']}")
+runtime.send({name: np.full(values.shape, 0.5) for name, values in robot.command().targets.items()}, time.time_ns())
+print(f"command {robot.command().sequence}: {robot.command().targets}")

@@ -1,0 +1,75 @@
+"""Every example runs as its first lines say, and every public name is used in one of them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import physai.sdk
+import physai.sim
+import physai.train
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TIMEOUT_S = 300.0
+
+
+def run(*command: object, folder: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def example(name: str, *arguments: object, folder: Path) -> str:
+    return run(sys.executable, EXAMPLES / f"{name}.py", *arguments, folder=folder)
+
+
+def physai_verb(*words: object, folder: Path) -> str:
+    return run(Path(sys.executable).with_name("physai"), *words, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("environment", "of 16 episodes succeed"),
+        ("contract", "timing.deadline_s: 0.016 in trained, 0.008 in on the robot"),
+        ("guard", "RUN: commanded 10 rad away"),
+        ("custom_transport", "command 1:"),
+        ("gymnasium_env", "16 worlds: observations (16, 5)"),
+    ],
+)
+def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
+    assert text in example(name, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_calibration_example(tmp_path: Path) -> None:
+    words = ("--recordings", "3", "--duration-s", "6")
+    physai_verb("sim", "record", "double_pendulum", "-o", "recordings", *words, folder=tmp_path)
+    output = example("calibrate", "double_pendulum", *sorted((tmp_path / "recordings").glob("*.csv")), folder=tmp_path)
+    assert "credible" in output
+
+
+@pytest.mark.slow
+def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
+    output = example("train_and_validate", "run", folder=tmp_path)
+    assert "episodes succeed" in output
+    physai_verb("keys", "init", "keys", folder=tmp_path)
+    physai_verb("bundle", "pack", "run", "-o", "run.physai", folder=tmp_path)
+    trust = next((tmp_path / "keys").glob("*trust*.json"))
+    assert "refused" in example("verify_bundle", "run.physai", trust, folder=tmp_path)
+
+
+@pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=lambda module: module.__name__)
+def test_every_public_name_is_there_and_in_an_example(module: object) -> None:
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
+    names: list[str] = module.__all__  # type: ignore[attr-defined]
+    missing = [name for name in names if not re.search(rf"\b{name}\b", texts)]
+    assert not missing
+    assert all(getattr(module, name) is not None for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        getattr(module, "nothing")  # noqa: B009
