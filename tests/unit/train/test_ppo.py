@@ -39,6 +39,7 @@ def play(ppo: PPO) -> Rollout:
         tensor.copy_(torch.randn(tensor.shape, generator=generator))
     rollout.hidden.tanh_()
     rollout.done[1, 0] = rollout.done[3, 2] = 1.0
+    rollout.log_std.copy_(ppo.log_std)
     hidden = rollout.hidden
     for t in range(config.horizon):
         noise = torch.randn(config.num_envs, ACTIONS, generator=generator)
@@ -113,6 +114,14 @@ class TestGaussian:
         rollout.mean.add_(0.1)
         stats = ppo.update(rollout, 0.9, seeded(0))
         assert stats.kl == pytest.approx(2 * 0.1**2 / (2 * 0.5**2), rel=1e-4)
+
+    def test_divergence_of_a_learner_that_has_moved_on_from_the_policy_that_acted(self) -> None:
+        """KL of equal means, old σ 0.5, new σ 1: ln 2 + 0.5²/(2·1²) - 1/2 = 0.318147 for each of 2 actions."""
+        ppo = make(replace(CONFIG, initial_std=0.5))
+        rollout = play(ppo)
+        with torch.no_grad():
+            ppo.log_std.zero_()
+        assert ppo.update(rollout, 0.9, seeded(0)).kl == pytest.approx(2 * 0.318147, rel=1e-5)
 
     def test_divergence_after_a_step_that_changed_mean_and_spread(self) -> None:
         config = replace(CONFIG, schedule="fixed", learning_rate=0.05)
@@ -194,6 +203,7 @@ class TestUpdate:
                 rollout.action[:], rollout.mean[:], rollout.log_prob[:], _ = ppo.act(
                     rollout.observation, rollout.hidden[:0], noise
                 )
+                rollout.log_std.copy_(ppo.log_std)
                 rollout.value.copy_(ppo.value(rollout.critic))
             rollout.reward.copy_(-((rollout.action - 1.0) ** 2).sum(-1))
             return float(rollout.reward.mean())

@@ -43,6 +43,8 @@ class Rollout:
         self.action = torch.zeros(steps, worlds, actions)
         """Sampled network outputs before clipping, (T, N, A)."""
         self.mean = torch.zeros(steps, worlds, actions)
+        self.log_std = torch.zeros(actions)
+        """Logarithm of the exploration noise the actions were sampled with, (A,)."""
         self.log_prob = torch.zeros(steps, worlds)
         self.value = torch.zeros(steps, worlds)
         self.reward = torch.zeros(steps, worlds)
@@ -154,7 +156,6 @@ class PPO(nn.Module):
         config = self.config
         advantage, target = advantages(rollout, gamma, config.gae_lambda)
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        old_log_std = self.log_std.detach().clone()
         recurrent = rollout.hidden.shape[1] > 0
         parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
         parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
@@ -166,7 +167,7 @@ class PPO(nn.Module):
             order = torch.randperm(parts[0].shape[0], generator=generator)
             shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
             for batch in zip(*shuffled, strict=True):
-                self._step(batch, old_log_std, stats)
+                self._step(batch, rollout.log_std, stats)
         return stats
 
     def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, stats: UpdateStats) -> None:

@@ -85,6 +85,7 @@ class Collector:
             for name, value in result.reward_terms.items():
                 rollout.reward_terms[name] = rollout.reward_terms.get(name, 0.0) + value / config.horizon
             self.now = result
+        rollout.log_std.copy_(self.learner.ppo.log_std)
         rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
         rollout.value.copy_(self.learner.ppo.value(rollout.critic))
         rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
