@@ -259,6 +259,45 @@ def test_episodes_after_a_failure_are_staggered_again(slider_task: TaskMaker) ->
     assert not steady.steps_in_episode.any()
 
 
+def test_success_while_training_is_that_of_whole_episodes(slider_task: TaskMaker) -> None:
+    """Half of the episodes fail in step 5 of 10, the others succeed: a share of 1/2.
+
+    A staggered episode has at least 5 of its steps left with probability 6/10, so it fails with probability 3/10 and is
+    followed by another staggered one. Each whole episode that fails brings 0.3/0.7 failures of staggered ones: to count
+    those would show 0.5 / (1 + 0.5 · 0.3/0.7) = 0.41.
+    """
+
+    def half_fail(draw: Array) -> tuple[Array, Array]:
+        """At rest at 3 m, or on the way from 0 m at 30 m/s: at 4.8 m after 4 steps of 0.04 s, at 6 m after 5."""
+        fails = draw[:, :1] < 0.5
+        return np.where(fails, 0.0, 3.0) * [[1.0, 0.0]], np.where(fails, 30.0, 0.0) * [[1.0, 0.0]]
+
+    env = Environment(slider_task(training_reset=half_fail), 400, training=True, num_threads=1)
+    env.reset()
+    outcomes: list[bool] = []
+    for _ in range(300):
+        before = env.steps_in_episode.copy()
+        result = push(env)
+        outcomes += result.succeeded[result.judged].tolist()
+        assert (before[result.judged & result.terminated] == 4).all(), "a failure after 5 steps of a whole episode"
+    assert np.mean(outcomes) == pytest.approx(0.5, abs=0.02)
+
+
+def test_failures_within_commands_that_the_episodes_end_would_cut_short_are_not_judged(slider_task: TaskMaker) -> None:
+    """Commands of 3 steps in episodes of 10: the fourth has one step left."""
+    env = Environment(slider_task(command_interval_s=0.12), 400, training=True, num_threads=1)
+    env.reset()
+    for _ in range(12):
+        push(env)
+    steps = env.steps_in_episode.copy()
+    assert set(steps.tolist()) == set(range(10))
+    env.engine.state("qpos")[:, 0] = 6.0
+    result = push(env)
+    assert result.terminated.all()
+    assert not result.judged[steps == 9].any(), "entered with one step left"
+    assert result.judged[steps == 1].all(), "the first of a whole episode"
+
+
 def test_training_starts_where_the_task_says(slider_task: TaskMaker) -> None:
     def far(draw: Array) -> tuple[Array, Array]:
         return np.full((len(draw), 2), -1.0), np.zeros((len(draw), 2))

@@ -276,8 +276,12 @@ class Environment:
         """Worlds whose command or episode ends now, and those of them that met the criterion."""
         held = self.task.success.condition(self._view)
         self._held = np.where(held, self._held + 1, 0)
-        # What the episode's end cuts short, a command or a staggered episode, is not judged: nobody could have met it.
         judged = terminated | (self._command_age >= self._command_steps)
+        if self.training:
+            # A command or an episode that is entered late is not judged, whether it fails or not: what survives it
+            # could not have met the criterion, and to count the failures alone would show too few successes.
+            entered = self._step_in_episode - self._command_age
+            judged &= entered + self._command_steps <= self._episode_steps
         return judged, judged & ~terminated & (self._held >= self._hold_steps)
 
     def _critic(self) -> Array:

@@ -29,7 +29,8 @@ class StepResult:
     truncated: Bools
     """Episodes that ended by time."""
     judged: Bools
-    """Worlds whose command or episode ended in this step."""
+    """Worlds whose command or episode ended in this step, in full length or by failure; in training only those that
+    had their full length before them."""
     succeeded: Bools
     """Judged worlds that met the success criterion."""
     metrics: dict[str, Array]

@@ -175,7 +175,7 @@ class Task:
     training_age: Callable[[Uniforms], Array] | None = None
     """Time into an episode at which training enters it [s], shape (num_worlds,), from the same draws; None for 0.
 
-    A state near the goal is soon left or kept: entering late brings it back more often. Nothing cut short is judged.
+    A state near the goal is soon left or kept: entering late brings it back more often. It is not judged.
     """
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
