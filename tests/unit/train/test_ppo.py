@@ -178,6 +178,26 @@ class TestUpdate:
         for parameter, old in zip(ppo.parameters(), before, strict=True):
             assert torch.equal(parameter, old)
 
+    @pytest.mark.parametrize("max_grad_norm", [1e-3, 1e3])
+    def test_a_huge_value_loss_leaves_the_actors_gradient_alone(self, max_grad_norm: float) -> None:
+        def actor_gradients(value_weight: float) -> list[Tensor]:
+            ppo = make(replace(CONFIG, max_grad_norm=max_grad_norm, value_weight=value_weight))
+            ppo.update(play(ppo), 0.9, seeded(0))
+            gradients = (parameter.grad for parameter in (*ppo.actor.parameters(), ppo.log_std))
+            return [gradient for gradient in gradients if gradient is not None]
+
+        usual, spiked = actor_gradients(1.0), actor_gradients(1e9)
+        assert len(usual) == len(spiked) == 5, "weights and biases of two layers, and the spread"
+        for left, right in zip(usual, spiked, strict=True):
+            assert torch.equal(left, right)
+
+    def test_actor_and_critic_have_a_bound_each(self) -> None:
+        ppo = make(replace(CONFIG, max_grad_norm=1e-3, value_weight=1e9))
+        ppo.update(play(ppo), 0.9, seeded(0))
+        for part in ([*ppo.actor.parameters(), ppo.log_std], [*ppo.critic.parameters()]):
+            squares = sum(float((parameter.grad**2).sum()) for parameter in part if parameter.grad is not None)
+            assert math.sqrt(squares) == pytest.approx(1e-3, rel=1e-3)
+
     def test_clipped_share_counts_samples_far_from_the_old_policy(self) -> None:
         ppo = make(CONFIG)
         rollout = play(ppo)

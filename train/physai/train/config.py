@@ -68,6 +68,7 @@ class TrainConfig:
     entropy_weight: float = 0.005
     value_weight: float = 1.0
     max_grad_norm: float = 1.0
+    """Bound on the norm of the actor's gradient, and of the critic's."""
     initial_std: float = 1.0
     """Standard deviation of exploration at the start, in network output units."""
     actor: Literal["mlp", "gru"] = "mlp"

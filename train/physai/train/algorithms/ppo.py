@@ -185,7 +185,7 @@ class PPO(nn.Module):
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
         torch.autograd.backward(policy_loss - config.entropy_weight * entropy)
         value_loss = critic.result()
-        norm = nn.utils.clip_grad_norm_(self.parameters(), config.max_grad_norm)
+        norm = self._clip_gradients()
         if not math.isfinite(norm):
             raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
         with torch.no_grad():
@@ -199,6 +199,15 @@ class PPO(nn.Module):
         stats.add(summary)
         if config.schedule == "adaptive":
             self._adapt(summary[3])
+
+    def _clip_gradients(self) -> float:
+        """Bounds the gradients of actor and critic, each by itself, so that a value far off does not slow the actor.
+
+        Returns:
+            The norm of both together before.
+        """
+        parts = [*self.actor.parameters(), self.log_std], self.critic.parameters()
+        return math.hypot(*(float(nn.utils.clip_grad_norm_(part, self.config.max_grad_norm)) for part in parts))
 
     def _value_gradient(self, critic_input: Tensor, target: Tensor, old_value: Tensor) -> Tensor:
         """Adds the gradient of the critic's clipped loss to its parameters; returns the loss."""
