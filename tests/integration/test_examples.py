@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -64,10 +65,10 @@ def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
     assert "refused" in example("verify_bundle", "run.physai", trust, folder=tmp_path)
 
 
-@pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=lambda module: module.__name__)
-def test_every_public_name_is_there_and_in_an_example(module: object) -> None:
+@pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=["sdk", "sim", "train"])
+def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> None:
     texts = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
-    names: list[str] = module.__all__  # type: ignore[attr-defined]
+    names: list[str] = module.__all__
     missing = [name for name in names if not re.search(rf"\b{name}\b", texts)]
     assert not missing
     assert all(getattr(module, name) is not None for name in names)

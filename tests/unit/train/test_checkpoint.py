@@ -263,6 +263,14 @@ class TestRunFolder:
         with pytest.raises(CheckpointError, match=r"config\.json: "):
             load_config(folder)
 
+    def test_settings_of_0_1_have_other_names(self, folder: Path) -> None:
+        known = load_config(folder)
+        text = (folder / CONFIG_FILE).read_text()
+        old = text.replace('"action_repeat"', '"control_repeat"').replace('"eval_min_success"', '"promising_success"')
+        assert old != text
+        (folder / CONFIG_FILE).write_text(old)
+        assert load_config(folder) == known
+
     def test_no_run_folder(self, tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="is not a run folder"):
             load_run(tmp_path)

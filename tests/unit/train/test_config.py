@@ -38,6 +38,11 @@ def test_an_option_is_parsed_by_its_type(key: str, text: str, value: Any) -> Non
     assert type(getattr(config, key)) is type(value)
 
 
+def test_settings_are_read_under_their_old_names() -> None:
+    changed = with_options(TrainConfig(), {"control_repeat": "3", "promising_success": "0.25"})
+    assert (changed.action_repeat, changed.eval_min_success) == (3, 0.25)
+
+
 def test_other_settings_stay() -> None:
     changed = with_options(TrainConfig(seed=7, hidden=(4,)), {"horizon": "3"})
     assert changed == TrainConfig(seed=7, hidden=(4,), horizon=3)

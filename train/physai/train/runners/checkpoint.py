@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import ConfigDict, model_validator, with_config
+from pydantic import ConfigDict, with_config
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.base.documents import DocumentKind
@@ -77,15 +77,6 @@ class _Config(Frozen):
     config: TrainConfig
     provenance: dict[str, str]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _rename_settings(cls, document: dict[str, object]) -> dict[str, object]:
-        config = document.get("config")
-        if not isinstance(config, dict):
-            return document
-        settings = cast("dict[str, object]", config)
-        return {**document, "config": {RENAMED.get(name, name): value for name, value in settings.items()}}
-
 
 _KIND = DocumentKind(
     name="run's configuration",
@@ -141,6 +132,9 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
             data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    # Keys of 0.1, as this package wrote them; the parser below refuses everything else.
+    for old, new in RENAMED.items():
+        data = data.replace(f'"{old}":'.encode(), f'"{new}":'.encode())
     document = _KIND.parse(_Config, data, source=str(path))
     return document.source, document.config, document.provenance
 
