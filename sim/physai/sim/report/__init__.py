@@ -1,1 +1,1 @@
-"""Renderings of a verdict: a page for people, JUnit XML for machines."""
+"""Reports of a verdict: an HTML page and JUnit XML."""

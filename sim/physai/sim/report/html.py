@@ -1,4 +1,4 @@
-"""A verdict as one self-contained page: the answer first, then the evidence."""
+"""Render a verdict as a self-contained HTML page: the answer first, then the evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,27 +15,28 @@ WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.I
 """Answers to "may I flash it?"."""
 
 MAX_REASONS = 4
+"""Blocking gates explained at the top of the page; further ones are only named."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows beside the verdict."""
+    """What a page shows in addition to the verdict."""
 
     task: str
     criterion: str
     """The task's success criterion in words."""
     policy: str
-    """File of the policy, as named."""
+    """Path of the policy as the user gave it."""
     twin: str
-    """Where the twin came from."""
+    """Name or path of the twin."""
     charts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """Numbers to plot, by gate."""
     folder: Path | None = None
-    """Folder of the report, where the recordings of counterexamples lie."""
+    """Report folder, which holds the recordings of counterexamples."""
 
 
 def html_report(verdict: Verdict, page: Page) -> str:
-    """The page: HTML with inline style and SVG, nothing to load."""
+    """Return the page: HTML with inline styles and SVG that loads no other resource."""
     body = "".join(
         [
             *_answer(verdict, page),
@@ -46,6 +47,7 @@ def html_report(verdict: Verdict, page: Page) -> str:
         ]
     )
     title = f"May I flash it? {WORDS[verdict.outcome]}: {page.task}"
+    # The content security policy backs up the escaping: text from a policy file can never run as a script.
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,23 +65,23 @@ def _answer(verdict: Verdict, page: Page) -> Iterator[str]:
 
 
 def _reasons(verdict: Verdict) -> Iterator[str]:
-    """Why not, the failures first, and what to do; or on what the yes rests."""
+    """Blocking gates with their next steps, or the evidence behind a PASS."""
     if verdict.outcome is VerdictOutcome.PASS:
-        played = sum(gate.episodes for gate in verdict.gates)
-        yield f"<p>All {len(verdict.gates)} gates pass, over {played} episodes.</p>"
+        episodes = sum(gate.episodes for gate in verdict.gates)
+        yield f"<p>All {len(verdict.gates)} gates pass, over {episodes} episodes.</p>"
         yield from (f'<p class="soft">{_shortened(gate.message)}</p>' for gate in verdict.gates if gate.gate == "twin")
         return
-    found = reasons(verdict)
+    summary = reasons(verdict)
     yield "<ul>"
-    for gate in found.blocking[:MAX_REASONS]:
+    for gate in summary.blocking[:MAX_REASONS]:
         cause = f' <span class="soft">(cause: {escape(gate.cause)})</span>' if gate.cause else ""
         yield f"<li><b>{escape(gate.gate)}</b>{cause}: {_shortened(gate.message)}"
         yield f'<br><span class="soft">→ {_shortened(gate.next_step)}</span></li>'
-    rest = found.blocking[MAX_REASONS:]
+    rest = summary.blocking[MAX_REASONS:]
     if rest:
         yield f"<li>and {', '.join(escape(gate.gate) for gate in rest)}</li>"
-    if found.waiting:
-        yield f'<li class="soft">{escape(", ".join(found.waiting))}: would pass in a twin that is credible</li>'
+    if summary.waiting:
+        yield f'<li class="soft">{escape(", ".join(summary.waiting))}: would pass in a credible twin</li>'
     yield "</ul>"
 
 
@@ -92,23 +94,20 @@ def _gates(verdict: Verdict) -> Iterator[str]:
     yield '<table><thead><tr><th>gate</th><th></th><th class="optional">question</th><th>measured</th>'
     yield '<th class="number">episodes</th></tr></thead><tbody>'
     for gate in verdict.gates:
-        number = _deciding(gate)
+        # A finding lists its deciding measurement first.
+        number = measurement_text(gate.measured[0]) if gate.measured else ""
         yield f'<tr class="{gate.outcome}"><td><a href="#{escape(gate.gate)}">{escape(gate.gate)}</a></td>'
         yield f'<td><span class="pill">{gate.outcome}</span></td><td class="optional">{escape(gate.question)}</td>'
         yield f'<td>{number}</td><td class="number">{gate.episodes or ""}</td></tr>'
     yield "</tbody></table>"
 
 
-def _deciding(gate: GateResult) -> str:
-    return measurement_text(gate.measured[0]) if gate.measured else ""
-
-
 def measurement_text(m: Measurement) -> str:
-    """A measurement in one line, as HTML."""
+    """Format a measurement as one line of HTML."""
     is_rate = m.name.startswith(
         ("success_rate", "worst_success_rate", "drop", "violation_rate", "missed", "success_lost")
     )
-    percent = is_rate and m.name != "missed_in_a_row"
+    percent = is_rate and m.name != "missed_in_a_row"  # a count in spite of the prefix
     value = _number(m.value, percent, m.unit)
     if m.lower is not None and m.upper is not None:
         value += f' <span class="soft">[{_number(m.lower, percent)}, {_number(m.upper, percent)}]</span>'
@@ -116,8 +115,8 @@ def measurement_text(m: Measurement) -> str:
         value += f' <span class="soft">≤ {_number(m.upper, percent)}</span>'
     name, _, part = m.name.partition(".")
     name = name.replace("_", " ") + (f" ({part})" if part else "")
-    held = "" if m.threshold is None else f' <span class="soft">vs {_number(m.threshold, percent, m.unit)}</span>'
-    return f"{escape(name)} {value}{held}"
+    limit = "" if m.threshold is None else f' <span class="soft">vs {_number(m.threshold, percent, m.unit)}</span>'
+    return f"{escape(name)} {value}{limit}"
 
 
 def _number(value: float, percent: bool, unit: str = "") -> str:
@@ -162,9 +161,9 @@ def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
         ("physai", verdict.physai_version),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(verdict.versions.items()))),
     )
-    yield "<h2>What was judged</h2><table><tbody>"
+    yield "<h2>Provenance</h2><table><tbody>"
     for label, value in rows:
         yield f'<tr><td class="soft">{escape(label)}</td><td class="hash">{escape(value)}</td></tr>'
     yield "</tbody></table>"
-    yield '<p class="soft small">The verdict holds for exactly these bytes. verdict.json in this folder is the record; '
-    yield "this page is a rendering of it.</p>"
+    yield '<p class="soft small">The verdict applies to exactly these bytes. This page is rendered from verdict.json, '
+    yield "the authoritative record in this folder.</p>"

@@ -1,4 +1,4 @@
-"""A verdict as JUnit XML, which every CI system shows: one test case per gate."""
+"""Render a verdict as JUnit XML for CI systems, one test case per gate."""
 
 from xml.etree import ElementTree
 
@@ -6,14 +6,8 @@ from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 
 
 def junit_xml(verdict: Verdict, *, name: str) -> bytes:
-    """The verdict as JUnit XML, UTF-8.
-
-    A gate that is INCONCLUSIVE is an error: a CI system must not show it as passed or as skipped.
-
-    Args:
-        verdict: what to show.
-        name: of the test suite, such as the task's.
-    """
+    """Return the verdict as JUnit XML, UTF-8; `name` identifies the test suite, for instance the task."""
+    # An INCONCLUSIVE gate is an error: CI systems ignore skipped tests.
     count = {outcome: sum(gate.outcome is outcome for gate in verdict.gates) for outcome in VerdictOutcome}
     attributes = {
         "name": f"physai sim validate {name}",

@@ -1,4 +1,4 @@
-"""The plots of a report, one panel each, from the numbers the gates kept."""
+"""Plots of a report, one panel each, from the chart data of the gates."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ MAX_PARAMETERS = 6
 
 
 def plots(verdict: Verdict, charts: Charts, folder: Path | None) -> Iterator[str]:
-    """All panels for which there are numbers, as HTML.
+    """Render all panels that have data as HTML.
 
     Args:
-        verdict: what was found.
-        charts: numbers by gate.
-        folder: where the recordings of counterexamples lie, if they may be read.
+        verdict: the verdict to illustrate.
+        charts: chart data by gate.
+        folder: report folder with the recordings of counterexamples; None to leave their curves out.
     """
     panels = [
         *_replay(charts.get("twin", {})),
@@ -59,8 +59,8 @@ def _replay(chart: Mapping[str, Any]) -> Iterator[str]:
         rows.append(PlotInterval(f"{joint}, nominal", *nominal, kind="fourth", hint=f"{nominal[0]:.4g}"))
     upper = 1.1 * max(row.upper for row in rows)
     drawing = intervals(rows, title="replay error", unit="rad or m", lower=0.0, upper=upper)
-    note = f"Root mean square error of {chart['window_s']:g} s open-loop replay of recordings kept out of the fit."
-    yield _panel("Twin against the robot's logs", drawing, note)
+    note = f"Root mean square error of {chart['window_s']:g} s open-loop replay of held-out recordings."
+    yield _panel("Twin compared with the robot's logs", drawing, note)
 
 
 def _perturbations(verdict: Verdict, charts: Charts) -> Iterator[str]:
@@ -72,8 +72,8 @@ def _perturbations(verdict: Verdict, charts: Charts) -> Iterator[str]:
     counts.update(charts.get("robustness", {}).get("conditions", {}))
     rows: list[PlotInterval] = []
     for name, (good, total) in counts.items():
-        found = measured.get("success_rate" if name == "calibrated" else f"success_rate.{name}")
-        target = None if found is None else found.threshold
+        rate = measured.get("success_rate" if name == "calibrated" else f"success_rate.{name}")
+        target = None if rate is None else rate.threshold
         lower, upper = wilson(good, total)
         kind = "bad" if target is not None and upper < target else "mark"
         hint = f"{good} of {total}, 95 % interval {lower:.1%} to {upper:.1%}"
@@ -94,7 +94,7 @@ def _limits(chart: Mapping[str, Any]) -> Iterator[str]:
         upper = max(1.1, min(2.0, 1.05 * max(row.greatest for row in rows)))
         drawing = bars(rows, title="joint limits used", limit=1.0, upper=upper)
         share = chart.get("saturated", 0.0)
-        note = f"Greatest use in an episode: median and worst; commands lie at a bound {share:.1%} of the time."
+        note = f"Peak use per episode, median and maximum; commands are saturated {share:.1%} of the time."
         yield _panel("Joint limits used", drawing, note)
 
 
@@ -102,9 +102,7 @@ def _latency(chart: Mapping[str, Any]) -> Iterator[str]:
     if chart:
         edges = [1e3 * edge for edge in chart["edges_s"]]
         drawing = histogram(chart["counts"], edges, title="tick", unit="ms", limit=1e3 * chart["deadline_s"])
-        yield _panel(
-            "Time of a tick", drawing, "Logarithmic counts; what lies beyond the right end is in the last bin."
-        )
+        yield _panel("Tick duration", drawing, "Logarithmic counts; the last bin includes all longer ticks.")
 
 
 def _search(chart: Mapping[str, Any]) -> Iterator[str]:
@@ -121,10 +119,8 @@ def _search(chart: Mapping[str, Any]) -> Iterator[str]:
         x_unit="generation",
         y_unit="score",
     )
-    note = (
-        f"2 is success all the time, below 1 means failures. The worst robot lies {chart['size']:.1f} σ from the fit."
-    )
-    yield _panel("Search for a robot on which it fails", drawing, note)
+    note = f"2: success throughout; below 1: some episodes fail. The worst robot is {chart['size']:.1f} σ from the fit."
+    yield _panel("Search for a robot on which the policy fails", drawing, note)
 
 
 def _engines(chart: Mapping[str, Any]) -> Iterator[str]:
@@ -136,8 +132,9 @@ def _engines(chart: Mapping[str, Any]) -> Iterator[str]:
         PlotInterval("only in Warp", won / count, *wilson(won, count)),
     ]
     drawing = intervals(rows, title="engines", unit="", lower=0.0, upper=1.0, form=".0%")
-    note = f"Share of {count} episodes that succeed in one engine only; early positions differ by "
-    yield _panel("Two engines", drawing, f"{note}{chart['early_difference']:.2g} (median).")
+    early = chart["early_difference"]
+    note = f"Share of {count} episodes that succeed in one engine only; early positions differ by {early:.2g} (median)."
+    yield _panel("Two engines", drawing, note)
 
 
 def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterator[str]:
@@ -148,7 +145,7 @@ def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterat
     command = (
         f"<code>physai play --counterexample {case.index} {escape(str(folder) if folder else 'REPORT')}</code>"
         if case.recording
-        else "It fails in its batch only, not alone, so there is no recording."
+        else "The episode fails only as part of its batch, so there is no recording."
     )
     tone = VerdictOutcome(gate.outcome)
     yield f'<div class="panel {tone}"><h3>{case.index} · {escape(gate.gate)}</h3><p>{escape(case.description)}</p>'
@@ -157,7 +154,7 @@ def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterat
 
 
 def _traces(case: Counterexample, folder: Path | None) -> str:
-    """Joint positions over time, from the recording."""
+    """Joint positions over time; empty without a readable recording."""
     if folder is None or case.recording is None:
         return ""
     try:
@@ -167,7 +164,7 @@ def _traces(case: Counterexample, folder: Path | None) -> str:
     if not recording.episodes:
         return ""
     episode, names = recording.episodes[0], recording.contract.robot.joint_names
-    first = episode.qpos.shape[1] - len(names)
+    first = episode.qpos.shape[1] - len(names)  # a floating base comes before the joints
     series = [
         PlotSeries(
             name.removesuffix("_joint")[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind

@@ -1,4 +1,4 @@
-"""The style sheet of a report: light or dark as the reader's system has it, and printable."""
+"""Style sheet of a report: printable, light or dark as the reader's system is set."""
 
 STYLE = """
 :root { color-scheme: light dark;
@@ -42,4 +42,3 @@ details { border-bottom: 1px solid var(--rule); padding: 8px 0; } summary { curs
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 6px 0; font-size: 13px; }
 @media (max-width: 760px) { .answer { display: block; } .optional { display: none; } .grid { display: block; } }
 """
-"""Plain CSS."""

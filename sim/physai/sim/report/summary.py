@@ -1,4 +1,4 @@
-"""Why a policy may not be flashed, in as few lines as a screen has."""
+"""Summary of the gates that block a policy."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ from physai.sim.gates.judgement import WOULD_PASS
 
 @dataclass(frozen=True)
 class Reasons:
-    """What stands in the way."""
+    """The gates behind a verdict that is not a PASS."""
 
     blocking: tuple[GateResult, ...]
-    """Gates that decide the outcome, each for a reason of its own."""
+    """Gates that decide the outcome for reasons of their own."""
     waiting: tuple[str, ...]
-    """Gates that only wait for a credible twin."""
+    """Gates that would pass in a credible twin."""
 
 
 def reasons(verdict: Verdict) -> Reasons:
-    """The gates that make the verdict what it is; none for a PASS."""
+    """Return the gates that decide the verdict; none for a PASS."""
     if verdict.outcome is VerdictOutcome.PASS:
         return Reasons((), ())
     deciding = [gate for gate in verdict.gates if gate.outcome is verdict.outcome]

@@ -1,4 +1,4 @@
-"""Small charts as SVG text: no script, no font, nothing to load; colours come from the page's style sheet."""
+"""Small charts as static SVG, without scripts or fonts; the page's style sheet sets the colours."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,15 +7,15 @@ from html import escape
 
 WIDTH = 560
 LABEL_WIDTH, LABEL_MAX = 110, 250
-"""Least and greatest space for the rows' labels."""
+"""Minimum and maximum width of the label column [px]."""
 CHARACTER = 6.6
-"""Width of a character of a label on average."""
+"""Average width of a label's character [px]."""
 ROW_HEIGHT = 26
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear map from values to pixels."""
+    """Linear map from values to pixels."""
 
     lower: float
     upper: float
@@ -23,22 +23,23 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """Pixel of a value; values beyond the ends stay at them."""
+        """Return the pixel of a value, clamped to the axis."""
         share = (value - self.lower) / ((self.upper - self.lower) or 1.0)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
 
 def ticks(lower: float, upper: float, count: int = 5) -> list[float]:
-    """Round numbers between two values."""
+    """Return about `count` round numbers (multiples of 1, 2 or 5 · 10ⁿ) between two values."""
     span = (upper - lower) or 1.0
     step = 10.0 ** math.floor(math.log10(span / count))
     step *= next((m for m in (1.0, 2.0, 5.0, 10.0) if span / (m * step) <= count), 10.0)
+    # The tolerance keeps ticks that rounding moves just outside the range.
     first = math.ceil(lower / step - 1e-9)
     return [i * step for i in range(first, math.floor(upper / step + 1e-9) + 1)]
 
 
 def chart(body: Sequence[str], height: float, title: str) -> str:
-    """An SVG element of the standard width around what is drawn."""
+    """Wrap drawn elements in an SVG element of the standard width."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{''.join(body)}</svg>"
@@ -46,23 +47,23 @@ def chart(body: Sequence[str], height: float, title: str) -> str:
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", kind: str = "label") -> str:
-    """A line of text."""
+    """Return a line of text as SVG."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(content)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A straight line."""
+    """Return a straight line as SVG."""
     return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def rectangle(x: float, y: float, width: float, height: float, kind: str, hint: str = "") -> str:
-    """A filled rectangle; `hint` shows under the pointer."""
+    """Return a filled rectangle as SVG; `hint` is its tooltip."""
     shape = f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{height:.1f}" rx="2"'
     return f"{shape}><title>{escape(hint)}</title></rect>" if hint else f"{shape}/>"
 
 
 def label_width(labels: Iterable[str]) -> float:
-    """Space that the longest label takes."""
+    """Width of the label column that fits the longest label, within LABEL_WIDTH … LABEL_MAX [px]."""
     longest = max((len(label) for label in labels), default=0)
     return min(LABEL_MAX, max(LABEL_WIDTH, CHARACTER * longest + 14))
 
@@ -86,7 +87,7 @@ class PlotInterval:
     lower: float
     upper: float
     kind: str = "mark"
-    """Class that colours it."""
+    """CSS class that sets the colour."""
     target: float | None = None
     hint: str = ""
 
@@ -94,7 +95,7 @@ class PlotInterval:
 def intervals(
     rows: Sequence[PlotInterval], *, title: str, unit: str, lower: float, upper: float, form: str = "g"
 ) -> str:
-    """Values with their intervals, a row each, and what they are held against."""
+    """Draw one row per value: point, interval and target."""
     axis = Axis(lower, upper, label_width(row.label for row in rows), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(rows)
     parts = _grid(axis, 4, bottom, unit, form)
@@ -111,7 +112,7 @@ def intervals(
 
 
 def histogram(counts: Sequence[int], edges: Sequence[float], *, title: str, unit: str, limit: float) -> str:
-    """Counts per bin on a logarithmic scale, so that single outliers show, and a limit."""
+    """Draw counts per bin and a limit; the logarithmic scale keeps single outliers visible."""
     axis = Axis(edges[0], edges[-1], 40, WIDTH - 16)
     top, bottom = 16.0, 150.0
     most = math.log10(max([*counts, 1]) + 1.0)
@@ -142,7 +143,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], *, title: str, limit: float, upper: float) -> str:
-    """Typical and greatest use of a limit, a row each."""
+    """Draw one row per limit with its typical and greatest use."""
     axis = Axis(0.0, upper, label_width(row.label for row in rows), WIDTH - 16)
     bottom = 8.0 + ROW_HEIGHT * len(rows)
     parts = _grid(axis, 4, bottom, "", ".0%")
@@ -171,7 +172,7 @@ MAX_POINTS = 600
 
 
 def lines(series: Sequence[PlotSeries], *, title: str, x_unit: str, y_unit: str, mark: float | None = None) -> str:
-    """Curves over a common axis; `mark` is a moment to point at."""
+    """Draw curves over a common x axis; `mark` is an x value to highlight."""
     finite = [value for one in series for value in one.y if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     pad = 0.05 * ((high - low) or 1.0)

@@ -1,4 +1,4 @@
-"""Judge an exported policy in a twin, and write the report: what `physai sim validate` does, for programs."""
+"""Validate an exported policy in a twin and write the report; the Python API of `physai sim validate`."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -26,33 +26,33 @@ from physai.sim.report.junit import junit_xml
 from physai.sim.twin.twin import Twin, nominal_twin
 
 REPORT_FOLDER = "validation"
-"""Folder of the report, next to the policy, where no other is named."""
+"""Default report folder, next to the policy."""
 
 HTML_FILE, JUNIT_FILE = "report.html", "junit.xml"
 
 Progress = Callable[[Context], AbstractContextManager[Callable[[Sequence[ProgressLine]], None]]]
-"""Opens a display of the progress; what it yields is called with the lines of all gates, often."""
+"""Opens a progress display and yields a function that is called often, with the lines of all gates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationOptions:
-    """What to ask for; the defaults are those of `physai sim validate`."""
+    """Options of a validation; the defaults are those of `physai sim validate`."""
 
     task: str | None = None
-    """Built-in task or task file to play; None for the built-in one that the policy names."""
+    """Built-in task or task file; None for the built-in task that the policy names."""
     robot: str | None = None
-    """Robot model of the task, where it is a file."""
+    """Robot model file of the task, if the robot is not built in."""
     settings: GateSettings = field(default_factory=GateSettings)
     accept: tuple[OriginKind, ...] = ("robot",)
-    """Origins of evidence that may count as the robot's."""
+    """Origins of evidence that may let a gate pass."""
     latency: LatencyEvidence | None = None
     baseline: Path | None = None
-    """Older policy that this one must not be worse than."""
+    """Older policy that this one must not be inferior to."""
     seed: int = 0
     jobs: int = 1
     """Worker processes; the verdict does not depend on their number."""
     twin_name: str = ""
-    """What the report calls the twin."""
+    """Name of the twin in the report."""
 
 
 def validate(
@@ -65,12 +65,12 @@ def validate(
 ) -> Verdict:
     """Run the ten gates on a policy and write `verdict.json`, `report.html`, `junit.xml` and the record of the run.
 
-    An interrupted run continues where it stopped when it is started again with the same arguments.
+    An interrupted run resumes when you start it again with the same arguments.
 
     Args:
         policy: run folder or exported policy file.
         twin: calibrated twin; None for the nominal robot, in which no policy passes.
-        report: folder for the results; None for `validation` next to the policy.
+        report: output folder; None for `validation` next to the policy.
         options: see `ValidationOptions`.
         progress: see `Progress`.
 
@@ -78,34 +78,34 @@ def validate(
         The verdict: PASS, FAIL or INCONCLUSIVE, and the result of each gate.
 
     Raises:
-        PhysaiError: the policy, the twin or the folder cannot be used.
+        PhysaiError: the policy, the twin or the folder is unusable.
     """
-    given = options or ValidationOptions()
-    subject = _open(Path(policy), twin, given)
+    options = options or ValidationOptions()
     path = Path(policy)
+    subject = _open(path, twin, options)
     folder = _report_folder(Path(report) if report else (path if path.is_dir() else path.parent) / REPORT_FOLDER)
-    context, gates = Context(subject, given.settings, given.accept), all_gates(given.latency)
+    context, gates = Context(subject, options.settings, options.accept), all_gates(options.latency)
     store = Store.open(folder, subject)
-    with progress(context) if progress else nullcontext(_ignore) as tell:
-        findings = find_all(context, gates, folder, jobs=given.jobs, tell=tell, store=store)
+    with progress(context) if progress else nullcontext(_no_progress) as report_progress:
+        findings = find_all(context, gates, folder, jobs=options.jobs, tell=report_progress, store=store)
     verdict = judge(context, gates, findings, folder)
-    _write(verdict, findings, subject, folder, given.twin_name)
-    write_record(folder, store, context, given.latency)
+    _write(verdict, findings, subject, folder, options.twin_name)
+    # Last, because it moves the state that an interrupted run resumes from.
+    write_record(folder, store, context, options.latency)
     return verdict
 
 
-def _ignore(lines: Sequence[ProgressLine]) -> None:
-    """No progress is shown."""
+def _no_progress(lines: Sequence[ProgressLine]) -> None: ...
 
 
 def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> ValidationSubject:
     path = find_policy(policy)
     origin = find_origin(path, task=options.task, robot=options.robot)
-    judged_in = nominal_twin(origin.load().robot) if twin is None else twin
-    subject = open_subject(path, judged_in, origin=origin, baseline=options.baseline, seed=options.seed)
+    twin = nominal_twin(origin.load().robot) if twin is None else twin
+    subject = open_subject(path, twin, origin=origin, baseline=options.baseline, seed=options.seed)
     for data in subject.arms.values():
-        # The contract gate reports what is refused here. A graph that hangs or takes all memory must not be loaded
-        # by any gate, so that error is not suppressed.
+        # The contract gate reports these two errors. A graph that hangs or exhausts memory must not reach any gate, so
+        # every other error propagates.
         with contextlib.suppress(PolicyError, ContractError):
             try_policy(data, source=str(path))
     return subject

@@ -94,7 +94,7 @@ def test_gates_that_only_wait_for_the_twin_share_a_line() -> None:
     found = reasons(shown)
     assert [blocking.gate for blocking in found.blocking] == ["twin"]
     assert found.waiting == ("success", "safety")
-    assert "success, safety: would pass in a twin that is credible" in html_report(shown, PAGE)
+    assert "success, safety: would pass in a credible twin" in html_report(shown, PAGE)
 
 
 def test_the_plots_draw_what_the_gates_kept(tmp_path: Path) -> None:
