@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
+from physai.sdk.evidence.verdict import Measurement, Verdict, VerdictOutcome
 from physai.sim.report.plots import plots
 from physai.sim.report.style import STYLE
 from physai.sim.report.summary import reasons

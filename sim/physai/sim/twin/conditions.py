@@ -1,4 +1,4 @@
-"""What an episode is played under: delay, noise, jitter, pushes and payload, from what the twin has measured."""
+"""Test conditions of an episode: delay, noise, jitter, pushes and payload, derived from the twin's measurements."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,57 +12,57 @@ from physai.sim.twin.measured_task import lag_range, measured_sensors
 from physai.sim.twin.twin import Twin
 
 OVERRUN_SHARE = 0.01
-"""Share of control periods that start late: what lies beyond a 99th percentile."""
+"""Share of control periods that start late; an overrun is defined as exceeding the 99th percentile."""
 
 PUSH_SCALE = 1.0
-"""Times the task's push, where a run does not say otherwise."""
+"""Default multiple of the task's push."""
 PAYLOAD_FRACTION = 0.03
-"""Payload as a share of the moving mass, where a run does not say otherwise."""
+"""Default payload as a share of the moving mass."""
 PUSH_INTERVAL_S = 3.0
 PUSH_SPEED_SHARE = 0.1
-"""Push of a task that has none, as a share of each joint's speed limit."""
+"""Default push of a task without one, as a share of each joint's speed limit."""
 UNKNOWN_SPEED = 1.0
 """Speed limit assumed for a joint without one [rad/s or m/s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Perturbations of an episode, beside what its seed draws."""
+    """Perturbations of an episode in addition to what its seed draws."""
 
     name: str
     lag_lower_s: float
-    """Least time from a command to its effect; each episode draws its own [s]."""
+    """Minimum delay from a command to its effect; each episode draws its own [s]."""
     lag_upper_s: float
     noise_scale: float = 1.0
-    """Times the measured sensor noise."""
+    """Multiple of the measured sensor noise."""
     sensor_lag_scale: float = 1.0
-    """Times the task's age of sensor samples."""
+    """Multiple of the task's age of sensor samples."""
     late_periods: int = 0
-    """Control periods an overrun of the loop lasts; 0 for a loop that keeps its deadlines."""
+    """Length of a loop overrun in control periods; 0 for a loop that meets its deadlines."""
     push_scale: float = 0.0
-    """Times the task's push, or a standard one."""
+    """Multiple of the task's push, or of the default push."""
     payload_kg: float = 0.0
     spread: float = 1.0
     """1 to draw the twin's parameters from the posterior, 0 for the fitted values."""
 
     def as_json(self) -> dict[str, str | float]:
-        """The fields by name."""
+        """Return the fields by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def conditions(
     task: Task, twin: Twin, *, push_scale: float = PUSH_SCALE, payload_fraction: float = PAYLOAD_FRACTION
 ) -> dict[str, Condition]:
-    """The conditions the gates play under, by name.
+    """Return the conditions of the gates by name.
 
-    `calibrated` is the robot as the logs show it; `measured` holds the delay at its 99th percentile; `twice` doubles
-    delay, noise and overruns; `pushes` and `payload` add to `measured` what no log tells of.
+    `calibrated` reproduces the logs; `measured` fixes the delay at its 99th percentile; `twice` doubles delay, noise
+    and overruns; `pushes` and `payload` add to `measured` disturbances that logs do not contain.
     """
     lower, upper = lag_range(task, twin)
     late = late_periods(task, twin, 1.0)
     calibrated = Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper, late_periods=late)
     measured = replace(calibrated, name="measured", lag_lower_s=upper)
-    found = (
+    every = (
         calibrated,
         measured,
         Condition(
@@ -76,13 +76,13 @@ def conditions(
         replace(measured, name="pushes", push_scale=push_scale),
         replace(measured, name="payload", payload_kg=payload_fraction * moving_mass(task.model)),
     )
-    return {condition.name: condition for condition in found}
+    return {condition.name: condition for condition in every}
 
 
 def late_periods(task: Task, twin: Twin, scale: float) -> int:
-    """Control periods that an overrun at the measured 99th percentile of the loop's period lasts.
+    """Return how many control periods an overrun at the measured 99th percentile of the loop's period lasts.
 
-    An excess that leaves room to meet the deadline is no overrun.
+    A longer period that still meets the deadline is not an overrun.
     """
     median, p99 = twin.timing.period_median_s, twin.timing.period_p99_s
     if median is None or p99 is None:
@@ -92,19 +92,19 @@ def late_periods(task: Task, twin: Twin, scale: float) -> int:
 
 
 def moving_mass(model: Any) -> float:
-    """Mass of the bodies that a joint can move [kg]."""
+    """Return the mass of all bodies that joints can move [kg]."""
     return float(sum(model.body_mass[body] for body in range(1, model.nbody) if model.body_dofnum[_root(model, body)]))
 
 
 def _root(model: Any, body: int) -> int:
-    """The body itself or its nearest ancestor that has a joint; the world if there is none."""
+    """Return the body or its nearest ancestor that has a joint; the world if there is none."""
     while body and not model.body_dofnum[body]:
         body = int(model.body_parentid[body])
     return body
 
 
 def payload_body(task: Task) -> int:
-    """Body that carries a payload: a floating base, else the body furthest from the world."""
+    """Return the body that carries a payload: the floating base, otherwise the body furthest down the tree."""
     model: Any = task.model
     if task.contract.robot.base == "floating":
         return int(model.jnt_bodyid[0])
@@ -120,17 +120,14 @@ def _depth(model: Any, body: int) -> int:
 
 
 def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
-    """The task with a condition's noise, delays and pushes, and nothing that only a learner needs.
-
-    Model parameters are not randomised by the task any more: the twin's posterior takes their place.
-    """
+    """Return the task with a condition's noise, delays and pushes, without what only training needs."""
     return replace(
         task,
         rewards={},
-        critic=_nothing,
+        critic=_empty_critic,
         critic_size=1,
         training_reset=None,
-        randomisation=(),
+        randomisation=(),  # the twin's posterior replaces it
         sensors=measured_sensors(task.sensors, twin, condition.noise_scale),
         sensor_delay=_scaled(task.sensor_delay, condition.sensor_lag_scale),
         action_delay=Delay(lower_s=condition.lag_lower_s, upper_s=condition.lag_upper_s),
@@ -138,7 +135,7 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
     )
 
 
-def _nothing(view: WorldView) -> Array:
+def _empty_critic(view: WorldView) -> Array:
     return np.zeros((len(view.qpos), 1), np.float32)
 
 
@@ -150,5 +147,6 @@ def _push(task: Task, scale: float) -> Push:
     if task.push is not None:
         return replace(task.push, velocity=tuple(scale * speed for speed in task.push.velocity))
     joints = [PUSH_SPEED_SHARE * (joint.velocity_limit or UNKNOWN_SPEED) for joint in task.contract.robot.joints]
+    # m/s and rad/s of a floating base.
     free = [0.5] * 3 + [0.3] * 3 if task.contract.robot.base == "floating" else []
     return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints)))

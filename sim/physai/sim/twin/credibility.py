@@ -1,18 +1,17 @@
-"""Whether a twin may be believed: it replays recordings it was not fitted to, and better than the nominal robot."""
+"""Credibility of a twin: it replays held-out recordings closely, and better than the nominal robot."""
 
 from collections.abc import Mapping
 
 from physai.sim.twin.record import Credibility, Residuals, TwinRecord
 
 ERROR_SHARE = 0.10
-"""Greatest credible replay error as a share of how far the joint moved in the windows, root mean square."""
+"""Maximum credible replay error as a share of the joint's motion in the windows, both root mean square."""
 ERROR_FLOOR = 0.01
-"""An error below this is no reason for doubt however little the joint moved [rad or m]: it is beneath what contact,
-backlash and a servo's resolution leave open."""
+"""Replay error that is always accepted [rad or m]: contact, backlash and a servo's resolution cause as much."""
 
 
 def bounds(residuals: Residuals) -> dict[str, float]:
-    """Greatest credible error per joint [rad or m]."""
+    """Return the maximum credible error per joint [rad or m]."""
     return {
         name: max(ERROR_FLOOR, ERROR_SHARE * motion)
         for name, motion in zip(residuals.joint_names, residuals.motion, strict=True)
@@ -20,34 +19,36 @@ def bounds(residuals: Residuals) -> dict[str, float]:
 
 
 def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) -> Credibility:
-    """Asks for both: the upper end of every joint's held-out error below its bound, and a gain over the nominal robot.
+    """Judge whether a twin is credible.
 
-    The gain is from a paired bootstrap: at least one joint's error falls for certain (95 % interval above 0), and no
-    joint's rises for certain.
+    Two conditions must hold. The upper end of every joint's held-out error is below its bound. By a paired bootstrap
+    against the nominal robot, at least one joint's error falls significantly (95 % interval above 0) and none rises
+    significantly.
 
     Args:
         twin: the twin.
-        error_bounds: greatest credible error by joint name [rad or m]; those of `bounds` for joints not named.
+        error_bounds: maximum credible error by joint name [rad or m]; the default for the others is that of `bounds`.
     """
     if not twin.logs.train:
-        return Credibility(holds=False, reasons=("it was never fitted to recordings of the robot",))
+        return Credibility(holds=False, reasons=("it was not fitted to recordings of the robot",))
     if twin.residuals is None or not twin.logs.held_out:
-        return Credibility(holds=False, reasons=("no recording was kept out of the fit to judge it on",))
+        return Credibility(holds=False, reasons=("no held-out recording to judge it on",))
     limits = {**bounds(twin.residuals), **(error_bounds or {})}
     doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals)
+    # A recording in both sets would make the held-out error meaningless.
     shared = {log.sha256 for log in twin.logs.train} & {log.sha256 for log in twin.logs.held_out}
     if shared:
-        doubts.append(f"{len(shared)} of the recordings it is judged on were fitted too")
+        doubts.append(f"{len(shared)} of the held-out recordings were used in the fit")
     if doubts:
         return Credibility(holds=False, reasons=tuple(doubts))
-    return Credibility(holds=True, reasons=tuple(_praise(twin.residuals, limits)))
+    return Credibility(holds=True, reasons=tuple(_summary(twin.residuals, limits)))
 
 
 def _too_large(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
     return [
         f"{name}: held-out replay error {error.value:.4f} (up to {error.hi:.4f}) is above the bound {limits[name]:.4f}"
         for name, error in zip(residuals.joint_names, residuals.twin, strict=True)
-        if not error.hi <= limits[name]
+        if not error.hi <= limits[name]  # true for NaN, too
     ]
 
 
@@ -60,10 +61,10 @@ def _no_gain(residuals: Residuals) -> list[str]:
     ]
     if worse or any(gain.lo > 0.0 for _, gain in pairs):
         return worse
-    return ["it does not replay held-out recordings better than the nominal robot, on no joint for certain"]
+    return ["it does not replay held-out recordings significantly better than the nominal robot on any joint"]
 
 
-def _praise(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
+def _summary(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
     return [
         f"{name}: held-out replay error {error.value:.4f} ({error.lo:.4f} to {error.hi:.4f}), "
         f"bound {limits[name]:.4f}, nominal robot {nominal.value:.4f}"

@@ -1,14 +1,14 @@
-"""Mass, centre of mass and inertia of a body as ten numbers of which every choice is a body that can exist.
+"""Ten parameters for mass, centre of mass and inertia of a body; every choice of values is physically consistent.
 
-A body's mass distribution has a second moment about its centre of mass, Sigma = integral of (p - c)(p - c)' dm, and an
-inertia I = tr(Sigma)·1 - Sigma. It can be made of matter if and only if m > 0 and Sigma is positive semidefinite, which
-is more than the triangle inequalities of I. With Sigma = m·U·U', U upper triangular with a positive diagonal, every
-(m, c, U) is physical: this is the log-Cholesky form of the pseudo-inertia (Rucker and Wensing, IEEE Robotics and
-Automation Letters 7(2), 2022), its exponentials left out, so that all ten numbers keep units one can read:
+A body's mass distribution has the second moment Sigma = integral of (p - c)(p - c)' dm about its centre of mass and
+the inertia I = tr(Sigma)·1 - Sigma. It is physical if and only if m > 0 and Sigma is positive semidefinite, which is
+stricter than the triangle inequalities of I. With Sigma = m·U·U', U upper triangular with a positive diagonal, every
+(m, c, U) is physical. This is the log-Cholesky form of the pseudo-inertia (Rucker and Wensing, IEEE Robotics and
+Automation Letters 7(2), 2022) without its exponentials, so that all ten parameters keep readable units:
 
 - mass [kg]; com_x, com_y, com_z [m] in the body's frame,
-- spread_x, spread_y, spread_z [m]: diagonal of U, how far the mass reaches from its centre (root mean square),
-- shear_xy, shear_xz, shear_yz [m]: the rest of U.
+- spread_x, spread_y, spread_z [m]: diagonal of U, the root mean square extent of the mass about its centre,
+- shear_xy, shear_xz, shear_yz [m]: off-diagonal entries of U.
 """
 
 from typing import Any
@@ -29,28 +29,30 @@ NAMES = (
     "shear_yz",
 )
 SPREAD_MIN = 1e-6
-"""Least spread of a body that is written into a model as a point [m]."""
+"""Minimum spread, for bodies that a model declares as point masses [m]."""
 
 
 def numbers(model: Any, body: int) -> Array:
-    """The ten numbers of a body of a compiled model, in the order of `NAMES`."""
+    """Return the ten parameters of a body of a compiled model, in the order of `NAMES`."""
     mass = float(model.body_mass[body])
     rotation = np.zeros(9)
     mujoco.mju_quat2Mat(rotation, model.body_iquat[body])
     rotation = rotation.reshape(3, 3)
     principal = np.array(model.body_inertia[body], dtype=np.float64)
+    # Second moments along the principal axes, from I = tr(Sigma)·1 - Sigma; the minimum keeps Sigma invertible.
     moments = np.maximum((0.5 * principal.sum() - principal) / mass, SPREAD_MIN**2)
     upper = _upper_factor(rotation @ np.diag(moments) @ rotation.T)
     return np.array([mass, *model.body_ipos[body], *np.diag(upper), upper[0, 1], upper[0, 2], upper[1, 2]])
 
 
 def _upper_factor(matrix: Array) -> Array:
-    """U, upper triangular with a positive diagonal, of matrix = U·U'."""
+    """Return U, upper triangular with a positive diagonal, of matrix = U·U'."""
+    # numpy factors into L·L'; reversing rows and columns turns lower into upper triangles.
     return np.asarray(np.linalg.cholesky(matrix[::-1, ::-1])[::-1, ::-1], dtype=np.float64)
 
 
 def fields(values: Array) -> tuple[Array, Array, Array, Array]:
-    """MuJoCo's description of bodies with the given numbers.
+    """Convert parameters to MuJoCo's description of a body.
 
     Args:
         values: shape (n, 10).
@@ -65,6 +67,7 @@ def fields(values: Array) -> tuple[Array, Array, Array, Array]:
     second = mass[:, None, None] * (upper @ upper.transpose(0, 2, 1))
     trace = np.trace(second, axis1=1, axis2=2)
     principal, axes = np.linalg.eigh(trace[:, None, None] * np.eye(3) - second)
+    # A rotation has determinant +1; eigenvectors may form a reflection.
     axes[:, :, 2] *= np.where(np.linalg.det(axes) < 0.0, -1.0, 1.0)[:, None]
     quats = np.zeros((len(values), 4))
     for quat, matrix in zip(quats, axes.reshape(-1, 9), strict=True):

@@ -1,4 +1,4 @@
-"""A task as a robot's recordings show its robot: fitted model, measured delay, measured noise."""
+"""Task with a twin's fitted model, measured delay and measured noise."""
 
 import copy
 from collections.abc import Mapping
@@ -17,25 +17,27 @@ Z_P99 = 2.326
 """99th percentile of a normal distribution, in standard deviations."""
 
 TRAINING_MARGIN = 2.0
-"""Training sees delays from none to this many times the measured 99th percentile: validation asks for twice too."""
+"""Training draws delays up to this multiple of the measured 99th percentile, as validation doubles the delay."""
 TRAINING_NOISE = 1.5
-"""Training sees this many times the measured noise, between what validation asks for at first and twice that."""
-
+"""Training multiplies the measured noise by this; validation uses 1 and 2."""
 
 POSTERIOR_REACH = 3.0
-"""Training varies each model field by so many of its posterior's standard deviations either way, evenly."""
+"""Training varies each model field uniformly by this many posterior standard deviations either way."""
 POSTERIOR_DRAWS = 256
 ROUNDING = 1e-9
-"""What varies by less only rounds differently."""
+"""Relative variation of a model field that counts as rounding."""
 SIGNED_FIELDS = ("body_ipos",)
-"""Fields whose values may have either sign; all others keep a tenth of their value at least."""
+"""Fields of either sign; all others keep at least a tenth of their value."""
 COUPLED_FIELDS = ("body_iquat", "actuator_gainprm", "actuator_biasprm", "actuator_forcerange")
-"""Fields whose elements only make sense together: a quaternion, a servo's gain and its bias, both ends of a range. The
-rules of a task draw elements one by one, so these are left to the task's own randomisation."""
+"""Fields whose elements must change together: a quaternion, a servo's gain and bias, both ends of a range. Task rules
+draw each element independently, so these fields are left to the task's own randomisation."""
 
 
 def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
-    """Delay of a command [s]: measured mean and 99th percentile, mirrored; the task's own where no log tells."""
+    """Return the range of the command delay [s]; the task's own without a measurement.
+
+    The upper end is the measured 99th percentile, the lower end its mirror image about the mean.
+    """
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
     for parameter in twin.parameters:
         if parameter.name == DELAY and parameter.identified and (mean is None or p99 is None):
@@ -46,9 +48,7 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
 
 
 def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: float) -> dict[str, SensorModel]:
-    """Measured noise, times `scale`, where there is any, the task's assumption elsewhere; of several joints, the
-    noisiest one's.
-    """
+    """Return the sensor models with noise times `scale`: that of the noisiest joint where measured, else the task's."""
     models = {name: replace(model, noise_std=scale * model.noise_std) for name, model in sensors.items()}
     for name in ("joint_pos", "joint_vel", "joint_effort"):
         measured: tuple[float, ...] = getattr(twin.noise, f"{name}_std")
@@ -61,31 +61,30 @@ def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: floa
 
 
 def _position_bias(twin: Twin) -> float | None:
-    """Greatest offset of a position sensor that the logs leave possible [rad or m]; None where they say nothing."""
-    found = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
-    return max((abs(p.value) + 2.0 * p.std for p in found), default=None)
+    """Return the 2 σ bound on the position sensors' offset [rad or m]; None if the logs do not identify one."""
+    biases = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
+    return max((abs(p.value) + 2.0 * p.std for p in biases), default=None)
 
 
 def training_task(task: Task, twin: Twin) -> Task:
-    """The task to learn for the robot that the twin was fitted to.
+    """Return the training task for the robot that the twin was fitted to.
 
-    The task's own randomisation stays and now varies the fitted model; beside it, each field of the model varies by
-    POSTERIOR_REACH standard deviations of the twin's posterior, as the recordings leave it open. Sensors get
-    TRAINING_NOISE times the measured noise, commands a delay of up to TRAINING_MARGIN times the measured one. The
-    contract is the task's.
+    The task's randomisation applies to the fitted model. In addition, each model field varies by POSTERIOR_REACH
+    posterior standard deviations. Sensors get TRAINING_NOISE times the measured noise, commands a delay of up to
+    TRAINING_MARGIN times the measured one. The contract is unchanged.
 
     Raises:
-        TaskError: the twin is of a robot with other joints.
-        TwinError: its robot's file is missing or has changed.
+        TaskError: the twin's robot has different joints.
+        TwinError: the twin's robot file is missing or has changed.
     """
     joints = task.contract.robot.joint_names
     if twin.joint_names != joints:
         raise TaskError(
-            f"the twin is of {twin.robot} with joints {', '.join(twin.joint_names)}, task {task.name} drives "
+            f"the twin of {twin.robot} has joints {', '.join(twin.joint_names)}, but task {task.name} controls "
             f"{', '.join(joints)}; calibrate a twin of the task's robot"
         )
     _, upper = lag_range(task, twin)
-    # The task's own copy: its time step and integrator are not those of the robot's file.
+    # Start from the task's model: its time step and integrator may differ from those of the robot file.
     model = copy.copy(task.model)
     if twin.parameters:
         twin.apply(model, twin.values)
@@ -99,9 +98,9 @@ def training_task(task: Task, twin: Twin) -> Task:
 
 
 def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
-    """What the recordings leave open, as rules for training: one per element of a model field that varies.
+    """Return randomisation rules that cover the twin's posterior, one per model element that varies.
 
-    `COUPLED_FIELDS` are left alone.
+    `COUPLED_FIELDS` are left out.
     """
     if not twin.parameters:
         return ()

@@ -1,4 +1,4 @@
-"""From a twin's numbers to models: the nominal robot, the fitted one, and draws from what the fit leaves open."""
+"""Models of a twin: the nominal robot, the fitted robot and draws from the posterior."""
 
 import hashlib
 import os.path
@@ -19,7 +19,7 @@ from physai.sim.twin.record import TwinError, TwinRecord
 Array = npt.NDArray[np.float64]
 
 REDRAWS = 50
-"""Times a draw outside the bounds is drawn anew before it is clipped."""
+"""Attempts to redraw a sample outside the bounds before it is clipped."""
 
 _FINGERPRINT_FIELDS = (
     *("body_parentid", "body_pos", "body_quat", "body_mass", "body_ipos", "body_inertia", "body_gravcomp"),
@@ -32,10 +32,9 @@ _FINGERPRINT_FIELDS = (
 
 
 def model_fingerprint(robot: Robot) -> str:
-    """SHA-256 over what moves the robot: bodies, joints, actuators, gravity, integrator and time step.
+    """Return the SHA-256 of the robot's dynamics: bodies, joints, actuators, gravity, integrator and time step.
 
-    Numbers count to nine digits, so that compiling on another machine gives the same fingerprint; what a robot looks
-    like and what it touches is left out.
+    Visuals and collision geometry are left out.
     """
     model: Any = robot.model
     names = [str(model.body(b).name) for b in range(model.nbody)] + [
@@ -48,18 +47,16 @@ def model_fingerprint(robot: Robot) -> str:
 
 
 def _digits(values: Any) -> list[str]:
-    # Adding 0.0 makes -0.0 and 0.0 the same.
+    # Nine digits: compiling on another machine must give the same fingerprint. Adding 0.0 turns -0.0 into 0.0.
     return [f"{float(value) + 0.0:.8e}" for value in np.atleast_1d(np.asarray(values)).ravel()]
 
 
 def calibration_model(robot: Robot) -> Any:
-    """The robot's model, compiled so that every inertial parameter has its effect.
-
-    MuJoCo keeps only the diagonal of the inertia of a body whose centre of mass lies in its joint's origin; a fit may
-    move it away from there.
-    """
+    """Return the robot's model, compiled so that every inertial parameter takes effect."""
     spec = robot.model_spec.copy()
     fitted = {str(robot.model.body(body).name) for body in fitted_bodies(robot.model)}
+    # MuJoCo treats a body as simple, with a diagonal inertia, while its centre of mass is at the joint's origin; a fit
+    # may move it away from there.
     for body in spec.bodies:
         if body.name in fitted:
             body.simple = 0
@@ -67,7 +64,7 @@ def calibration_model(robot: Robot) -> Any:
 
 
 def installed_version() -> str:
-    """Version of the installed physai, empty where it is not installed as a distribution."""
+    """Return the version of the installed physai; empty if it is not installed as a distribution."""
     try:
         return version("physai-sdk")
     except PackageNotFoundError:
@@ -75,14 +72,14 @@ def installed_version() -> str:
 
 
 def robot_reference(robot: Robot, folder: Path) -> str:
-    """How a twin file in a folder names the robot: a built-in name, or the path of its file from there."""
+    """Return how a twin file in a folder refers to the robot: built-in name or relative path."""
     if robot.name in robot_names() and load_robot(robot.name).path == robot.path:
         return robot.name
     return Path(os.path.relpath(robot.path.resolve(), folder.resolve())).as_posix()
 
 
 def nominal_robot(twin: TwinRecord) -> Robot:
-    """See `Twin.nominal`."""
+    """Implement `Twin.nominal`."""
     reference: str | Path = twin.robot
     if twin.robot not in robot_names():
         reference = Path(twin.folder) / twin.robot
@@ -90,26 +87,26 @@ def nominal_robot(twin: TwinRecord) -> Robot:
         robot = load_robot(reference)
     except (ModelError, UnknownNameError) as error:
         raise TwinError(f"the robot of this twin cannot be loaded: {error}") from error
-    found = model_fingerprint(robot)
-    if found != twin.model_sha256:
+    fingerprint = model_fingerprint(robot)
+    if fingerprint != twin.model_sha256:
         raise TwinError(
-            f"robot {twin.robot} is not the one this twin was fitted from: its model has the fingerprint "
-            f"{found[:12]}…, the twin says {twin.model_sha256[:12]}…; calibrate again, or bring back the old file"
+            f"robot {twin.robot} has changed since this twin was fitted: its model has the fingerprint "
+            f"{fingerprint[:12]}…, the twin expects {twin.model_sha256[:12]}…; calibrate again or restore the old file"
         )
     return robot
 
 
 def fitted_model(twin: TwinRecord) -> Any:
-    """See `Twin.model`."""
+    """Implement `Twin.model`."""
     model = calibration_model(nominal_robot(twin))
     apply(twin, model, twin.values)
     return model
 
 
 def apply(twin: TwinRecord, model: Any, values: Array) -> None:
-    """See `Twin.apply`."""
+    """Implement `Twin.apply`."""
     if values.shape != (len(twin.parameters),):
-        raise TwinError(f"values have shape {values.shape}, this twin has {len(twin.parameters)} parameters")
+        raise TwinError(f"values have shape {values.shape}, expected ({len(twin.parameters)},)")
     try:
         fields = model_fields(model, [p.name for p in twin.parameters], values[None])
     except UnknownNameError as error:
@@ -121,9 +118,9 @@ def apply(twin: TwinRecord, model: Any, values: Array) -> None:
 
 
 def draw(twin: TwinRecord, n: int, seed: int) -> Array:
-    """See `Twin.draw`."""
+    """Implement `Twin.draw`."""
     if not 0 <= n <= 10**7:
-        raise TwinError(f"a number of draws lies in 0 … 10 000 000, got {n}")
+        raise TwinError(f"the number of draws must be in 0 … 10 000 000, got {n}")
     rng, centre = np.random.default_rng(seed), twin.values
     if not len(centre) or n == 0:
         return np.tile(centre, (n, 1))
@@ -140,16 +137,15 @@ def draw(twin: TwinRecord, n: int, seed: int) -> Array:
 
 
 def covariance_root(covariance: Array) -> Array:
-    """A matrix R with R·R' the covariance, which rounding may have made slightly indefinite, shape (P, P).
-
-    A parameter that is known exactly has a row of zeros.
-    """
+    """Return a matrix R with R·R' = covariance, shape (P, P); zero variance gives a row of zeros."""
+    # Not Cholesky: rounding may have made the covariance slightly indefinite. Scaling to unit variance first keeps
+    # parameters of very different units on an equal footing.
     scale = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     return scale[:, None] * (vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def randomisation(twin: TwinRecord, n: int, seed: int) -> dict[str, Array]:
-    """See `Twin.randomisation`."""
+    """Implement `Twin.randomisation`."""
     model = calibration_model(nominal_robot(twin))
     return model_fields(model, [p.name for p in twin.parameters], draw(twin, n, seed))

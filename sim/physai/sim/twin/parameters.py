@@ -1,8 +1,8 @@
-"""What of a robot model a calibration may change, within which bounds, and how a value gets into a model.
+"""Parameters of a robot model that a calibration may change: priors, bounds and how values are written to a model.
 
-A parameter's name is `<body>.<what>` or `<joint>.<what>`. The prior's standard deviation says how far a value of a
-well-made model file may plausibly be off; it decides what counts as identified, and which of several parameters that
-the logs cannot tell apart stays at its prior: the one known best beforehand.
+A parameter's name is `<body>.<what>` or `<joint>.<what>`. The prior's standard deviation is the plausible error of a
+careful model file. It decides what counts as identified: of parameters that the logs cannot distinguish, the one with
+the tightest prior stays at it.
 """
 
 from collections.abc import Sequence
@@ -20,25 +20,25 @@ from physai.sim.twin import inertia
 
 Array = npt.NDArray[np.float64]
 Drive = Literal["effort", "command"]
-"""What moves the twin in a replay: the measured effort, or the command as it was sent."""
+"""Input of a replay: the measured effort or the recorded command."""
 
 MASS_STD = 0.03
-"""A scale or a CAD model gives a mass to a few per cent; it is relative to the mass."""
+"""Relative to the mass: scales and CAD models are accurate to a few per cent."""
 COM_STD = 0.10
 """Relative to the body's size."""
 SPREAD_STD = 0.15
 SHEAR_STD = 0.15
 """Relative to the body's mean spread."""
 FRICTION_STD, FRICTION_MAX = 0.02, 0.3
-"""Relative to the joint's effort limit: Coulomb friction of geared drives is some per cent of it."""
+"""Relative to the joint's effort limit: Coulomb friction of geared drives is a few per cent of it."""
 DAMPING_STD, DAMPING_MAX = 0.002, 0.1
 """Relative to the joint's effort limit, per rad/s or m/s."""
 ARMATURE_STD, ARMATURE_MAX = 0.05, 1.0
 """Relative to the inertia that the joint moves in the home pose."""
 GAIN_STD = 0.02
-"""Relative: motor constants are measured to a few per cent."""
+"""Relative: motor constants are known to a few per cent."""
 SERVO_STD = 0.2
-"""Relative: a servo's gains are rarely given in N·m/rad."""
+"""Relative: servo gains are rarely specified in N·m/rad."""
 DELAY_STD_S, DELAY_MAX_S = 0.01, 0.08
 BIAS_STD, BIAS_MAX = 0.01, 0.2
 """Of a position sensor's zero [rad], or relative to 1 m for a slide joint."""
@@ -47,12 +47,12 @@ EFFORT_BIAS_STD, EFFORT_BIAS_MAX = 0.002, 0.1
 
 DELAY = "command.delay"
 EFFORT_FALLBACK = 1.0
-"""Effort limit assumed of a joint that has none [N·m or N]; it only sets the scale of friction's prior."""
+"""Effort limit assumed for a joint without one [N·m or N]; it only scales the friction prior."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One number of the model that a fit may change."""
+    """One quantity of the model that a fit may change."""
 
     name: str
     unit: str
@@ -63,20 +63,21 @@ class Parameter:
 
 
 def catalogue(robot: Robot, drive: Drive) -> tuple[Parameter, ...]:
-    """Every parameter of the robot that a replay driven this way can depend on."""
-    found: list[Parameter] = []
+    """Return every parameter of the robot that can affect a replay with this input."""
+    parameters: list[Parameter] = []
     for body in fitted_bodies(robot.model):
-        found.extend(_body_parameters(robot.model, body))
+        parameters.extend(_body_parameters(robot.model, body))
     inertias = _joint_inertias(robot.model)
     for joint, inertia_now in zip(joint_ids(robot.model), inertias, strict=True):
-        found.extend(_joint_parameters(robot, joint, inertia_now, drive))
+        parameters.extend(_joint_parameters(robot, joint, inertia_now, drive))
     if drive == "command":
-        found.append(Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S))
-    return tuple(found)
+        delay = Parameter(name=DELAY, unit="s", prior=0.0, prior_std=DELAY_STD_S, lower=0.0, upper=DELAY_MAX_S)
+        parameters.append(delay)
+    return tuple(parameters)
 
 
 def fitted_bodies(model: Any) -> list[int]:
-    """Bodies whose inertia is a parameter: those that move and have a mass, one per rigid assembly."""
+    """Return the bodies whose inertia is a parameter: moving bodies with mass, one per rigid assembly."""
     chosen: dict[int, int] = {}
     for body in range(1, model.nbody):
         root = int(model.body_weldid[body])
@@ -98,7 +99,7 @@ def _body_parameters(model: Any, body: int) -> list[Parameter]:
         elif what.startswith("com"):
             std, lower, upper, unit = COM_STD * size, value - 0.5 * size, value + 0.5 * size, "m"
         elif what.startswith("spread"):
-            # A thin rod has next to no spread across; it may have some all the same.
+            # A model may give a thin rod no spread across its axis; the bound leaves room for some.
             std, lower, upper, unit = SPREAD_STD * spread, 0.1 * value, 3.0 * max(value, spread), "m"
         else:
             std, lower, upper, unit = SHEAR_STD * spread, value - spread, value + spread, "m"
@@ -107,13 +108,13 @@ def _body_parameters(model: Any, body: int) -> list[Parameter]:
 
 
 def _reach(model: Any, body: int) -> float:
-    """Greatest distance of a child's origin from the body's own [m]."""
+    """Return the maximum distance of a child's origin from the body's own [m]."""
     children = [child for child in range(1, model.nbody) if int(model.body_parentid[child]) == body]
     return max((float(np.linalg.norm(model.body_pos[child])) for child in children), default=0.0)
 
 
 def _joint_inertias(model: Any) -> list[float]:
-    """Diagonal of the mass matrix in the home pose, one per joint [kg·m² or kg]."""
+    """Return the diagonal of the mass matrix in the home pose, one entry per joint [kg·m² or kg]."""
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     full = np.zeros((model.nv, model.nv))
@@ -192,7 +193,7 @@ def _actuator_parameters(
 
 @dataclass(frozen=True)
 class LogChannel:
-    """What lies between the robot and its log, and is no part of a model; n sets of values, J joints."""
+    """Delay and sensor biases between the robot and its log; n sets of values, J joints."""
 
     delay_s: Array
     """From a command to its effect, shape (n,)."""
@@ -203,7 +204,7 @@ class LogChannel:
 
 
 def channel(joint_names: Sequence[str], names: Sequence[str], values: Array) -> LogChannel:
-    """The channel that parameter values, shape (n, P), describe; 0 for parameters not named."""
+    """Return the channel for parameter values, shape (n, P); parameters not named are 0."""
     columns = {name: column for column, name in enumerate(names)}
 
     def pick(name: str) -> Array:
@@ -220,7 +221,7 @@ CHANNEL_WHATS = frozenset({"delay", "pos_bias", "effort_bias"})
 
 
 def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, Array]:
-    """Model fields under parameter values.
+    """Convert parameter values to model fields.
 
     Args:
         model: compiled model of the robot.
@@ -228,7 +229,7 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
         values: shape (n, P).
 
     Returns:
-        The fields that the parameters change, by name, shape (n, …) each.
+        The affected fields by name, shape (n, …) each.
 
     Raises:
         UnknownNameError: the model has no such body, joint or kind of parameter.
@@ -258,10 +259,10 @@ def model_fields(model: Any, names: Sequence[str], values: Array) -> dict[str, A
 
 
 def _body_id(model: Any, name: str) -> int:
-    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name)
-    if found < 0:
+    body = int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name))
+    if body < 0:
         raise unknown_name("body", name, (str(model.body(b).name) for b in range(model.nbody)))
-    return int(found)
+    return body
 
 
 def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -> None:
@@ -276,6 +277,7 @@ def _write_joint(model: Any, owner: str, what: str, column: Array, field: Any) -
     actuator = joint_actuator(model, joint)
     if actuator is None or what not in ("effort_gain", "kp", "kd", "effort_limit"):
         raise unknown_name("parameter", f"{owner}.{what}", [f"{owner}.{known}" for known in simple])
+    # A position servo's effort is kp·ctrl - kp·pos - kd·vel: kp is the gain and, negated, a bias.
     if what in ("effort_gain", "kp"):
         field("actuator_gainprm")[:, actuator, 0] = column
     if what == "kp":

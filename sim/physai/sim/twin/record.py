@@ -1,4 +1,4 @@
-"""What a twin file holds: fitted parameters, measured noise and timing, replay errors and where they come from."""
+"""Schema of a twin file: fitted parameters, measured noise and timing, replay errors and their origin."""
 
 from dataclasses import field
 from typing import Annotated, Self
@@ -32,7 +32,7 @@ PerJoint = Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS)]
 
 
 class TwinError(PhysaiError):
-    """A twin file is missing, damaged, of another version or of another robot."""
+    """A twin file is missing, damaged, or of another version or robot."""
 
 
 class FittedParameter(Frozen):
@@ -43,26 +43,26 @@ class FittedParameter(Frozen):
     prior: Finite
     """Value in the nominal robot."""
     prior_std: Positive
-    """How far the true value may plausibly lie from the nominal one, one standard deviation."""
+    """Plausible error of the nominal value, one standard deviation."""
     lower: Finite
     upper: Finite
     value: Finite
     std: NonNegative
-    """Standard deviation after the fit, what the unidentified parameters leave open included."""
+    """Standard deviation after the fit, including the uncertainty from unidentified parameters."""
     identified: bool
-    """Whether the logs constrain it. If not, `value` is `prior` and `std` is `prior_std`."""
+    """Whether the logs constrain it; if not, `value` is `prior` and `std` is `prior_std`."""
 
     @model_validator(mode="after")
     def _is_ordered(self) -> Self:
         if not self.lower < self.upper:
             raise ValueError(f"parameter {self.name}: lower {self.lower} is not below upper {self.upper}")
         if not self.lower <= self.value <= self.upper:
-            raise ValueError(f"parameter {self.name}: value {self.value} lies outside [{self.lower}, {self.upper}]")
+            raise ValueError(f"parameter {self.name}: value {self.value} is outside [{self.lower}, {self.upper}]")
         return self
 
 
 class SensorNoise(Frozen):
-    """Standard deviation of what the sensors add, one per joint; empty where no log tells."""
+    """Standard deviation of the sensor noise per joint; empty if not measured."""
 
     joint_pos_std: PerJoint = ()
     """[rad or m]"""
@@ -73,10 +73,10 @@ class SensorNoise(Frozen):
 
 
 class Timing(Frozen):
-    """Measured times; None where no log tells."""
+    """Measured times; None if not measured."""
 
     command_lag_mean_s: NonNegative | None = None
-    """From a command to its effect in the measured effort or, without one, in the motion [s]."""
+    """From a command to its effect in the measured effort, or in the motion if no effort is recorded [s]."""
     command_lag_p99_s: NonNegative | None = None
     period_median_s: NonNegative | None = None
     """From one sample to the next [s]."""
@@ -85,7 +85,7 @@ class Timing(Frozen):
 
 
 class Interval(Frozen):
-    """A measured number and its 95 % bootstrap interval."""
+    """A measured value and its 95 % bootstrap interval."""
 
     value: Finite
     lo: Finite
@@ -100,22 +100,22 @@ class Residuals(Frozen):
     twin: tuple[Interval, ...]
     """Root mean square error of the fitted twin."""
     nominal: tuple[Interval, ...]
-    """The same of the nominal robot."""
+    """Root mean square error of the nominal robot."""
     gain: tuple[Interval, ...]
-    """Nominal minus twin, from the same resampled windows: `lo` above 0 means that the fit helps."""
+    """Nominal minus twin, from the same resampled windows; `lo` above 0 means a significant improvement."""
     motion: tuple[NonNegative, ...]
-    """Root mean square of how far each joint moved away from its position at the window's start."""
+    """Root mean square displacement of each joint from its position at the window's start."""
 
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
         counts = {len(self.joint_names), len(self.twin), len(self.nominal), len(self.gain), len(self.motion)}
         if len(counts) != 1:
-            raise ValueError(f"residuals of different numbers of joints: {sorted(counts)}")
+            raise ValueError(f"residuals have different numbers of joints: {sorted(counts)}")
         return self
 
 
 class LogRecord(Frozen):
-    """One recording that the twin was fitted to or judged on."""
+    """One recording used for the fit or held out."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
     sha256: Sha256
@@ -123,18 +123,18 @@ class LogRecord(Frozen):
 
 
 class Logs(Frozen):
-    """Which recordings the fit saw, and which it did not."""
+    """Recordings used for the fit, and recordings held out."""
 
     train: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
     held_out: Annotated[tuple[LogRecord, ...], Field(max_length=MAX_LOGS)] = ()
 
 
 class Credibility(Frozen):
-    """Whether a policy's behaviour in this twin says anything about the robot."""
+    """Whether a policy's behaviour in this twin is evidence about the robot."""
 
     holds: bool
     reasons: tuple[str, ...]
-    """Why not; what was found, if it holds."""
+    """Why not, or the supporting measurements."""
 
 
 def _matrix(value: object) -> object:
@@ -161,23 +161,23 @@ class TwinRecord:
     """The fields of a twin."""
 
     robot: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Name of a built-in robot, or its file as seen from the folder of the twin file."""
+    """Name of a built-in robot, or path of its file relative to the twin file."""
     model_sha256: Sha256
-    """`model_fingerprint` of the nominal robot: a changed robot file is noticed."""
+    """`model_fingerprint` of the nominal robot, which detects a changed robot file."""
     joint_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)]
     parameters: Annotated[tuple[FittedParameter, ...], Field(max_length=MAX_PARAMETERS)] = ()
     covariance: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
-    """Of all parameters in their order, shape (P, P); the prior's variance where the logs say nothing."""
+    """Posterior covariance in the order of `parameters`, shape (P, P); the prior's variance if not identified."""
     noise: SensorNoise = field(default_factory=SensorNoise)
     timing: Timing = field(default_factory=Timing)
     residuals: Residuals | None = None
-    """None if no recording was kept out of the fit."""
+    """None without held-out recordings."""
     logs: Logs = field(default_factory=Logs)
     notes: Annotated[tuple[Annotated[str, Field(max_length=500)], ...], Field(max_length=64)] = ()
-    """What a reader must know of the fit: that it was interrupted, what was left out."""
+    """Remarks on the fit, for instance that it was interrupted or what was left out."""
     physai_version: Annotated[str, Field(max_length=64)] = ""
     folder: Annotated[str, Field(exclude=True)] = ""
-    """Folder of the file it was read from; not part of the twin."""
+    """Folder that the file was read from; not part of the twin."""
 
     @model_validator(mode="after")
     def _covariance_fits_the_parameters(self) -> Self:
@@ -191,7 +191,7 @@ class TwinRecord:
 
     @property
     def origin(self) -> Origin:
-        """Where the recordings come from that it was fitted to and judged by: the least trustworthy of them decides."""
+        """Origin of the recordings; the least trustworthy one decides."""
         return combine_origins(log.origin for log in (*self.logs.train, *self.logs.held_out))
 
     @property

@@ -1,4 +1,4 @@
-"""The calibrated twin: a robot's parameters as its logs tell them, how sure they are, and how well it replays."""
+"""Calibrated twin: parameters fitted to a robot's logs with their uncertainty and replay errors."""
 
 import hashlib
 import json
@@ -41,15 +41,15 @@ class Twin(TwinRecord):
         return hashlib.sha256(rfc8785.dumps(_plain(self))).hexdigest()
 
     def nominal(self) -> Robot:
-        """The robot before the fit.
+        """Return the robot before the fit.
 
         Raises:
-            TwinError: its file is missing or describes other physics than at the time of the fit.
+            TwinError: the robot file is missing, or its dynamics have changed since the fit.
         """
         return models.nominal_robot(self)
 
     def model(self) -> mujoco.MjModel:
-        """The nominal robot's compiled model with the fitted values applied.
+        """Return the nominal robot's compiled model with the fitted values applied.
 
         Raises:
             TwinError: see `nominal`.
@@ -57,11 +57,11 @@ class Twin(TwinRecord):
         return models.fitted_model(self)
 
     def draw(self, n: int, seed: int) -> Array:
-        """Draws from the posterior, inside the bounds; shape (n, P). Equal seeds give equal draws."""
+        """Draw from the posterior within the bounds, shape (n, P); equal seeds give equal draws."""
         return models.draw(self, n, seed)
 
     def apply(self, model: mujoco.MjModel, values: Array) -> None:
-        """Writes parameter values, shape (P,), into a model of this robot and recomputes its constants.
+        """Write parameter values, shape (P,), into a model of this robot and recompute its constants.
 
         Raises:
             TwinError: the model is of another robot.
@@ -69,15 +69,15 @@ class Twin(TwinRecord):
         models.apply(self, model, values)
 
     def randomisation(self, n: int, seed: int) -> dict[str, Array]:
-        """The draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
+        """Return the draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
 
-        For `Environment.engine.parameter(name)[:]`, then `engine.parameters_changed(mask)`. Parameters that are no
-        part of a model (delay, sensor bias) are left out; see `calibrate.parameters.Channel`.
+        Assign them to `Environment.engine.parameter(name)[:]`, then call `engine.parameters_changed(mask)`. Parameters
+        outside the model (delay, sensor bias) are left out; see `LogChannel`.
         """
         return models.randomisation(self, n, seed)
 
     def credible(self) -> Credibility:
-        """Whether the twin replays recordings it was not fitted to, and better than the nominal robot does."""
+        """Judge whether the twin replays held-out recordings, and better than the nominal robot; see `judge`."""
         return judge(self)
 
 
@@ -90,7 +90,7 @@ def _plain(twin: Twin) -> dict[str, Any]:
 
 
 def save_twin(twin: Twin, path: str | Path) -> None:
-    """Writes twin.json: canonical JSON (RFC 8785) with the hash of all the rest in the field `hash`.
+    """Write twin.json: canonical JSON (RFC 8785) with the hash of all other fields in `hash`.
 
     Raises:
         TwinError: the file cannot be written.
@@ -102,16 +102,16 @@ def save_twin(twin: Twin, path: str | Path) -> None:
 
 
 def load_twin(path: str | Path) -> Twin:
-    """Reads twin.json and checks its hash.
+    """Read twin.json and check its hash.
 
     Raises:
-        TwinError: the file is missing, too large, not a twin, of another format version or changed since written.
+        TwinError: the file is missing, too large, not a twin, of another format version, or was modified.
     """
-    file = Path(os.path.expanduser(path))  # as it is, for a user who is not known
+    file = Path(os.path.expanduser(path))  # unlike Path.expanduser, keeps an unknown ~user as it is
     record = _read_object(file)
     version, digest = record.pop("format_version", None), record.pop("hash", None)
     if version != FORMAT_VERSION:
-        raise TwinError(f"{file}: format version {version!r}, this physai reads {FORMAT_VERSION}; calibrate again")
+        raise TwinError(f"{file}: format version {version!r}, expected {FORMAT_VERSION}; calibrate again")
     try:
         twin = _ADAPTER.validate_json(json.dumps(record), strict=True)
     except ValidationError as error:
@@ -120,7 +120,7 @@ def load_twin(path: str | Path) -> Twin:
         raise TwinError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from error
     if twin.hash != digest:
         raise TwinError(
-            f"{file}: its content has the hash {twin.hash[:12]}…, but it says {str(digest)[:12]}…: it was changed "
+            f"{file}: content has the hash {twin.hash[:12]}…, but the file states {str(digest)[:12]}…: it was modified "
             "after the calibration; calibrate again"
         )
     return replace(twin, folder=str(file.resolve().parent))
@@ -130,14 +130,14 @@ def _read_object(file: Path) -> dict[str, Any]:
     try:
         data = read_plain(file, limit=MAX_FILE_BYTES)
         if not len(data) <= MAX_FILE_BYTES:
-            raise TwinError(f"{file}: {file.stat().st_size} bytes; a twin file has at most {MAX_FILE_BYTES}")
+            raise TwinError(f"{file}: {file.stat().st_size} bytes, at most {MAX_FILE_BYTES} are allowed")
         record = json.loads(data, parse_constant=_refuse_constant)
     except OSError as error:
         raise TwinError(f"cannot read twin {file}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise TwinError(f"{file}: not a twin file: {error}") from error
     if not isinstance(record, dict):
-        raise TwinError(f"{file}: not a twin file: it holds no JSON object")
+        raise TwinError(f"{file}: not a twin file: expected a JSON object")
     return cast("dict[str, Any]", record)
 
 
@@ -146,7 +146,7 @@ def _refuse_constant(text: str) -> float:
 
 
 def nominal_twin(robot: Robot) -> Twin:
-    """The robot as its model file has it, without any recording: never credible."""
+    """Return the robot as its model file describes it, without recordings; never credible."""
     folder = robot.path.resolve().parent
     return Twin(
         robot=models.robot_reference(robot, folder),

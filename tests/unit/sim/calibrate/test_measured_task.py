@@ -72,7 +72,7 @@ def test_a_model_that_steps_otherwise_than_its_contract_says_is_refused() -> Non
 
 
 def test_a_twin_of_another_robot_is_refused_with_both() -> None:
-    with pytest.raises(TaskError, match=r"twin is of cartpole.*pendubot-swingup drives joint1, joint2"):
+    with pytest.raises(TaskError, match=r"twin of cartpole has .*pendubot-swingup controls joint1, joint2"):
         training_task(load_task("pendubot-swingup"), nominal_twin(load_robot("cartpole")))
 
 

@@ -125,7 +125,7 @@ def test_policies_that_are_none_are_refused(tmp_path: Path, arguments: list[str]
 def test_a_twin_that_was_tampered_with_is_refused(write_policy: Writer, arguments: list[str], tmp_path: Path) -> None:
     text = (tmp_path / "twin.json").read_text()
     (tmp_path / "twin.json").write_text(text.replace('"value":2.1', '"value":2.2'))
-    with pytest.raises(PhysaiError, match="was changed after the calibration"):
+    with pytest.raises(PhysaiError, match="was modified after the calibration"):
         run([str(write_policy()), *arguments])
 
 

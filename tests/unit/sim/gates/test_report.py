@@ -109,7 +109,7 @@ def test_the_plots_draw_what_the_gates_kept(tmp_path: Path) -> None:
     }
     page = html_report(MIXED, Page(task="t", criterion="c", policy="p", twin="n", charts=charts, folder=tmp_path))
     assert page.count("<svg") == 6
-    for title in ("logs", "perturbation", "limits used", "tick", "Search", "engines"):
+    for title in ("logs", "perturbation", "limits used", "Tick", "Search", "engines"):
         assert re.search(rf"<h3>[^<]*{title}[^<]*</h3>", page), title
     assert "2 of 3, 95 % interval" in page
     assert "hip speed: median 50%, greatest 120%" in page
