@@ -1,1 +1,1 @@
-"""The gates of `physai sim validate`: each asks one question of an exported policy and can answer no."""
+"""Gates of `physai sim validate`: each tests one property of an exported policy and can fail it."""

@@ -99,7 +99,7 @@ def test_a_report_lies_beside_the_policy_by_default(write_policy: Writer, argume
     ("words", "message"),
     [
         (["--seed", "-1"], "--seed must lie in 0"),
-        (["--jobs", "0"], "--jobs must lie in 1 … 256, got 0"),
+        (["--jobs", "0"], "--jobs must be in 1 … 256, got 0"),
         (["--twin", "nowhere.json"], "cannot read twin nowhere.json"),
         (["--gates", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
         (["--baseline", "nowhere.onnx"], "nowhere.onnx is neither a run folder nor an exported policy"),

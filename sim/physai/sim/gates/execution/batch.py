@@ -1,4 +1,4 @@
-"""A batch of episodes: what is asked of a worker process, and what it answers."""
+"""Batches of episodes: request to and result from a worker process."""
 
 import io
 import json
@@ -16,32 +16,32 @@ from physai.sim.envs.rng import episode_seeds
 from physai.sim.twin.conditions import Condition
 
 Arm = Literal["policy", "float", "quantised", "baseline"]
-"""Which graph plays: the one that is judged, its float32 original, its quantised sibling, or an older policy."""
+"""Which graph plays: the one under test, its float32 original, its quantised sibling, or an older policy."""
 
 EngineName = Literal["mujoco", "warp"]
 
 VERDICT_STREAM = 0x5EED_7E12D1C7
-"""Seeds of the episodes that verdicts rest on; no training, evaluation, export or search uses them."""
+"""Seeds of the episodes that decide verdicts; training, evaluation, export and search never use them."""
 TUNING_STREAM = 0x5EED_705E45C4
-"""Seeds of the episodes that the falsification search looks at; no verdict rests on them."""
+"""Seeds of the episodes of the falsification search; they never decide a verdict."""
 
 _VISIT = "visit."
 
 
 def stream_seed(stream: int, seed: int) -> int:
-    """Seed of one of the two streams for a user's choice of seed."""
+    """Combine one of the two streams with the user's seed."""
     return (stream + (seed << 40)) & 0xFFFFFFFFFFFFFFFF
 
 
 def seeds_of(stream: int, first: int, count: int) -> tuple[int, ...]:
-    """Seeds of `count` episodes of a stream from number `first` on."""
+    """Return the seeds of `count` episodes of a stream, starting with number `first`."""
     worlds = np.arange(first, first + count)
     return tuple(int(seed) for seed in episode_seeds(stream, worlds, np.zeros_like(worlds)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Episodes to play at once: whoever plays them, wherever, gets the same answer."""
+    """Episodes to play at once; the result does not depend on the process that plays them."""
 
     arm: Arm = "policy"
     condition: Condition
@@ -51,9 +51,9 @@ class Batch:
     """Twin's parameters of each episode; None to draw them from the posterior with the episode's seed."""
     engine: EngineName = "mujoco"
     visits: int = 0
-    """Visited inputs to bring back."""
+    """Number of visited graph inputs to return."""
     early_s: float = 0.0
-    """Time after which to note the state [s]; 0 for never."""
+    """Time at which to record the joint positions [s]; 0 for never."""
 
     @property
     def key(self) -> str:
@@ -67,34 +67,34 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchResult:
-    """What became of a batch; n episodes, J joints in the robot's order, P parameters of the twin."""
+    """Result of a batch: n episodes, J joints in the robot's order, P parameters of the twin."""
 
     success: Bools
-    """Whether everything judged in an episode met the task's criterion, shape (n,)."""
+    """Whether every judgement of an episode met the task's criterion, shape (n,)."""
     held: Array
     """Share of the episode in which the success condition was met, shape (n,)."""
     length_s: Array
     """Length of the episode [s], shape (n,)."""
     diverged: Bools
-    """Whether the physics left the finite numbers, shape (n,)."""
+    """Whether the physics became non-finite, shape (n,)."""
     guard_state: Array
-    """Greatest `GuardState`, shape (n,)."""
+    """Highest `GuardState`, shape (n,)."""
     guard_reasons: Array
-    """`Reason` flags of every control period in which the guard intervened, or'ed, shape (n,)."""
+    """Bitwise or of the `Reason` flags of all control periods in which the guard intervened, shape (n,)."""
     guard_step: Array
     """First control period in which the guard intervened, -1 for none, shape (n,)."""
     guard_excess: Array
-    """Greatest amount by which a command exceeded a limit [rad, m, N·m or N], shape (n,)."""
+    """Maximum amount by which a command exceeded a limit [rad, m, N·m or N], shape (n,)."""
     broken_limits: Array
-    """Joint limits broken by the true state: bit 0 position, bit 1 speed, bit 2 effort, shape (n,)."""
+    """Joint limits that the true state violated: bit 0 position, bit 1 speed, bit 2 effort, shape (n,)."""
     broken_step: Array
-    """First control period with a broken limit, -1 for none, shape (n,)."""
+    """First control period with a violated limit, -1 for none, shape (n,)."""
     pos_usage: Array
-    """Greatest position, 0 at the middle of the range, 1 at a limit; NaN without limits, shape (n, J)."""
+    """Maximum position, scaled to 0 at the middle of the range and 1 at a limit; NaN without limits, shape (n, J)."""
     vel_usage: Array
-    """Greatest speed over the limit; NaN without a limit, shape (n, J)."""
+    """Maximum speed divided by its limit; NaN without a limit, shape (n, J)."""
     effort_usage: Array
-    """Greatest commanded effort over the limit; NaN for position commands, shape (n, J)."""
+    """Maximum commanded effort divided by its limit; NaN for position commands, shape (n, J)."""
     saturated: Array
     """Share of the control periods with a command at its bound, shape (n,)."""
     values: Array
@@ -102,9 +102,9 @@ class BatchResult:
     lag_s: Array
     """Delay of commands [s], shape (n,)."""
     late: Array
-    """Control periods whose command came too late, shape (n,)."""
+    """Number of control periods whose command was late, shape (n,)."""
     early_pos: Array
-    """Joint positions after `early_s`, NaN if never noted, shape (n, J)."""
+    """Joint positions after `early_s`, NaN if not recorded, shape (n, J)."""
     visits: dict[str, Array] = field(default_factory=dict[str, Array])
     """Visited inputs of the graph by name, shape (visits, size)."""
 
@@ -112,7 +112,7 @@ class BatchResult:
         return len(self.success)
 
     def fits(self, batch: Batch) -> bool:
-        """Whether it has the form of an answer to a batch: as many episodes as that asks for."""
+        """Whether the arrays have the shapes of a result of this batch."""
         count = len(batch.seeds)
         arrays: list[Array] = [getattr(self, f.name) for f in fields(self) if f.name != "visits"]
         is_yes_or_no = self.success.dtype == self.diverged.dtype == np.bool_
@@ -120,16 +120,16 @@ class BatchResult:
 
     @property
     def successes(self) -> int:
-        """How many episodes succeeded."""
+        """Number of episodes that succeeded."""
         return int(self.success.sum())
 
     @property
     def violated(self) -> Bools:
-        """Episodes in which a limit broke, the guard intervened or the physics diverged, shape (n,)."""
+        """Episodes in which a limit was violated, the guard intervened or the physics diverged, shape (n,)."""
         return (self.guard_step >= 0) | (self.broken_step >= 0) | self.diverged
 
     def to_bytes(self) -> bytes:
-        """The arrays as an .npz file."""
+        """Serialize as an .npz file."""
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "visits"}
         buffer = io.BytesIO()
         np.savez(buffer, **arrays, **{_VISIT + name: value for name, value in self.visits.items()})
@@ -137,10 +137,10 @@ class BatchResult:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The inverse of `to_bytes`.
+        """Deserialize what `to_bytes` wrote.
 
         Raises:
-            ValueError: the bytes are no such file.
+            ValueError: the bytes are not such a file.
         """
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
@@ -154,7 +154,7 @@ class BatchResult:
 
 
 def joined(played: tuple[BatchResult, ...]) -> BatchResult:
-    """Several batches as one; visits are joined too."""
+    """Concatenate batches, including their visits."""
     names = [f.name for f in fields(BatchResult) if f.name != "visits"]
     arrays: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in played]) for name in names}
     keys: Mapping[str, Any] = played[0].visits

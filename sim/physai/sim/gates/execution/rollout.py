@@ -1,4 +1,4 @@
-"""Plays a batch of episodes: the exported graph, then the guard, then the twin, control period by control period."""
+"""Rollout of a batch of episodes: in each control period the exported graph, then the guard, then the twin."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from physai.sim.twin.conditions import OVERRUN_SHARE
 from physai.sim.twin.twin import Twin
 
 HELD_SAMPLES = 500
-"""How often an episode is asked whether the success condition holds."""
+"""Number of samples of the success condition per episode."""
 
 _STALE = np.uint32(Reason.SENSOR_STALE)
 
@@ -31,18 +31,18 @@ POSITION, SPEED, EFFORT = 1, 2, 4
 
 @dataclass(frozen=True)
 class RolloutTick:
-    """One control period, for whoever looks on."""
+    """One control period, as passed to an observer."""
 
     step: int
     before: StepResult
-    """What the policy got."""
+    """Input of the policy."""
     qpos: Array
-    """State it was in, shape (n, nq)."""
+    """State before the step, shape (n, nq)."""
     qvel: Array
-    """Shape (n, nv)."""
+    """Velocity before the step, shape (n, nv)."""
     guarded: GuardResult
     after: StepResult
-    """What came of it."""
+    """Result of the step."""
 
 
 Observer = Callable[[Environment, RolloutTick], None]
@@ -51,19 +51,19 @@ Observer = Callable[[Environment, RolloutTick], None]
 def play_batch(
     policy: OnnxPolicy, task: Task, twin: Twin, batch: Batch, *, observer: Observer | None = None
 ) -> BatchResult:
-    """Plays every episode of a batch to its end.
+    """Play every episode of a batch to its end.
 
     Args:
-        policy: the graph that plays.
-        task: what it plays.
-        twin: where the parameters come from.
+        policy: the graph under test.
+        task: the task to play.
+        twin: source of the model parameters.
         batch: seeds and conditions.
-        observer: gets every control period.
+        observer: called after every control period.
     """
     worlds = build_worlds(task, twin, batch)
     env = worlds.env
     count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
-    tally = EpisodeTally(task.contract, count, steps)
+    tally = EpisodeTally(task.contract, count)
     visits = GraphInputs(policy, batch.visits, count, steps)
     guard = Guard(task.contract, count)
     overruns = Overruns(worlds.seeds, batch.condition.late_periods)
@@ -89,29 +89,30 @@ def play_batch(
             guard.reset(now.done)
         if not tally.running.any():
             break
-    return tally.played(worlds, visits.inputs(), overruns.count)
+    return tally.result(worlds, visits.inputs(), overruns.count)
 
 
 @dataclass(frozen=True)
 class Sensed:
-    """What policy and guard get in a control period."""
+    """Input of policy and guard in a control period."""
 
     stamp_s: float | Array
-    """When the sample was taken, one for all worlds or shape (n,)."""
+    """Time of the sample, scalar or shape (n,)."""
     age_s: float | Array
-    """How old it is when the command goes out, likewise."""
+    """Age of the sample when the command is sent, scalar or shape (n,)."""
     joint_pos: Array
-    """What the guard sees, shape (n, joints)."""
+    """Joint positions for the guard, shape (n, joints)."""
     joint_vel: Array
-    """Likewise."""
+    """Joint velocities for the guard, shape (n, joints)."""
     sensors: Mapping[str, Array]
     """Sensor fields by name, shape (n, size) each."""
     commands: Mapping[str, Array]
-    """Command fields, likewise."""
+    """Command fields by name, shape (n, size) each."""
 
 
 def decide(guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: Worlds, step: int, late: Bools) -> GuardResult:
-    """One period of policy and guard: the guard sees what the policy sees, and otherwise the true state."""
+    """Run policy and guard for one control period of simulated worlds."""
+    # The guard gets the policy's joint sensors; the true state stands in for those the policy does not use.
     view, age_s = worlds.env.view, worlds.sensor_age_s
     sensed = Sensed(
         stamp_s=step * worlds.env.step_dt - age_s,
@@ -125,11 +126,7 @@ def decide(guard: Guard, policy: OnnxPolicy, now: StepResult, worlds: Worlds, st
 
 
 def decide_on(guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools) -> GuardResult:
-    """One period as the robot's runtime does it, bit for bit.
-
-    Where the robot gets something else than the policy's command, the policy remembers what the robot got; where the
-    runtime would not have asked it, it remembers nothing else of the period.
-    """
+    """Run policy and guard for one control period, bit for bit like the robot's runtime."""
     with np.errstate(all="ignore"):
         guard.observe(
             stamp_s=sensed.stamp_s, joint_pos=sensed.joint_pos, joint_vel=sensed.joint_vel, sensors=sensed.sensors
@@ -139,25 +136,27 @@ def decide_on(guard: Guard, policy: OnnxPolicy, sensed: Sensed, late: Bools) -> 
         guarded = guard.decide(age_s=sensed.age_s, targets=targets, deadline_missed=late)
         guard.commit()
     if guarded.intervened.any():
+        # Where the runtime would not have run the policy, its state must not advance. Where the guard replaced the
+        # command, the policy's memory holds what was sent.
         policy.undo(~asks | ((guarded.reasons & _STALE) != 0))
         policy.remember(guard.sent, guard.steps, guarded.intervened)
     return guarded
 
 
 class Overruns:
-    """Control periods that come too late: each begins with probability OVERRUN_SHARE and lasts `periods`."""
+    """Loop overruns: one starts with probability OVERRUN_SHARE per control period and lasts `periods`."""
 
     def __init__(self, seeds: Seeds, periods: int) -> None:
-        """`seeds` of the episodes, shape (n,); `periods` 0 for none."""
+        """`seeds` of the episodes, shape (n,); `periods` 0 for no overruns."""
         self._seeds, self._periods = seeds, periods
         self._left = np.zeros(len(seeds), np.int64)
         self.count = np.zeros(len(seeds), np.int64)
 
     def at(self, step: int) -> Bools:
-        """Worlds that are late in this step, shape (n,); call it once for each step in turn."""
+        """Return the worlds that are late in this step, shape (n,); call it once per step, in order."""
         if not self._periods:
             return np.zeros(len(self._left), bool)
-        # Steps from 1 on: step 0 of this stream draws the delays.
+        # Start at step 1: step 0 of this stream draws the delays.
         begins = uniform(self._seeds, Stream.DELAY, 1, steps=step + 1)[:, 0] < OVERRUN_SHARE
         self._left = np.where(begins, self._periods, np.maximum(self._left - 1, 0))
         self.count += self._left > 0
@@ -165,17 +164,17 @@ class Overruns:
 
 
 class GraphInputs:
-    """Inputs of the graph at evenly spaced steps of the episodes."""
+    """Recorder of graph inputs at evenly spaced steps of the episodes."""
 
     def __init__(self, policy: OnnxPolicy, wanted: int, worlds: int, steps: int) -> None:
-        """`wanted` rows from `worlds` episodes of at most `steps` steps."""
+        """Record `wanted` rows from `worlds` episodes of at most `steps` steps."""
         per_world = -(-wanted // worlds)
         self._steps = set(np.linspace(0, steps - 1, per_world).astype(int).tolist()) if wanted else set[int]()
         self._wanted, self._names = wanted, tuple(policy.header.inputs)
         self._rows: list[dict[str, Array]] = []
 
     def note(self, step: int, now: StepResult, policy: OnnxPolicy) -> None:
-        """Takes the inputs the policy is about to get, if it is their turn."""
+        """Record the policy's next inputs if this step is sampled."""
         if step not in self._steps:
             return
         fields: dict[str, Any] = {**now.sensors, **now.commands}
@@ -183,17 +182,17 @@ class GraphInputs:
         self._rows.append({name: np.array(fields[name], np.float32) for name in self._names})
 
     def inputs(self) -> dict[str, Array]:
-        """The inputs by name, shape (rows, size); empty if none were wanted."""
+        """Return the inputs by name, shape (rows, size); empty if none are wanted."""
         if not self._rows:
             return {}
         return {name: np.concatenate([row[name] for row in self._rows])[: self._wanted] for name in self._names}
 
 
 class EpisodeTally:
-    """Counts what an episode brings, until it ends."""
+    """Statistics of each episode up to its end."""
 
-    def __init__(self, contract: PolicyContract, count: int, steps: int) -> None:
-        """Prepares for `count` episodes of at most `steps` steps."""
+    def __init__(self, contract: PolicyContract, count: int) -> None:
+        """Prepare for `count` episodes."""
         joints = len(contract.robot.joints)
         self._limits = _Limits(contract)
         self.running = np.ones(count, bool)
@@ -209,22 +208,22 @@ class EpisodeTally:
         self._early = np.full((count, joints), np.nan)
 
     def note_early(self, env: Environment) -> None:
-        """Keeps the joint positions of the episodes that have not ended yet."""
+        """Record the joint positions of the running episodes."""
         self._early[self.running] = env.view.joint_pos[self.running]
 
     def note_held(self, held: Bools) -> None:
-        """Counts whether the success condition holds, shape (n,)."""
+        """Count whether the success condition holds, shape (n,)."""
         self._held += held & self.running
         self._held_of += self.running
 
     def add(self, step: int, env: Environment, guarded: GuardResult, after: StepResult, late: Bools) -> None:
-        """Counts one control period."""
+        """Count one control period."""
         running = self.running
         self._judged += after.judged & running
         self._succeeded += after.succeeded & running
         self._steps += running
         self._guard_state = np.where(running, np.maximum(self._guard_state, guarded.state), self._guard_state)
-        # A command that came too late is not the policy's doing: the guard repeats the last one, as it should.
+        # A late command is not the policy's fault: the guard repeats the last one, as designed.
         acted = guarded.intervened & running & ~(late & (guarded.state == 0))
         self._excess = np.where(acted, np.maximum(self._excess, guarded.excess), self._excess)
         self._guard_reasons[acted] |= guarded.reasons[acted].astype(np.int64)
@@ -237,8 +236,8 @@ class EpisodeTally:
         self._broken_step[(broken > 0) & running & (self._broken_step < 0)] = step
         self.running = running & ~after.done
 
-    def played(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> BatchResult:
-        """The result."""
+    def result(self, worlds: Worlds, visits: dict[str, Array], late: Array) -> BatchResult:
+        """Return the statistics of all episodes."""
         diverged = {(episode.world, episode.episode_seed) for episode in worlds.env.diverged_episodes}
         steps = np.maximum(self._steps, 1)
         undefined = self._limits.undefined
@@ -266,9 +265,10 @@ class EpisodeTally:
 
 
 def _state_reached(env: Environment, after: StepResult) -> tuple[Array, Array]:
-    """True joint positions and velocities after a step, those at its end where an episode ended with it."""
+    """Return the true joint positions and velocities after a step."""
     joint_pos, joint_vel = env.view.joint_pos.copy(), env.view.joint_vel.copy()
     if after.done.any():
+        # Finished worlds have been reset already; the engine keeps their last state.
         engine: Any = env.engine
         joint_pos[after.done] = engine.last_qpos[after.done, -joint_pos.shape[1] :]
         joint_vel[after.done] = engine.last_qvel[after.done, -joint_vel.shape[1] :]
@@ -276,7 +276,7 @@ def _state_reached(env: Environment, after: StepResult) -> tuple[Array, Array]:
 
 
 class _Limits:
-    """How much of the envelope's limits a state and a command use."""
+    """Use of the safety envelope's limits by states and commands."""
 
     def __init__(self, contract: PolicyContract) -> None:
         joints = contract.safety.joints
@@ -293,7 +293,7 @@ class _Limits:
         self.undefined = np.isnan(np.stack([self._half, self._speed, self._effort]))
 
     def judge(self, joint_pos: Array, joint_vel: Array, targets: Mapping[str, Array]) -> tuple[Array, Bools, Array]:
-        """Usage of position, speed and effort limits (3, n, J), saturation (n,) and broken limits (n,)."""
+        """Return usage of position, speed and effort limits (3, n, J), saturation (n,) and violated limits (n,)."""
         effort = np.zeros_like(joint_pos)
         saturated = np.zeros(len(joint_pos), bool)
         for term, index in self._terms:

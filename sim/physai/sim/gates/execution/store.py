@@ -1,4 +1,4 @@
-"""What has been played so far, on disk, so that a run that was killed goes on where it was."""
+"""On-disk store of played batches, from which an interrupted run resumes."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.subject import ValidationSubject
 
 FOLDER = ".state"
-"""Folder inside a report folder; there while a run is not finished."""
+"""Folder inside a report folder while a run is unfinished."""
 _RUN_FILE = "run.json"
 _PACKAGES = ("physai-sdk", "mujoco", "onnxruntime", "numpy")
 
@@ -24,20 +24,21 @@ class StateError(PhysaiError):
 
 @dataclass(frozen=True)
 class Store:
-    """Batches that were played for one subject, by what they asked."""
+    """Results of one subject's batches by `Batch.key`."""
 
     folder: Path
     resumed: int
-    """Batches an earlier run has left."""
+    """Number of batches from an earlier run."""
 
     @classmethod
     def open(cls, report: Path, subject: ValidationSubject) -> "Store":
-        """Opens the state inside a report folder; what an earlier run of another subject left there is removed.
+        """Open the state inside a report folder; the state of another subject is deleted.
 
         Raises:
             StateError: the folder cannot be written.
         """
         folder = report / FOLDER
+        # Another version of a package may play an episode differently, so its results must not be reused.
         identity = {**subject.identity, **{name: version(name) for name in _PACKAGES}}
         document = json.dumps(identity, indent=2, sort_keys=True).encode()
         try:
@@ -51,7 +52,7 @@ class Store:
         return cls(folder, len(list(folder.glob("*.npz"))))
 
     def get(self, batch: Batch) -> BatchResult | None:
-        """What was played; None if it was not, or if the file is damaged or answers another batch."""
+        """Return the result of a batch; None if there is none, or its file is damaged or does not match."""
         path = self._path(batch)
         try:
             digest, _, data = path.read_bytes().partition(b"\n")
@@ -66,10 +67,10 @@ class Store:
         return played if played.fits(batch) else None
 
     def put(self, batch: Batch, played: BatchResult) -> None:
-        """Keeps what was played.
+        """Store the result of a batch.
 
         Raises:
-            StateError: the disk is full.
+            StateError: the file cannot be written.
         """
         data = played.to_bytes()
         try:
@@ -78,7 +79,7 @@ class Store:
             raise StateError(f"{self.folder}: cannot be written: {error.strerror}") from None
 
     def move(self, folder: Path) -> None:
-        """Keeps the state of a run that is finished in another folder, in place of what lies there.
+        """Move the state of a finished run to another folder and replace its contents.
 
         Raises:
             OSError: it cannot be moved.

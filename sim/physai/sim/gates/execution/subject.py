@@ -1,4 +1,4 @@
-"""What is judged: the bytes of a policy, what lies beside it, the task it plays and the twin it plays in."""
+"""Subject of a validation: a policy's bytes and sibling files, its task and the twin."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,28 +14,28 @@ from physai.sim.tasks.task import Task
 from physai.sim.twin.twin import Twin
 
 QUANTISED_FILE = "policy.int8.onnx"
-"""Name of the quantised policy beside the float one."""
+"""File name of the quantised policy next to the float one."""
 
 
 @dataclass(frozen=True)
 class ValidationSubject:
-    """Everything the gates look at; picklable, so that a worker process has the very same."""
+    """All inputs of the gates; picklable for worker processes."""
 
     path: Path
     """The policy's file."""
     origin: TaskSource
     twin: Twin
     arms: dict[Arm, bytes]
-    """ONNX files by the part they play; `policy` is the one that is judged."""
+    """ONNX files by role; `policy` is the one under test."""
     seed: int = 0
     golden: bytes | None = None
-    """The recorded answers that were exported with the policy."""
-    _made: dict[str, object] = field(default_factory=dict[str, object], compare=False, repr=False)
+    """The reference outputs that were exported with the policy."""
+    _policies: dict[Arm, OnnxPolicy] = field(default_factory=dict[Arm, OnnxPolicy], compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what can be made again, some of which cannot travel to another process."""
+        """Return the state without caches: an inference session cannot be pickled."""
         kept = ("path", "origin", "twin", "arms", "seed", "golden")
-        return {**{name: self.__dict__[name] for name in kept}, "_made": {}}
+        return {**{name: self.__dict__[name] for name in kept}, "_policies": {}}
 
     @cached_property
     def task(self) -> Task:
@@ -44,12 +44,12 @@ class ValidationSubject:
 
     @property
     def policy_sha256(self) -> str:
-        """SHA-256 of the file that is judged."""
+        """SHA-256 of the policy under test."""
         return sha256_hex(self.arms["policy"])
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a saved batch belongs to: hashes by name."""
+        """Hashes by name that identify the subject of stored batches."""
         return {
             **{f"policy.{arm}": sha256_hex(data) for arm, data in sorted(self.arms.items())},
             "twin": self.twin.hash,
@@ -59,32 +59,29 @@ class ValidationSubject:
         }
 
     def policy(self, arm: Arm = "policy") -> OnnxPolicy:
-        """One of the graphs, freshly reset.
+        """Return one of the graphs; loaded once per process.
 
         Raises:
-            PolicyError: the file is refused.
+            PolicyError: the file is invalid.
             ContractError: its contract is malformed.
         """
-        key = f"policy.{arm}"
-        if key not in self._made:
+        if arm not in self._policies:
             name = str(self.path) if arm == "policy" else f"{self.path.parent} ({arm})"
-            self._made[key] = OnnxPolicy(self.arms[arm], source=name)
-        made = self._made[key]
-        assert isinstance(made, OnnxPolicy)
-        return made
+            self._policies[arm] = OnnxPolicy(self.arms[arm], source=name)
+        return self._policies[arm]
 
 
 def open_subject(
     path: Path, twin: Twin, *, origin: TaskSource, baseline: Path | None = None, seed: int = 0
 ) -> ValidationSubject:
-    """Reads the policy and what lies beside it; nothing is judged yet.
+    """Read the policy and its sibling files.
 
     Args:
         path: the policy's file.
         twin: the twin to play in.
-        origin: the task to play, see `locate.find_origin`.
+        origin: the task to play, see `find_origin`.
         baseline: run folder or file of an older policy to compare with.
-        seed: choice of the episodes.
+        seed: selects the episodes.
 
     Raises:
         PolicyError: a file cannot be read or is too large.
@@ -114,5 +111,5 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None
     if not len(data) <= MAX_POLICY_BYTES:
-        raise PolicyError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the most a policy may have")
+        raise PolicyError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the maximum size of a policy")
     return data

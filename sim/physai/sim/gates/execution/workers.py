@@ -1,4 +1,4 @@
-"""Processes that play batches. With one job everything is played right here."""
+"""Worker processes that play batches; a single job runs in this process."""
 
 import multiprocessing
 import os
@@ -19,19 +19,19 @@ MAX_JOBS = 256
 
 
 class WorkerError(PhysaiError):
-    """A worker process ended before its batch did."""
+    """A worker process died before it finished its batch."""
 
 
 def play(subject: ValidationSubject, batch: Batch) -> BatchResult:
-    """Plays a batch of a subject."""
+    """Play a batch of a subject."""
     return play_batch(subject.policy(batch.arm), subject.task, subject.twin, batch)
 
 
-WorkerAnswer = BatchResult | PhysaiError
-"""What became of a batch, or why it could not be played."""
+WorkerResult = BatchResult | PhysaiError
+"""Result of a batch, or the error that prevented it."""
 
 
-def _played(subject: ValidationSubject, batch: Batch) -> WorkerAnswer:
+def _try_play(subject: ValidationSubject, batch: Batch) -> WorkerResult:
     try:
         return play(subject, batch)
     except PhysaiError as error:
@@ -39,7 +39,7 @@ def _played(subject: ValidationSubject, batch: Batch) -> WorkerAnswer:
 
 
 class Workers(Protocol):
-    """Whoever plays batches."""
+    """Plays batches, one or several at a time."""
 
     def __enter__(self) -> Self: ...
 
@@ -49,32 +49,32 @@ class Workers(Protocol):
 
     @property
     def idle(self) -> int:
-        """How many more batches can be started."""
+        """Number of further batches that can be started."""
         ...
 
     def start(self, batch: Batch) -> None:
-        """Begins with a batch; call only while `idle` is above 0."""
+        """Start a batch; call only while `idle` is above 0."""
         ...
 
-    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
-        """Waits until at least one batch is done; empty if none is being played."""
+    def finished(self) -> list[tuple[Batch, WorkerResult]]:
+        """Wait until at least one batch is done; empty if none is running."""
         ...
 
 
 def make_workers(subject: ValidationSubject, jobs: int) -> Workers:
-    """Workers for that many batches at once.
+    """Return workers that play `jobs` batches at a time.
 
     Raises:
         PhysaiError: jobs is out of range.
     """
     if not 1 <= jobs <= MAX_JOBS:
-        raise PhysaiError(f"--jobs must lie in 1 … {MAX_JOBS}, got {jobs}")
+        raise PhysaiError(f"--jobs must be in 1 … {MAX_JOBS}, got {jobs}")
     return InProcessWorkers(subject) if jobs == 1 else Processes(subject, jobs)
 
 
 @dataclass
 class InProcessWorkers:
-    """Plays in this process."""
+    """Plays batches in this process."""
 
     subject: ValidationSubject
     waiting: list[Batch] = field(default_factory=list[Batch])
@@ -86,8 +86,8 @@ class InProcessWorkers:
     def start(self, batch: Batch) -> None:
         self.waiting.append(batch)
 
-    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
-        done = [(batch, _played(self.subject, batch)) for batch in self.waiting]
+    def finished(self) -> list[tuple[Batch, WorkerResult]]:
+        done = [(batch, _try_play(self.subject, batch)) for batch in self.waiting]
         self.waiting.clear()
         return done
 
@@ -100,11 +100,15 @@ class InProcessWorkers:
 
 
 class Processes:
-    """Plays in processes of its own: an engine and a session each, none shared."""
+    """Plays batches in `jobs` processes, each with its own engine and inference session.
+
+    Not a `ProcessPoolExecutor`: that neither terminates running batches on an error nor reports a dead worker's exit
+    code.
+    """
 
     def __init__(self, subject: ValidationSubject, jobs: int) -> None:
-        """Starts `jobs` processes."""
-        # A forked process would inherit the threads' locks of onnxruntime and MuJoCo, but not the threads.
+        """Start the processes."""
+        # A forked process would inherit the locks of onnxruntime's and MuJoCo's threads without the threads.
         context = multiprocessing.get_context("spawn")
         self._busy: dict[Connection, Batch] = {}
         self._free: list[Connection] = []
@@ -129,8 +133,8 @@ class Processes:
         except OSError:
             raise self._lost(connection) from None
 
-    def finished(self) -> list[tuple[Batch, WorkerAnswer]]:
-        done: list[tuple[Batch, WorkerAnswer]] = []
+    def finished(self) -> list[tuple[Batch, WorkerResult]]:
+        done: list[tuple[Batch, WorkerResult]] = []
         for connection in wait(list(self._busy)) if self._busy else []:
             assert isinstance(connection, Connection)
             try:
@@ -139,8 +143,8 @@ class Processes:
                 raise self._lost(connection) from None
             if isinstance(answer, BaseException) and not isinstance(answer, PhysaiError):
                 raise answer
-            found = answer if isinstance(answer, PhysaiError) else BatchResult.from_bytes(answer)
-            done.append((self._busy.pop(connection), found))
+            result = answer if isinstance(answer, PhysaiError) else BatchResult.from_bytes(answer)
+            done.append((self._busy.pop(connection), result))
             self._free.append(connection)
         return done
 
@@ -148,8 +152,8 @@ class Processes:
         process = self._processes[connection]
         process.join(5.0)
         return WorkerError(
-            f"a worker process ended with code {process.exitcode}; where memory is short, use fewer --jobs or a "
-            "smaller `batch` in the gates file. Run the same command again: it continues where it was"
+            f"a worker process ended with code {process.exitcode}; if memory is short, use fewer --jobs or a "
+            "smaller `batch` in the gates file. Run the same command again to resume"
         )
 
     def __enter__(self) -> Self:
@@ -166,8 +170,8 @@ class Processes:
 
 
 def _serve(connection: Connection, subject: ValidationSubject) -> None:
-    """A worker's life: plays what it is sent until the other side has gone."""
-    # Ctrl-C reaches the whole process group; the parent decides what becomes of the workers.
+    """Play the batches received until the parent closes the connection."""
+    # Ctrl-C reaches the whole process group, but only the parent may stop the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     while True:
@@ -180,8 +184,8 @@ def _serve(connection: Connection, subject: ValidationSubject) -> None:
 
 def _answer(send: Callable[[Any], None], subject: ValidationSubject, batch: Batch) -> None:
     try:
-        found = _played(subject, batch)
-        answer: Any = found.to_bytes() if isinstance(found, BatchResult) else found
-    except Exception as error:  # a bug of ours: the parent raises it with the worker's traceback
+        result = _try_play(subject, batch)
+        answer: Any = result.to_bytes() if isinstance(result, BatchResult) else result
+    except Exception as error:  # a bug: the parent raises it with the worker's traceback
         answer = RuntimeError(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     send(answer)

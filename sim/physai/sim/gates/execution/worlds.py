@@ -1,4 +1,4 @@
-"""Worlds of a task with a twin's parameters in them, each episode's drawn by its own seed."""
+"""Worlds of a task with a twin's parameters, drawn by each episode's own seed."""
 
 import copy
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from physai.sim.twin.conditions import Condition, payload_body, task_under
 from physai.sim.twin.twin import Twin
 
 PARAMETER_BITS = 63
-"""Bits of an episode's seed that draw its parameters; numpy's generators take no negative seed."""
+"""Bits of an episode's seed that draw its parameters."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,10 @@ class Worlds:
 
 
 def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
-    """Makes the worlds of a batch; reset the environment with `seeds`.
+    """Build the worlds of a batch; reset the environment with `seeds`.
 
     Raises:
+        TaskError: the model simplifies a body that the twin changes.
         TwinError: the twin is of another robot.
         MissingExtraError: the second engine is not installed.
     """
@@ -76,20 +77,21 @@ def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
 
 
 def _require_general_bodies(task: Task, fields: dict[str, Array]) -> None:
-    """MuJoCo keeps only the diagonal of the inertia of a body whose centre of mass lies in its joints' origin."""
+    """Raise TaskError if the twin moves the centre of mass of a body that MuJoCo treats as simple."""
+    # MuJoCo keeps only the diagonal of a simple body's inertia, so the change would be ignored silently.
     for name in ("body_ipos", "body_iquat"):
         moved = fields.get(name, np.zeros((0, task.model.nbody, 1))) != np.asarray(getattr(task.model, name))
         for body in np.flatnonzero(moved.any(axis=(0, 2))):
             if task.model.body_simple[body]:
                 raise TaskError(
                     f"task {task.name}: the twin moves the centre of mass of body "
-                    f"{task.model.body(int(body)).name!r}, which MuJoCo takes to lie in its joints' origin; write "
+                    f"{task.model.body(int(body)).name!r}, which MuJoCo assumes at its joints' origin; set "
                     '<body simple="false"> in the model'
                 )
 
 
 def parameter_values(twin: Twin, batch: Batch) -> Array:
-    """Parameters of each episode, shape (n, P): given, fitted, or drawn from the posterior by the episode's seed."""
+    """Return each episode's parameters, shape (n, P): given, fitted, or drawn from the posterior by its seed."""
     if batch.values is not None:
         return np.array(batch.values, np.float64).reshape(len(batch.seeds), len(twin.parameters))
     if batch.condition.spread == 0.0 or not twin.parameters:
@@ -98,7 +100,7 @@ def parameter_values(twin: Twin, batch: Batch) -> Array:
 
 
 def world_models(task: Task, twin: Twin, condition: Condition, values: Array) -> list[Any]:
-    """The task's model with each row of parameters, and the payload."""
+    """Return one copy of the task's model per row of parameters, with the payload."""
     models: list[Any] = []
     for row in values:
         model = copy.copy(task.model)
@@ -111,7 +113,7 @@ def world_models(task: Task, twin: Twin, condition: Condition, values: Array) ->
 
 
 def add_payload(model: Any, body: int, mass: float) -> None:
-    """Makes a body heavier by `mass` [kg] without moving its centre of mass; its inertia grows in proportion."""
+    """Add `mass` [kg] to a body without moving its centre of mass; its inertia scales with the mass."""
     factor = 1.0 + mass / float(model.body_mass[body])
     model.body_mass[body] *= factor
     model.body_inertia[body] *= factor
@@ -119,12 +121,12 @@ def add_payload(model: Any, body: int, mass: float) -> None:
 
 
 def differing_fields(nominal: Any, models: list[Any]) -> dict[str, Array]:
-    """Model fields in which a world differs from the nominal model, one row per world, shape (n, …)."""
-    found: dict[str, Array] = {}
+    """Return the model fields in which any world differs from the nominal model, shape (n, …)."""
+    differing: dict[str, Array] = {}
     for name in sorted(MODEL_FIELDS):
         owner, _, option = name.rpartition(".")
         rows = [np.asarray(getattr(model.opt if owner else model, option)) for model in models]
         usual = np.asarray(getattr(nominal.opt if owner else nominal, option))
         if usual.dtype.kind == "f" and any(not np.array_equal(row, usual) for row in rows):
-            found[name] = np.stack(rows)
-    return found
+            differing[name] = np.stack(rows)
+    return differing
