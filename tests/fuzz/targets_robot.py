@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from fuzz.target import Target
-from fuzz.targets_sdk import FOLDER, bundle, from_file
+from tests.fuzz.target import Target
+from tests.fuzz.targets_sdk import FOLDER, bundle, from_file
 
 from physai.deploy_jetson.agent.incoming import parse_recipe
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload

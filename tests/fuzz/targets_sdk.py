@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from fuzz.target import Target
+from tests.fuzz.target import Target
 
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
 from physai.sdk.base.canonical import canonical_json

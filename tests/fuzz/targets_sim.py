@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from fuzz.target import Target
-from fuzz.targets_sdk import FOLDER, from_file
 from mcap.reader import make_reader
 from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
+from tests.fuzz.target import Target
+from tests.fuzz.targets_sdk import FOLDER, from_file
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight.file import flight_file

@@ -6,9 +6,9 @@ A finding's input goes into `corpus/TARGET/`; all of them are tried in every run
 from pathlib import Path
 
 import pytest
-from fuzz import targets_robot, targets_sdk, targets_sim
-from fuzz.mutator import Mutator
-from fuzz.target import Target, finding
+from tests.fuzz import targets_robot, targets_sdk, targets_sim
+from tests.fuzz.mutator import Mutator
+from tests.fuzz.target import Target, finding
 
 TARGETS = {target.name: target for target in (*targets_sdk.TARGETS, *targets_sim.TARGETS, *targets_robot.TARGETS)}
 CORPUS = Path(__file__).parent / "corpus"

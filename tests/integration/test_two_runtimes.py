@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import hanging_policy
 import numpy as np
 import pytest
-from hanging_policy import PERIOD_S
-from patience import until
-from robot_end import RobotEnd
-from watched_runtime import ROUNDING, WatchedRuntime, installed
+from tests.support import hanging_policy
+from tests.support.hanging_policy import PERIOD_S
+from tests.support.patience import until
+from tests.support.robot_end import RobotEnd
+from tests.support.watched_runtime import ROUNDING, WatchedRuntime, installed
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 from physai.deploy_jetson.transport.dds.node import DdsNode

@@ -6,13 +6,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import hanging_policy
 import numpy as np
 import pytest
-from hanging_policy import DAMPING, PERIOD_S, PUSH, SPEED
-from patience import PATIENCE_S
-from robot_end import RobotEnd
-from watched_runtime import ROUNDING, WatchedRuntime, assert_braked, at_full_speed, installed, is_alive, wait_for_end
+from tests.support import hanging_policy
+from tests.support.hanging_policy import DAMPING, PERIOD_S, PUSH, SPEED
+from tests.support.patience import PATIENCE_S
+from tests.support.robot_end import RobotEnd
+from tests.support.watched_runtime import (
+    ROUNDING,
+    WatchedRuntime,
+    assert_braked,
+    at_full_speed,
+    installed,
+    is_alive,
+    wait_for_end,
+)
 
 from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, silence_s
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK

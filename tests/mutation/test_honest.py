@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from mutants import bench, pendulum
-from mutants.bench import Trial, blocking, honest_trial
+from tests.mutation.mutants import bench, pendulum
+from tests.mutation.mutants.bench import Trial, blocking, honest_trial
 
 HONEST = 20
 

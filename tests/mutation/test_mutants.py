@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from mutants import bench
-from mutants.bench import blocking
-from mutants.suite import MUTANTS
-from mutants.trials import Mutant
+from tests.mutation.mutants import bench
+from tests.mutation.mutants.bench import blocking
+from tests.mutation.mutants.suite import MUTANTS
+from tests.mutation.mutants.trials import Mutant
 
 from physai.sdk.evidence.verdict import VerdictOutcome
 

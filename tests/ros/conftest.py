@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ros_world import WAIT_S, RosWorld, Slots, slots_of
+from tests.support.ros_world import WAIT_S, RosWorld, Slots, slots_of
 
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from ros_world import WAIT_S, RosWorld, eventually, not_driven, up
+from tests.support.ros_world import WAIT_S, RosWorld, eventually, not_driven, up
 
 pytestmark = [
     pytest.mark.ros,

@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from ros_world import PRIORITY, RosWorld, Started, eventually
+from tests.support.ros_world import PRIORITY, RosWorld, Started, eventually
 
 pytestmark = pytest.mark.ros
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ros_world import NODE, WAIT_S, RosWorld, Slots, Started, eventually, physai, transition
+from tests.support.ros_world import NODE, WAIT_S, RosWorld, Slots, Started, eventually, physai, transition
 
 from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE
 

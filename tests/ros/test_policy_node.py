@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ros_world import NODE, ROS2, WAIT_S, RosWorld, Slots, eventually, not_driven, transition, up
+from tests.support.ros_world import HERE, NODE, ROS2, WAIT_S, RosWorld, Slots, eventually, not_driven, transition, up
 
 pytestmark = pytest.mark.ros
 
@@ -352,7 +352,7 @@ def test_diagnostics_and_the_latched_status(world: RosWorld) -> None:
 
 def test_remapped_into_a_namespace(world: RosWorld) -> None:
     driver = world.python(
-        str(Path(__file__).parent / "robot_peer.py"),
+        str(HERE / "robot_peer.py"),
         "{}",
         "--ros-args",
         "-r",
@@ -368,7 +368,7 @@ def test_remapped_into_a_namespace(world: RosWorld) -> None:
         ended = world.ros2("lifecycle", "set", name, step)
         assert "Transitioning successful" in ended.stdout, node.text()
     impostor = ("-r", "__ns:=/left", "-r", "joint_states:=states", "-r", "__node:=impostor")
-    world.python(str(Path(__file__).parent / "robot_peer.py"), "{}", "--ros-args", *impostor)
+    world.python(str(HERE / "robot_peer.py"), "{}", "--ros-args", *impostor)
     node.says("/left/states: 2 publishers")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ros_world import RosWorld, Slots, eventually
+from tests.support.ros_world import RosWorld, Slots, eventually
 
 pytestmark = [
     pytest.mark.ros,

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import hanging_policy
 import pytest
-from robot_end import RobotEnd
-from watched_runtime import WatchedRuntime, assert_braked, at_full_speed, installed, is_alive
+from tests.support import hanging_policy
+from tests.support.robot_end import RobotEnd
+from tests.support.watched_runtime import WatchedRuntime, assert_braked, at_full_speed, installed, is_alive
 
 from physai.deploy_jetson.transport.dds.domain import LOOPBACK
 

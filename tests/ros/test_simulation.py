@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from ros_world import RosWorld, eventually
+from tests.support.ros_world import RosWorld, eventually
 
 pytestmark = pytest.mark.ros
 

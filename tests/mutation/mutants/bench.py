@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutants import springs
-from mutants.edits import golden_of
-from mutants.twins import credible_twin
+from tests.mutation.mutants import springs
+from tests.mutation.mutants.edits import golden_of
+from tests.mutation.mutants.twins import credible_twin
 
 from physai.sdk.evidence import origin as evidence_origin
 from physai.sdk.evidence.latency import LatencyEvidence

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from mutants import springs
-from mutants.bench import SETTLE, TASKS, Trial, write
-from mutants.edits import golden_of
-from mutants.twins import Recorder, credible_twin, recordings, rescored
+from tests.mutation.mutants import springs
+from tests.mutation.mutants.bench import SETTLE, TASKS, Trial, write
+from tests.mutation.mutants.edits import golden_of
+from tests.mutation.mutants.twins import Recorder, credible_twin, recordings, rescored
 
 from physai.sim.logs import RobotLog
 from physai.sim.robots import Robot, load_robot

@@ -1,9 +1,9 @@
 """All mutants, each with the gate that should block it first and the cause it should name."""
 
-from mutants import edits, springs
-from mutants.bench import task
-from mutants.pendulum import DELAY, Wrong, literal_urdf, of_a_light_world, rods
-from mutants.trials import (
+from tests.mutation.mutants import edits, springs
+from tests.mutation.mutants.bench import task
+from tests.mutation.mutants.pendulum import DELAY, Wrong, literal_urdf, of_a_light_world, rods
+from tests.mutation.mutants.trials import (
     CART_FORCE,
     EFFORT,
     Mutant,

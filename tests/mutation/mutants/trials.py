@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from mutants import edits, pendulum, springs
-from mutants.bench import Trial, honest, honest_trial, task, twin, write
+from tests.mutation.mutants import edits, pendulum, springs
+from tests.mutation.mutants.bench import Trial, honest, honest_trial, task, twin, write
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.io import parse_contract

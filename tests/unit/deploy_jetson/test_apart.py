@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import hanging_policy
 import pytest
+from tests.support import hanging_policy
 
 from physai.deploy_jetson.agent import selftest, selftest_apart
 from physai.deploy_jetson.agent.active import open_active

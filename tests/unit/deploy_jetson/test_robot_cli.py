@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.agent.agent import UpdateAgent
 from physai.deploy_jetson.bench.fixtures.sample import ROBOT, quick_clock, sample_policy

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners

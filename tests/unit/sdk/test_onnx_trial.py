@@ -1,8 +1,8 @@
 """Graphs that every rule accepts and that no machine can compute: refused by another process than ours, in time."""
 
-import hanging_policy
 import numpy as np
 import pytest
+from tests.support import hanging_policy
 
 from physai.sdk.base import isolation as apart
 from physai.sdk.base.isolation import ApartError

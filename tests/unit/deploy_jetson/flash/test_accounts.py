@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installed_machine import INSTALL, Machine, machine
+from tests.support.installed_machine import INSTALL, Machine, machine
 
 from physai.deploy_jetson.bench.fixtures.sample import ROBOT, SampleSigners
 from physai.deploy_jetson.flash.bundle_upload import BundleUpload

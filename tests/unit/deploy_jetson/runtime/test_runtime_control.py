@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.runtime.commands.control_socket import ControlError, ControlSocket, tell
 from physai.deploy_jetson.runtime.commands.queue import (

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.bench.fixtures.site import Site

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from patience import PATIENCE_S, nap, until
+from tests.support.patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_contract, sample_policy
@@ -27,7 +27,7 @@ from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.health import health_path, read_counters
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 
-SCRIPT = Path(__file__).with_name("runtime_process.py")
+SCRIPT = Path(__file__).parents[3] / "support" / "runtime_process.py"
 PERIOD_S = sample_contract().timing.control_dt
 
 Process = subprocess.Popen[str]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.runtime.system.realtime import Realtime

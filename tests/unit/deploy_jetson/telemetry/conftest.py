@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 from physai.deploy_jetson.telemetry.flight import recorder as flight_recorder
 from physai.deploy_jetson.ticks.ring import TICK_DTYPE, Ticks

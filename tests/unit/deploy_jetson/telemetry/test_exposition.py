@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 from physai.deploy_jetson.telemetry import metrics_server
 from physai.deploy_jetson.telemetry.exposition import BOUNDS_NS, CONTENT_TYPE, exposition

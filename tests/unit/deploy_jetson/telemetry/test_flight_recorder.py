@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mcap.reader import make_reader
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
 from physai.deploy_jetson.telemetry.flight.folder import FlightFolder

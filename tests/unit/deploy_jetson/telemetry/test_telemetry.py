@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from mcap.reader import make_reader
-from patience import PATIENCE_S, nap, until
+from tests.support.patience import PATIENCE_S, nap, until
 
 from physai.deploy_jetson.bench.fixtures.local_robot import LocalRobot
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners, sample_policy

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from patience import until
+from tests.support.patience import until
 
 from physai.deploy_jetson.transport.dds import commanders
 from physai.deploy_jetson.transport.dds.cdr import encode

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dds_ends import peer, runtime, told
-from patience import PATIENCE_S, until
+from tests.support.dds_ends import peer, runtime, told
+from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.dds import ends
 from physai.deploy_jetson.transport.dds.diagnostics import Level

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dds_ends import peer, runtime, told
-from patience import PATIENCE_S, until
 from rosbags.typesys import Stores, get_typestore
+from tests.support.dds_ends import peer, runtime, told
+from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.dds import domain
 from physai.deploy_jetson.transport.dds.cdr import decode

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S, until
 
 from physai.deploy_jetson.transport.udp import ends as udp
 from physai.deploy_jetson.transport.udp import grants as udp_grants

@@ -4,9 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guard_contracts import arm_document, unset
-from guard_driver import DAMP, HOLD, POSITION, RUN, STANDSTILL, STOP, Array, Driver, contract_of, position, reasons
-from servo_arm import Sensors, ServoArm
+from tests.support.guard_contracts import arm_document, unset
+from tests.support.guard_driver import (
+    DAMP,
+    HOLD,
+    POSITION,
+    RUN,
+    STANDSTILL,
+    STOP,
+    Array,
+    Driver,
+    contract_of,
+    position,
+    reasons,
+)
+from tests.support.servo_arm import Sensors, ServoArm
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NOTHING, GuardResult, Reason, RequestAnswer

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guard_driver import EFFORT, POSITION, RUN, Driver, contract_of, effort, reasons
+from tests.support.guard_driver import EFFORT, POSITION, RUN, Driver, contract_of, effort, reasons
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardError, Reason

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-from guard_contracts import every_contract
-from guard_driver import DAMP, HOLD, RUN, STANDSTILL, Array
-from guard_ticks import Rows, Tick, calm, commanded, life, played
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.guard_contracts import every_contract
+from tests.support.guard_driver import DAMP, HOLD, RUN, STANDSTILL, Array
+from tests.support.guard_ticks import Rows, Tick, calm, commanded, life, played
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import GuardResult, RequestAnswer

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guard_driver import contract_of
+from tests.support.guard_driver import contract_of
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety.limits import UNLIMITED, GuardError, guard_limits

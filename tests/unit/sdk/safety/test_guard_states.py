@@ -4,7 +4,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from guard_driver import DAMP, EFFORT, HOLD, POSITION, RUN, STOP, Driver, causes, effort, position, reasons
+from tests.support.guard_driver import (
+    DAMP,
+    EFFORT,
+    HOLD,
+    POSITION,
+    RUN,
+    STOP,
+    Driver,
+    causes,
+    effort,
+    position,
+    reasons,
+)
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, Reason, Request

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
-from guard_contracts import arm_document, unset
-from guard_driver import Array, contract_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.guard_contracts import arm_document, unset
+from tests.support.guard_driver import Array, contract_of
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, GuardState, Request

@@ -147,7 +147,10 @@ def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:
     [
         # 10 % of 0.3 rad is 0.03 rad.
         (replayed(one(0.028, 0.02, 0.031), one(0.02, 0.01, 0.03)), "above the bound 0.0300"),
-        (replayed(one(0.02, 0.01, 0.025), one(0.02, -0.001, 0.03)), "not replay held-out recordings significantly better"),
+        (
+            replayed(one(0.02, 0.01, 0.025), one(0.02, -0.001, 0.03)),
+            "not replay held-out recordings significantly better",
+        ),
         (replayed(one(0.02, 0.01, 0.025), one(-0.02, -0.03, -0.01)), "worse than the nominal robot"),
         # Of a joint that hardly moves 0.01 rad is always enough.
         (replayed(one(0.011, 0.009, 0.013), one(0.02, 0.01, 0.03), motion=0.01), "above the bound 0.0100"),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import hanging_policy
 import numpy as np
 import pytest
+from tests.support import hanging_policy
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import MissingExtraError, TaskError

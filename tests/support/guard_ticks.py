@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from guard_contracts import graph_sensors
-from guard_driver import Array
 from hypothesis import strategies as st
+from tests.support.guard_contracts import graph_sensors
+from tests.support.guard_driver import Array
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NOTHING, Guard, GuardResult, Request

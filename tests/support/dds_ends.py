@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 from physai.deploy_jetson.transport.dds.ends import DdsTransport
 from physai.sdk.contract.io import save_contract

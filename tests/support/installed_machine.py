@@ -16,7 +16,7 @@ from pathlib import Path
 from physai.deploy_jetson.bench.fixtures.sshd import find_sshd
 from physai.sdk.base.errors import DeviceError
 
-INSTALL = Path(__file__).parents[1] / "deploy_jetson" / "systemd" / "install.sh"
+INSTALL = Path(__file__).parents[2] / "deploy_jetson" / "systemd" / "install.sh"
 CHANGED = ("/etc", "/home", "/var/lib", "/opt", "/usr/local")
 """Folders that install.sh changes."""
 START_TIMEOUT_S = 20.0

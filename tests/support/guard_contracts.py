@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from guard_driver import contract_of
+from tests.support.guard_driver import contract_of
 
 from physai.sdk.contract.policy_contract import PolicyContract
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from guard_driver import EFFORT, POSITION, Array
+from tests.support.guard_driver import EFFORT, POSITION, Array
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import Guard, GuardResult, Request

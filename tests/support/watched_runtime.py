@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import hanging_policy
 import numpy as np
-from hanging_policy import ACCELERATION, PERIOD_S, SPEED
-from patience import PATIENCE_S, nap, until
-from robot_end import RobotEnd
+from tests.support import hanging_policy
+from tests.support.hanging_policy import ACCELERATION, PERIOD_S, SPEED
+from tests.support.patience import PATIENCE_S, nap, until
+from tests.support.robot_end import RobotEnd
 
 from physai.deploy_jetson.bench.fixtures.sample import SampleSigners
 from physai.deploy_jetson.bench.fixtures.site import Site
@@ -24,7 +24,7 @@ from physai.deploy_jetson.slots.health import health_path
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import STILL_S
 
-SCRIPT = Path(__file__).parent / "integration" / "watchdog_process.py"
+SCRIPT = Path(__file__).with_name("watchdog_process.py")
 SIGN_US = 400_000
 """Time after which systemd would kill a runtime that gives no sign of life."""
 ROUNDING = 1e-5

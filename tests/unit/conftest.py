@@ -1,0 +1,27 @@
+"""A unit test starts no process and opens no socket; what does so is an integration test."""
+
+import multiprocessing.process
+import os
+import socket
+import subprocess
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_process_and_no_socket() -> Generator[None]:
+    """Fails a test that starts a process or opens a socket."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        pytest.fail("a unit test starts a process or opens a socket; move it to tests/integration")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", refuse)
+        patch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+        patch.setattr(os, "fork", refuse)
+        patch.setattr(os, "posix_spawn", refuse)
+        patch.setattr(socket.socket, "bind", refuse)
+        patch.setattr(socket.socket, "connect", refuse)
+        yield
