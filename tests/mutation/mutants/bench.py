@@ -128,7 +128,7 @@ def validate(trial: Trial, folder: Path) -> Verdict:
     )
     folder.mkdir(parents=True, exist_ok=True)
     gates = all_gates(evidence)
-    return judge(context, gates, find_all(context, gates, folder, jobs=1, tell=_nobody), folder)
+    return judge(context, gates, find_all(context, gates, folder, jobs=1, progress=_nobody), folder)
 
 
 def _nobody(lines: Sequence[ProgressLine]) -> None:

@@ -1,4 +1,4 @@
-"""Plays a failing episode again, alone, and records it."""
+"""Replay a failing episode on its own and record it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,30 +19,29 @@ from physai.sim.playback.recording_writer import RecordingWriter
 FOLDER = "counterexamples"
 """Folder inside a report folder."""
 MAX_TRIES = 4
-"""Failing episodes played again at most, until one fails alone too."""
+"""Maximum number of failing episodes to replay until one fails on its own."""
 
 
 def record_smallest(
     subject: ValidationSubject, cases: Sequence[FailedEpisode], path: Path, *, gate: str
 ) -> FailedEpisode | None:
-    """Records the least perturbed case that fails when it is played alone, from its seed.
-
-    A graph rounds differently in batches of different sizes, and a chaotic robot makes much of it: a case that does
-    not fail alone is not a counterexample that anyone could see again.
+    """Record the least perturbed case that also fails when it is played on its own.
 
     Args:
-        subject: what is judged.
+        subject: the subject of the validation.
         cases: failing episodes, least perturbed first.
-        path: of the recording, an MCAP file.
+        path: MCAP file to write.
         gate: name of the gate they failed.
 
     Returns:
-        The case that was recorded; None if none of the first fails alone.
+        The recorded case; None if none of the first `MAX_TRIES` fails on its own.
 
     Raises:
         RecordingError: the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # A graph rounds differently at different batch sizes, which a chaotic robot amplifies: not every episode that fails
+    # in a batch fails on its own, and only those can be reproduced.
     for case in cases[:MAX_TRIES]:
         values = None if case.batch.values is None else (case.batch.values[case.row],)
         batch = replace(case.batch, seeds=(case.seed,), values=values, visits=0)
@@ -64,17 +63,17 @@ def record_smallest(
 
 
 class CounterexampleRecorder:
-    """Turns the control periods of one world into a recording's moments."""
+    """Observer of a rollout that records its first world."""
 
     def __init__(self, writer: RecordingWriter, seed: int) -> None:
-        """Writes to `writer`; `seed` of the episode."""
+        """Write to `writer`; `seed` of the episode."""
         self._writer, self._seed = writer, seed
         self._last: RolloutTick | None = None
         self._end: tuple[Array, Array] | None = None
         self._dt = 0.0
 
     def __call__(self, env: Environment, tick: RolloutTick) -> None:
-        """Takes one control period; what comes after the end of the episode is left out."""
+        """Record one control period; periods after the end of the episode are ignored."""
         if self._end is not None:
             return
         self._dt = env.step_dt
@@ -85,7 +84,7 @@ class CounterexampleRecorder:
             self._end = np.array(getattr(engine, "last_qpos")[0]), np.array(getattr(engine, "last_qvel")[0])  # noqa: B009
 
     def finish(self, played: BatchResult) -> None:
-        """Writes the last moment."""
+        """Write the final state and the outcome."""
         last = self._last
         if last is None or self._end is None:
             return

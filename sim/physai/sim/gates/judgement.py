@@ -1,6 +1,7 @@
-"""From findings to a verdict: the credibility of the twin, Holm's correction, counterexamples."""
+"""Combine findings into a verdict: credibility of the twin, Holm's correction, counterexamples."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,13 +27,13 @@ WOULD_FAIL = "It fails in this twin, but the twin is not credible."
 def judge(
     context: Context, gates: Mapping[str, Gate], findings: dict[str, GateFinding], report: Path | None
 ) -> Verdict:
-    """The verdict on a subject; records the counterexamples.
+    """Return the verdict on a subject and record the counterexamples.
 
     Args:
-        context: what was judged.
-        gates: the very ones that found it: what they say of their method is signed, too.
-        findings: of every gate, by name.
-        report: folder of the report; recordings go into a folder in it. None records nothing.
+        context: subject and settings of the run.
+        gates: the gates of the run, whose descriptions become part of the verdict.
+        findings: the finding of each gate by name; adjusted in place.
+        report: report folder for the recordings; None records nothing.
 
     Raises:
         RecordingError: a recording cannot be written.
@@ -74,27 +75,28 @@ def _evidence(context: Context, gates: Mapping[str, Gate]) -> Evidence:
 
 
 def _correct(findings: dict[str, GateFinding], alpha: float) -> None:
-    """Holm's correction over the family of tests: what survives it passes, what does not is undecided.
+    """Apply Holm's correction over the family of tests: significant tests pass, others are undecided.
 
-    A gate stops playing at alpha over the size of the family, where it survives whatever the others find. One that
-    has spent its episodes before may still pass, at the milder level that Holm leaves it once the others have passed:
-    the p-values hold whenever they are looked at. What failed stays so.
+    A FAIL is not changed.
     """
+    # A gate stops early at alpha / (family size), which is significant whatever the others find. A gate that spent its
+    # budget may still pass at the milder level that Holm leaves once others have passed. The p-values are anytime-valid,
+    # so looking at them again is sound.
     tested = {name: f.p_value for name, f in findings.items() if f.p_value is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
         finding, survives = findings[name], adjusted <= alpha
         after = f"its p-value of {tested[name]:.2g} is {adjusted:.2g} after Holm's correction for {len(tested)} tests"
         if finding.outcome is VerdictOutcome.INCONCLUSIVE and survives:
             finding.outcome, finding.cause, finding.next_step = VerdictOutcome.PASS, None, ""
-            finding.message = f"Its episodes were spent, but {after}, at most {alpha:g} is allowed."
+            finding.message = f"The episode budget is spent, but {after}, at most {alpha:g} is allowed."
         elif finding.outcome is VerdictOutcome.PASS and not survives:
             finding.outcome = VerdictOutcome.INCONCLUSIVE
-            finding.message = f"It passes on its own, but {after}, at most {alpha:g} is allowed."
+            finding.message = f"The test passes on its own, but {after}, at most {alpha:g} is allowed."
             finding.next_step = "raise max_episodes of this gate"
 
 
 def temper(findings: dict[str, GateFinding]) -> None:
-    """In a twin that is not credible nothing that follows passes, and what was played there decides nothing."""
+    """Make results that rest on a twin without credibility undecided; nothing passes in such a twin."""
     if findings["twin"].outcome is VerdictOutcome.PASS:
         return
     names = [gate.name for gate in GATES]
@@ -105,8 +107,8 @@ def temper(findings: dict[str, GateFinding]) -> None:
         )
         if not undecided:
             continue
-        said = WOULD_PASS if finding.outcome is VerdictOutcome.PASS else WOULD_FAIL
-        finding.message = f"{said} {finding.message}".strip()
+        prefix = WOULD_PASS if finding.outcome is VerdictOutcome.PASS else WOULD_FAIL
+        finding.message = f"{prefix} {finding.message}".strip()
         finding.outcome = VerdictOutcome.INCONCLUSIVE
         finding.next_step = finding.next_step or "calibrate the twin on recordings of the robot, then validate again"
 
@@ -158,10 +160,8 @@ def _fingerprint(context: Context) -> str:
 
 
 def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions

@@ -1,7 +1,7 @@
-"""The record of a run: what it was given and every episode it played, so that its verdict can be derived anew.
+"""Record of a run: its inputs and every episode played, from which its verdict can be derived again.
 
-`physai bundle sign` never believes a verdict's JSON. It judges the bytes of the bundle again by the record: all
-decisions from the recorded episodes, and batches drawn at random played once more, which must come out bit for bit.
+`physai bundle sign` does not trust a verdict's JSON. It judges the bytes of the bundle again: it derives all decisions
+from the recorded episodes, and replays randomly chosen batches, which must match bit for bit.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
@@ -34,22 +35,23 @@ from physai.sim.twin.twin import load_twin, save_twin
 FOLDER = "record"
 """Folder of the record inside a report folder."""
 REPLAYS = 3
-"""Batches that are played once more before a verdict is signed."""
+"""Batches replayed before a verdict is signed."""
 
 _INPUTS_FILE, _TWIN_FILE, _LATENCY_FILE, _BASELINE_FILE = "inputs.json", "twin.json", "latency.json", "baseline.onnx"
 _MAX_INPUTS_BYTES = 1 << 18
 
 
 class RecordError(PhysaiError):
-    """The record of a run is missing or damaged, or what is derived from it is another verdict."""
+    """The record of a run is missing, damaged or inconsistent with its verdict."""
 
 
 def write_record(report: Path, store: Store, context: Context, evidence: LatencyEvidence | None) -> None:
-    """Keeps what a finished run was given with the episodes it played.
+    """Store the inputs of a finished run with its episodes.
 
     Raises:
-        RecordError: it cannot be written.
-        TwinError, EvidenceError: see there.
+        RecordError: the record cannot be written.
+        TwinError: the twin cannot be written.
+        EvidenceError: the latency evidence cannot be written.
     """
     folder, subject = report / FOLDER, context.subject
     inputs = {
@@ -81,25 +83,25 @@ def rederive(
     replays: int | None = REPLAYS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
-    """The verdict of a report folder, derived anew from its record for the policies of a bundle.
+    """Derive the verdict of a report folder again from its record, for the policies of a bundle.
 
     Args:
-        report: folder of `physai sim validate`.
-        members: of the bundle, by name; these bytes are judged.
-        task: built-in name or Python file that the user named, because no file may.
-        robot: built-in name, MJCF or URDF file that the user named.
-        replays: batches to play once more; None for all.
-        tell: gets what is being done.
+        report: report folder of `physai sim validate`.
+        members: the bundle's files by name; these bytes are judged.
+        task: built-in name or Python file given by the user; a file must never choose code to run.
+        robot: built-in name, MJCF or URDF file given by the user.
+        replays: number of batches to replay; None for all.
+        tell: called with a line of progress.
 
     Raises:
-        RecordError: there is no record, a batch comes out otherwise, or the verdict is another.
-        PhysaiError: what the record holds is malformed.
+        RecordError: the record is missing, a replayed batch differs, or the verdict differs.
+        PhysaiError: the record is malformed.
     """
     stated = load_verdict(report)
     folder = report / FOLDER
     if not folder.is_dir():
         raise RecordError(
-            f"{folder}: no record of the run; a verdict is signed on the computer that validated, with the folder that "
+            f"{folder}: no record of the run; sign on the computer that validated, with the folder that "
             "`physai sim validate` wrote"
         )
     context, evidence = _context(folder, members, stated, task, robot)
@@ -108,27 +110,27 @@ def rederive(
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
     tell("deriving the verdict from the recorded episodes")
     gates = all_gates(evidence)
-    findings = find_all(context, gates, report, jobs=1, tell=lambda lines: None, store=store)
+    findings = find_all(context, gates, report, jobs=1, progress=lambda lines: None, store=store)
     derived = judge(context, gates, findings, None)
     _compare(stated, derived)
     for number, batch in enumerate(drawn := _draw(store.batches, replays)):
-        tell(f"playing batch {number + 1} of {len(drawn)} once more")
+        tell(f"replaying batch {number + 1} of {len(drawn)}")
         _replay(context.subject, store, batch)
     return stated
 
 
 @dataclass(frozen=True)
 class _Recorded(Store):
-    """The recorded batches; one that is asked for must be there."""
+    """Read-only store of a record; every requested batch must exist."""
 
     batches: list[Batch]
-    """What was asked for."""
+    """Batches requested so far."""
 
     def get(self, batch: Batch) -> BatchResult | None:
         found = super().get(batch)
         if found is None:
             raise RecordError(
-                f"{self.folder}: lacks episodes of the run, or they were changed; validate again: physai sim validate"
+                f"{self.folder}: episodes of the run are missing or were modified; validate again: physai sim validate"
             )
         self.batches.append(batch)
         return found
@@ -139,8 +141,8 @@ def _context(
 ) -> tuple[Context, LatencyEvidence | None]:
     inputs = _inputs(folder / _INPUTS_FILE)
     source = str(folder / _INPUTS_FILE)
-    said = {name: cast("str | None", inputs.get(name)) for name in ("task", "robot", "preset")}
-    origin = choose_task_source(said, source=source, task=task, robot=robot)
+    recorded = {name: cast("str | None", inputs.get(name)) for name in ("task", "robot", "preset")}
+    origin = choose_task_source(recorded, source=source, task=task, robot=robot)
     latency, baseline = folder / _LATENCY_FILE, folder / _BASELINE_FILE
     arms = _arms(members, stated.policy_sha256)
     if baseline.is_file():
@@ -159,12 +161,10 @@ def _context(
 
 
 def _arms(members: Mapping[str, bytes], sha256: str) -> dict[Arm, bytes]:
-    """The graphs of a bundle by the part they play."""
-    from physai.sdk.base.canonical import sha256_hex
-
+    """Return the graphs of a bundle by role."""
     judged = [data for name, data in members.items() if name.endswith(".onnx") and sha256_hex(data) == sha256]
     if not judged:
-        raise RecordError(f"the verdict is on a policy of SHA-256 {sha256[:12]}, which the bundle does not hold")
+        raise RecordError(f"the verdict is for a policy with SHA-256 {sha256[:12]}, which is not in the bundle")
     arms: dict[Arm, bytes] = {"policy": judged[0]}
     if QUANTISED_FILE in members and judged[0] in (members[QUANTISED_FILE], members[POLICY_FILE]):
         arms["quantised"], arms["float"] = members[QUANTISED_FILE], members[POLICY_FILE]
@@ -197,29 +197,31 @@ def _read(path: Path, limit: int) -> bytes:
 
 
 def _compare(stated: Verdict, derived: Verdict) -> None:
-    """Refuses a verdict that says anything else than what its record does; times and file names aside."""
+    """Raise RecordError if a verdict differs from that of its record in more than times and file names."""
     for name in Verdict.model_fields:
         if name in ("created", "gates"):
             continue
         if getattr(stated, name) != getattr(derived, name):
             raise RecordError(
-                f"{VERDICT_FILE} says {name} {getattr(stated, name)!s:.80}, its record {getattr(derived, name)!s:.80}; "
-                "validate again, here: physai sim validate"
+                f"{VERDICT_FILE} states {name} {getattr(stated, name)!s:.80}, its record gives "
+                f"{getattr(derived, name)!s:.80}; validate again on this computer: physai sim validate"
             )
-    found = {gate.gate: _bare(gate) for gate in derived.gates}
+    results = {gate.gate: _without_counterexample(gate) for gate in derived.gates}
     for gate in stated.gates:
-        if found.get(gate.gate) != _bare(gate):
-            raise RecordError(f"{VERDICT_FILE} says of gate {gate.gate} what its record does not; validate again, here")
-    if len(found) != len(stated.gates):
-        raise RecordError(f"{VERDICT_FILE} has other gates than its record; validate again, here")
+        if results.get(gate.gate) != _without_counterexample(gate):
+            raise RecordError(
+                f"{VERDICT_FILE} and its record differ in gate {gate.gate}; validate again on this computer"
+            )
+    if len(results) != len(stated.gates):
+        raise RecordError(f"{VERDICT_FILE} and its record have different gates; validate again on this computer")
 
 
-def _bare(gate: GateResult) -> GateResult:
+def _without_counterexample(gate: GateResult) -> GateResult:
     return gate.model_copy(update={"counterexample": None})
 
 
 def _draw(batches: Sequence[Batch], count: int | None) -> list[Batch]:
-    """Batches to play once more: unpredictable, as who forged a record must not know which."""
+    # Unpredictable: a forger must not know which batches are replayed.
     unique = list({batch.key: batch for batch in batches}.values())
     return unique if count is None else secrets.SystemRandom().sample(unique, min(count, len(unique)))
 
@@ -227,7 +229,7 @@ def _draw(batches: Sequence[Batch], count: int | None) -> list[Batch]:
 def _replay(subject: ValidationSubject, store: Store, batch: Batch) -> None:
     recorded, again = store.get(batch), play(subject, batch)
     if recorded is None:
-        raise RecordError(f"{store.folder}: lacks a batch")
+        raise RecordError(f"{store.folder}: a batch is missing")
     for field in fields(BatchResult):
         before, now = getattr(recorded, field.name), getattr(again, field.name)
         same = (
@@ -237,6 +239,6 @@ def _replay(subject: ValidationSubject, store: Store, batch: Batch) -> None:
         )
         if not same:
             raise RecordError(
-                f"{store.folder}: a batch of {len(again)} episodes comes out otherwise when played again "
-                f"({field.name}): it was changed, or played on another computer; validate again, here"
+                f"{store.folder}: a batch of {len(again)} episodes differs in {field.name} when replayed: it was "
+                "modified or played on another computer; validate again on this computer"
             )

@@ -1,4 +1,4 @@
-"""Runs all gates of a subject: side by side, resumable, and the same whatever the number of jobs."""
+"""Run all gates of a subject concurrently and resumably; the result does not depend on the number of jobs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from physai.sim.gates.checks.success import SuccessGate
 from physai.sim.gates.checks.twin import TwinGate
 from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.execution.store import Store
-from physai.sim.gates.execution.workers import WorkerAnswer, Workers, make_workers
+from physai.sim.gates.execution.workers import WorkerResult, Workers, make_workers
 
 GATES: tuple[type[Gate], ...] = (
     ContractGate,
@@ -37,18 +37,18 @@ GATES: tuple[type[Gate], ...] = (
 """All gates in the order in which a verdict lists them."""
 
 PRIORITY = ("falsification", "engine", "success", "parity", "non-inferiority", "robustness", "safety")
-"""Whose batches are played first: those with the longest chain of batches that must follow one another."""
+"""Order in which batches are scheduled: gates with the longest chains of dependent batches first."""
 
-NOT_RUN = "Not asked: the contract gate failed, so whatever this policy does here says nothing of the robot."
+NOT_RUN = "Not run: the contract gate failed, so results of this policy would not apply to the robot."
 
 
 @dataclass
 class ProgressLine:
-    """A gate while it runs, as a progress table shows it."""
+    """Progress of a gate."""
 
     gate: Gate
     most: int
-    """Most episodes it may ask for; 0 for gates that play none."""
+    """Maximum number of episodes; 0 for gates that play none."""
     episodes: int = 0
     running: bool = False
     finding: GateFinding | None = None
@@ -58,31 +58,31 @@ ReportProgress = Callable[[Sequence[ProgressLine]], None]
 
 
 @dataclass
-class _Asking:
+class _RunningGate:
     """A gate whose generator waits for batches."""
 
     line: ProgressLine
     generator: Play
     wanted: list[Batch] = field(default_factory=list[Batch])
 
-    def send(self, answers: Sequence[WorkerAnswer] | None) -> None:
-        """Hands over what was played, or why it could not be, and takes what is wanted next or the finding."""
+    def send(self, results: Sequence[WorkerResult] | None) -> None:
+        """Resume the generator with the results of its batches; None starts it."""
         self.line.running = True
-        played = [answer for answer in answers or () if isinstance(answer, BatchResult)]
-        refused = [answer for answer in answers or () if isinstance(answer, PhysaiError)]
-        self.line.episodes += sum(len(answer) for answer in played)
+        played = [result for result in results or () if isinstance(result, BatchResult)]
+        errors = [result for result in results or () if isinstance(result, PhysaiError)]
+        self.line.episodes += sum(len(result) for result in played)
         try:
-            if answers is None:
+            if results is None:
                 batches = next(self.generator)
             else:
-                batches = self.generator.throw(refused[0]) if refused else self.generator.send(played)
+                batches = self.generator.throw(errors[0]) if errors else self.generator.send(played)
             self.wanted = list(batches)
         except StopIteration as stop:
             self.line.finding, self.line.running, self.wanted = stop.value, False, []
 
 
 def all_gates(evidence: LatencyEvidence | None) -> dict[str, Gate]:
-    """A gate of each kind by name, in the order of GATES; `evidence` are ticks measured on the target, if there are."""
+    """Return one gate of each kind by name, in the order of GATES; `evidence` is latency measured on the target."""
     gates: dict[str, Gate] = {gate.name: gate() for gate in GATES}
     gates["latency"] = LatencyGate(evidence)
     return gates
@@ -94,97 +94,99 @@ def find_all(
     report: Path,
     *,
     jobs: int,
-    tell: ReportProgress,
+    progress: ReportProgress,
     store: Store | None = None,
 ) -> dict[str, GateFinding]:
-    """The findings of all gates by name, in the order of GATES.
+    """Run all gates and return their findings by name, in the order of GATES.
 
     Args:
-        context: what is judged, and how.
+        context: subject and settings of the run.
         gates: see `all_gates`.
-        report: folder of the report; holds the state of a run that is not finished.
-        jobs: batches played at once.
-        tell: gets the progress.
-        store: batches that were played already, and gets the others; the state of the run in `report` by default.
+        report: report folder, which holds the state of an unfinished run.
+        jobs: number of batches to play at once.
+        progress: called with the progress of all gates.
+        store: results of batches; by default the state of the run in `report`.
 
     Raises:
         PhysaiError: a file cannot be written, a worker was killed, or the task cannot be played.
     """
     lines = {name: ProgressLine(gate, gate.most_episodes(context)) for name, gate in gates.items()}
 
-    def finish(name: str) -> GateFinding:
-        asking = _Asking(lines[name], gates[name].play(context))
-        asking.send(None)
-        tell(list(lines.values()))
+    def run_direct(name: str) -> GateFinding:
+        _RunningGate(lines[name], gates[name].play(context)).send(None)
+        progress(list(lines.values()))
         finding = lines[name].finding
         if finding is None:
-            raise RuntimeError(f"gate {name} asks for episodes before it may")
+            raise RuntimeError(f"gate {name} must not request episodes")
         return finding
 
-    if finish("contract").outcome is VerdictOutcome.FAIL:
+    if run_direct("contract").outcome is VerdictOutcome.FAIL:
         for name, line in lines.items():
             line.finding = line.finding or _not_run(name)
     else:
-        finish("twin")
+        run_direct("twin")
         store = store or Store.open(report, context.subject)
-        _play_gates(context, [lines[name] for name in PRIORITY], store, jobs, lambda: tell(list(lines.values())))
-        # Timed last, when no worker is busy any more.
-        finish("latency")
-    tell(list(lines.values()))
+        _play_gates(context, [lines[name] for name in PRIORITY], store, jobs, lambda: progress(list(lines.values())))
+        # Last: busy workers would distort its timing.
+        run_direct("latency")
+    progress(list(lines.values()))
     return {name: line.finding for name, line in lines.items() if line.finding is not None}
 
 
 def _not_run(name: str) -> GateFinding:
-    return GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="mend the contract first")
+    return GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="fix the contract first")
 
 
-def _play_gates(context: Context, lines: list[ProgressLine], store: Store, jobs: int, tell: Callable[[], None]) -> None:
+def _play_gates(
+    context: Context, lines: list[ProgressLine], store: Store, jobs: int, on_progress: Callable[[], None]
+) -> None:
     with make_workers(context.subject, jobs) as workers:
-        asking = [_Asking(line, line.gate.play(context)) for line in lines]
-        played = _Playing(workers, store)
-        for one in asking:
-            one.send(None)
-        while any(one.line.finding is None for one in asking):
-            if not _serve(asking, played):
-                played.go_on(asking)
-            tell()
+        running = [_RunningGate(line, line.gate.play(context)) for line in lines]
+        scheduler = _Scheduler(workers, store)
+        for gate in running:
+            gate.send(None)
+        while any(gate.line.finding is None for gate in running):
+            if not _resume_ready(running, scheduler):
+                scheduler.advance(running)
+            on_progress()
 
 
-def _serve(asking: list[_Asking], playing: "_Playing") -> bool:
-    """Answers every gate whose batches are all there; whether there was one."""
-    served = False
-    for one in asking:
-        if one.line.finding is None:
-            answers = [playing.answers.get(batch.key) for batch in one.wanted]
-            ready = [answer for answer in answers if answer is not None]
-            if len(ready) == len(answers):
-                one.send(ready)
-                served = True
-    return served
+def _resume_ready(running: list[_RunningGate], scheduler: "_Scheduler") -> bool:
+    """Resume every gate whose batches are all done; whether there was one."""
+    resumed = False
+    for gate in running:
+        if gate.line.finding is None:
+            results = [scheduler.results.get(batch.key) for batch in gate.wanted]
+            ready = [result for result in results if result is not None]
+            if len(ready) == len(results):
+                gate.send(ready)
+                resumed = True
+    return resumed
 
 
-class _Playing:
-    """Batches that are played, each once, however many gates want it."""
+class _Scheduler:
+    """Plays each batch once, however many gates request it."""
 
     def __init__(self, workers: Workers, store: Store) -> None:
         self._workers, self._store = workers, store
         self._started: set[str] = set()
-        self.answers: dict[str, WorkerAnswer] = {}
+        self.results: dict[str, WorkerResult] = {}
 
-    def go_on(self, asking: list[_Asking]) -> None:
-        """Starts what is wanted and not started yet, and waits for the next batch to end."""
-        for batch in [batch for one in asking for batch in one.wanted]:
-            if batch.key in self.answers or batch.key in self._started:
+    def advance(self, running: list[_RunningGate]) -> None:
+        """Start requested batches on idle workers and wait for the next one to end."""
+        for batch in [batch for gate in running for batch in gate.wanted]:
+            if batch.key in self.results or batch.key in self._started:
                 continue
             stored = self._store.get(batch)
             if stored is not None:
-                self.answers[batch.key] = stored
+                # The gate may be able to resume now, so look there before starting anything else.
+                self.results[batch.key] = stored
                 return
             if not self._workers.idle:
                 break
             self._started.add(batch.key)
             self._workers.start(batch)
-        for batch, answer in self._workers.finished():
-            if isinstance(answer, BatchResult):
-                self._store.put(batch, answer)
-            self.answers[batch.key] = answer
+        for batch, result in self._workers.finished():
+            if isinstance(result, BatchResult):
+                self._store.put(batch, result)
+            self.results[batch.key] = result

@@ -1,7 +1,7 @@
-"""Gate settings, from `gates.yaml` or by default. A setting that would let every policy pass is refused.
+"""Gate settings from `gates.yaml` or defaults; a setting that every policy would pass is rejected.
 
-Every number has bounds within which its gate can both pass and fail; budgets of episodes that could decide nothing
-are refused too. The settings are identified by the SHA-256 of their canonical JSON, which the verdict states.
+Every number has bounds within which its gate can both pass and fail. Episode budgets too small for a decision are
+rejected, too. A verdict states the SHA-256 of the settings' canonical JSON.
 """
 
 from pathlib import Path
@@ -21,15 +21,15 @@ MAX_FILE_BYTES = 1 << 16
 MAX_EPISODES = 100_000
 
 FAMILY = ("success", "non-inferiority", "safety", "robustness")
-"""Gates whose answer is a statistical test; Holm's correction runs over them."""
+"""Gates that are statistical tests; Holm's correction covers them."""
 
 
 class GateSettingsError(PhysaiError):
-    """A gates file is missing, malformed, or holds a gate that could not fail."""
+    """A gates file is missing or malformed, or contains a gate that cannot fail."""
 
 
 def _between(lower: float, upper: float, beyond: str) -> AfterValidator:
-    """Bounds whose message says what a value beyond them would do."""
+    """Return a bounds check whose message states the effect of a value `beyond` them."""
 
     def check(value: float) -> float:
         if not lower <= value <= upper:
@@ -40,48 +40,48 @@ def _between(lower: float, upper: float, beyond: str) -> AfterValidator:
 
 
 def _require_decidable(target: float, margin: float, max_episodes: int) -> None:
-    """Refuses a test that could not end either way, whatever the policy does.
+    """Require a budget that allows the test both to pass and to fail.
 
     Raises:
-        ValueError: with the least number of episodes that could.
+        ValueError: the budget is too small; names the minimum.
     """
     test = RateTest(target, margin, alpha=0.05 / len(FAMILY))
     needed = max(test.fewest_to_pass, test.fewest_to_fail)
     if not max_episodes >= needed:
         raise ValueError(
-            f"max_episodes: {max_episodes} episodes cannot decide a target of {target:g} ± {margin:g}, whatever the "
-            f"policy does; give at least {needed}"
+            f"max_episodes: {max_episodes} episodes cannot decide a target of {target:g} ± {margin:g} for any policy; "
+            f"give at least {needed}"
         )
 
 
-_NO_BAR = "is a bar that any policy, or none, can take"
-_NO_ERROR = "would overlook any error, or none"
+_NO_BAR = "is a threshold that every policy, or none, passes"
+_NO_ERROR = "would accept every error, or none"
 Rate = Annotated[float, _between(0.2, 0.999, _NO_BAR)]
 Target = Annotated[float, _between(0.5, 0.999, _NO_BAR)]
-Margin = Annotated[float, _between(0.005, 0.3, "makes the comparison meaningless, or without end")]
-Episodes = Annotated[int, _between(1, MAX_EPISODES, "episodes decide nothing, or never end")]
+Margin = Annotated[float, _between(0.005, 0.3, "makes the comparison meaningless or endless")]
+Episodes = Annotated[int, _between(1, MAX_EPISODES, "episodes decide nothing or take too long")]
 
 
 class ParitySettings(Frozen):
     """Does the exported graph compute what was trained?"""
 
     relative_tolerance: Annotated[float, _between(1e-7, 1e-2, _NO_ERROR)] = 1e-4
-    """Greatest difference to the recorded answers, relative to max(|answer|, action scale or 1)."""
-    probes: Annotated[int, _between(64, 1_000_000, "random inputs show nothing, or never end")] = 4096
-    """Random inputs over the sensors' ranges for which the answer must be finite and within the command's bounds."""
-    visited_states: Annotated[int, _between(64, 100_000, "states show nothing, or never end")] = 2048
-    """States visited in the twin in which a quantised graph is compared."""
+    """Maximum difference from the reference outputs, relative to max(|output|, action scale or 1)."""
+    probes: Annotated[int, _between(64, 1_000_000, "random inputs show nothing or take too long")] = 4096
+    """Random inputs over the sensors' ranges for which the output must be finite and within the command's bounds."""
+    visited_states: Annotated[int, _between(64, 100_000, "states show nothing or take too long")] = 2048
+    """States visited in the twin on which a quantised graph is compared."""
 
 
 class RateSettings(Frozen):
-    """A success rate held against a target."""
+    """Test of a success rate against a target."""
 
     target: Target = 0.9
-    """Success rate that must be shown to be exceeded."""
+    """Success rate that must be exceeded significantly."""
     margin: Margin = 0.07
-    """The test is planned for policies this much better than the target, and as much worse."""
+    """Half-width of the indifference region: the test is planned for rates of target ± margin."""
     max_episodes: Episodes = 320
-    """Episodes after which the gate gives up undecided."""
+    """Episodes after which the gate ends undecided."""
 
     @model_validator(mode="after")
     def _can_decide(self) -> Self:
@@ -93,17 +93,17 @@ class NonInferioritySettings(Frozen):
     """Is the quantised graph as good as the float one, and the policy as good as the baseline?"""
 
     margin: Margin = 0.05
-    """Greatest loss of success rate that is accepted."""
+    """Maximum accepted drop of the success rate."""
     max_episodes: Episodes = 640
 
 
 class SafetySettings(Frozen):
-    """No limit broken, no intervention of the guard, no command that only switches between its bounds."""
+    """Are all limits kept without interventions of the guard and without bang-bang commands?"""
 
-    rate: Annotated[float, _between(0.001, 0.2, "is a rate of violations that nobody may accept, or prove")] = 0.04
-    """Rate of episodes with a violation that must be excluded; not one violation is accepted."""
-    max_saturated: Annotated[float, _between(0.05, 0.9, "of the time at the bounds is any policy, or none")] = 0.5
-    """Greatest share of control periods with a command at its bound."""
+    rate: Annotated[float, _between(0.001, 0.2, "is a violation rate that is unacceptable or cannot be shown")] = 0.04
+    """Rate of episodes with a violation that must be excluded; no violation is accepted."""
+    max_saturated: Annotated[float, _between(0.05, 0.9, "of the time in saturation allows every policy, or none")] = 0.5
+    """Maximum share of control periods with a saturated command."""
     max_episodes: Episodes = 320
 
 
@@ -121,7 +121,7 @@ class ConditionSettings(Frozen):
 
 
 class RobustnessSettings(Frozen):
-    """Perturbations as measured on the robot, twice as large, and such as no log tells of."""
+    """Does the policy tolerate perturbations as measured, twice as large, and beyond what logs contain?"""
 
     measured: ConditionSettings = ConditionSettings(target=0.8)
     """Measured delay at its 99th percentile, measured noise and jitter."""
@@ -130,56 +130,54 @@ class RobustnessSettings(Frozen):
     pushes: ConditionSettings = ConditionSettings(target=0.8)
     payload: ConditionSettings = ConditionSettings(target=0.8)
     push_scale: Annotated[float, _between(0.1, 10.0, "is no push, or a crash")] = PUSH_SCALE
-    """Times the task's own push; where it has none, times a tenth of each joint's speed limit every 3 s."""
+    """Multiple of the task's push; without one, of a tenth of each joint's speed limit every 3 s."""
     payload_fraction: Annotated[float, _between(0.005, 1.0, "is no payload, or more than the robot")] = PAYLOAD_FRACTION
-    """Mass added to the last link, or to a floating base, as a share of the robot's moving mass."""
+    """Mass added to the last link or the floating base, as a share of the robot's moving mass."""
 
 
 class EngineSettings(Frozen):
-    """Does a second physics engine say the same?"""
+    """Does a second physics engine agree?"""
 
-    episodes: Annotated[int, _between(8, 1024, "episodes compare nothing, or never end")] = 64
+    episodes: Annotated[int, _between(8, 1024, "episodes compare nothing or take too long")] = 64
     """Episodes in the second engine, at most `batch`."""
-    margin: Annotated[float, _between(0.01, 0.5, "is a difference that cannot be seen, or cannot be exceeded")] = 0.2
-    """Greatest difference of success between the engines."""
+    margin: Annotated[float, _between(0.01, 0.5, "is a difference that cannot be detected or exceeded")] = 0.2
+    """Maximum difference of the success rate between the engines."""
     early_s: Annotated[float, _between(0.02, 5.0, "is too short or too long to compare motions")] = 0.25
-    """Time after which the engines' states must still agree [s]."""
+    """Time at which the engines' states must still agree [s]."""
     tolerance: Annotated[float, _between(1e-6, 0.2, _NO_ERROR)] = 0.02
-    """Greatest difference of a joint position then, the median over the episodes [rad or m]."""
+    """Maximum difference of a joint position at that time, median over the episodes [rad or m]."""
 
 
 class FalsificationSettings(Frozen):
     """Can a search break the policy inside the calibrated range?"""
 
-    generations: Annotated[int, _between(2, 1000, "generations search nothing, or never end")] = 6
-    population: Annotated[int, _between(4, 512, "candidates search nothing, or never end")] = 16
-    seeds: Annotated[int, _between(1, 64, "tuning seeds per candidate tell nothing, or never end")] = 3
-    reach: Annotated[float, _between(1.0, 6.0, "standard deviations hold no robot, or any robot")] = 3.0
-    """Greatest distance of a searched robot from the fitted one, in the posterior's standard deviations: the
-    reliability index. If what fails lies beyond a plane at this distance, that is one robot in 740 for 3."""
+    generations: Annotated[int, _between(2, 1000, "generations search nothing or take too long")] = 6
+    population: Annotated[int, _between(4, 512, "candidates search nothing or take too long")] = 16
+    seeds: Annotated[int, _between(1, 64, "tuning seeds per candidate show nothing or take too long")] = 3
+    reach: Annotated[float, _between(1.0, 6.0, "standard deviations cover no robot, or every robot")] = 3.0
+    """Search radius about the fitted robot in the posterior's standard deviations (the reliability index). If all
+    failures lie beyond a plane at distance 3, that is one robot in 740."""
     target: Rate = 0.5
-    """Success rate below which a point of the range counts as a counterexample."""
-    confirmations: Annotated[int, _between(8, 1024, "verdict seeds confirm nothing, or never end")] = 32
+    """Success rate below which a robot counts as a counterexample."""
+    confirmations: Annotated[int, _between(8, 1024, "verdict seeds confirm nothing or take too long")] = 32
 
 
 class LatencySettings(Frozen):
-    """Does a tick on the target end before its deadline?"""
+    """Do ticks on the target meet the deadline?"""
 
     max_miss_share: Annotated[float, _between(0.0, 0.05, "accepts misses that no guard can bridge")] = 1e-3
-    """Greatest share of ticks beyond the deadline; runs longer than the contract's reuse budget fail at once."""
-    min_ticks: Annotated[int, _between(1000, 10_000_000, "ticks tell nothing of a 99.9th percentile")] = 10_000
-    """Fewest ticks an evidence file must hold."""
+    """Maximum share of ticks beyond the deadline; more misses in a row than the contract bridges always fail."""
+    min_ticks: Annotated[int, _between(1000, 10_000_000, "ticks cannot determine a 99.9th percentile")] = 10_000
+    """Minimum number of ticks in an evidence file."""
 
 
 class GateSettings(Frozen):
-    """All gates."""
+    """Settings of all gates."""
 
-    alpha: Annotated[float, _between(1e-4, 0.1, "is a chance of a wrong verdict that is no protection, or no end")] = (
-        0.05
-    )
-    """Greatest chance that any of the gates' passes is wrong, over the whole family."""
-    batch: Annotated[int, _between(8, 1024, "worlds at once are slow, or hide the sequential stop")] = 64
-    """Episodes played at once, after which the tests look."""
+    alpha: Annotated[float, _between(1e-4, 0.1, "is an error rate that protects too little or takes too long")] = 0.05
+    """Maximum probability that any PASS is wrong, over the whole family of tests."""
+    batch: Annotated[int, _between(8, 1024, "worlds at once are slow or delay the sequential stop")] = 64
+    """Episodes played at once, and between two looks of a sequential test."""
     parity: ParitySettings = ParitySettings()
     success: RateSettings = RateSettings()
     non_inferiority: NonInferioritySettings = NonInferioritySettings()
@@ -191,7 +189,7 @@ class GateSettings(Frozen):
 
     @property
     def gate_alpha(self) -> float:
-        """Level at which each gate of the family stops, so that it stays significant whatever the others find."""
+        """Level at which each gate of the family stops early (Bonferroni), significant whatever the others find."""
         return self.alpha / len(FAMILY)
 
     @property
@@ -204,32 +202,32 @@ class GateSettings(Frozen):
         needed = zero_failure_trials(self.safety.rate, confidence=1.0 - self.gate_alpha)
         if not self.safety.max_episodes >= needed:
             raise ValueError(
-                f"safety.max_episodes: {self.safety.max_episodes} episodes without a violation exclude a rate of "
-                f"{self.safety.rate:g} at no {1 - self.gate_alpha:.1%} confidence; that takes {needed}"
+                f"safety.max_episodes: {self.safety.max_episodes} episodes without a violation do not exclude a rate "
+                f"of {self.safety.rate:g} at {1 - self.gate_alpha:.1%} confidence; give at least {needed}"
             )
         return self
 
 
 def load_gates(path: Path | str) -> GateSettings:
-    """Settings from a YAML file; what it leaves out keeps its default, and an empty file keeps all.
+    """Load settings from a YAML file; omitted settings keep their defaults.
 
     Raises:
-        GateSettingsError: the file is missing, too large, no YAML, or names an unknown or senseless setting.
+        GateSettingsError: the file is missing, too large, not YAML, or contains an unknown or invalid setting.
     """
     path = Path(path)
     document = read_yaml(path, what="a gates file", max_bytes=MAX_FILE_BYTES, error=GateSettingsError)
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise GateSettingsError(f"{path}: a gates file holds sections such as `success:`, got {document!r:.60}")
+        raise GateSettingsError(f"{path}: expected sections such as `success:`, got {document!r:.60}")
     return parse_gates(cast("dict[str, Any]", document), source=str(path))
 
 
 def parse_gates(document: dict[str, Any], *, source: str) -> GateSettings:
-    """Settings from what a gates file holds.
+    """Parse the contents of a gates file.
 
     Raises:
-        GateSettingsError: an unknown or senseless setting; names every one.
+        GateSettingsError: unknown or invalid settings; names all of them.
     """
     try:
         return GateSettings.model_validate(document)
@@ -239,6 +237,6 @@ def parse_gates(document: dict[str, Any], *, source: str) -> GateSettings:
             where = ".".join(str(part) for part in detail["loc"])
             text = detail["msg"].removeprefix("Value error, ")
             if detail["type"] == "extra_forbidden":
-                text = "no such setting"
+                text = "unknown setting"
             lines.append(f"  {where}: {text}" if where else f"  {text}")
-        raise GateSettingsError(f"{source}: these gates cannot be run\n" + "\n".join(lines)) from None
+        raise GateSettingsError(f"{source}: invalid gate settings\n" + "\n".join(lines)) from None

@@ -87,7 +87,7 @@ def validate(
     context, gates = Context(subject, options.settings, options.accept), all_gates(options.latency)
     store = Store.open(folder, subject)
     with progress(context) if progress else nullcontext(_no_progress) as report_progress:
-        findings = find_all(context, gates, folder, jobs=options.jobs, tell=report_progress, store=store)
+        findings = find_all(context, gates, folder, jobs=options.jobs, progress=report_progress, store=store)
     verdict = judge(context, gates, findings, folder)
     _write(verdict, findings, subject, folder, options.twin_name)
     # Last, because it moves the state that an interrupted run resumes from.

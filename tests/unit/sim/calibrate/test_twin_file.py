@@ -165,9 +165,9 @@ def test_what_costs_a_twin_its_credibility(twin: Twin, residuals: Residuals, rea
 
 def test_without_held_out_recordings_nothing_is_credible(twin: Twin, pendulum: Robot) -> None:
     assert "not fitted" in nominal_twin(pendulum).credible().reasons[0]
-    assert "kept out" in replace(twin, residuals=None).credible().reasons[0]
+    assert "no held-out" in replace(twin, residuals=None).credible().reasons[0]
     same = Logs(train=twin.logs.train, held_out=twin.logs.train)
-    assert any("fitted too" in reason for reason in replace(twin, logs=same).credible().reasons)
+    assert any("used in the fit" in reason for reason in replace(twin, logs=same).credible().reasons)
 
 
 def test_draws_have_the_covariance_and_stay_within_bounds(twin: Twin) -> None:

@@ -61,7 +61,7 @@ def ticks(subject: ValidationSubject) -> LatencyEvidence:
 def validated(context: Context, folder: Path, *, jobs: int = 1, evidence: LatencyEvidence | None = None) -> Verdict:
     folder.mkdir(exist_ok=True)
     gates = all_gates(evidence)
-    return judge(context, gates, find_all(context, gates, folder, jobs=jobs, tell=quiet), folder)
+    return judge(context, gates, find_all(context, gates, folder, jobs=jobs, progress=quiet), folder)
 
 
 def outcomes(verdict: Verdict) -> dict[str, VerdictOutcome]:
@@ -223,7 +223,7 @@ def test_progress_is_told_gate_by_gate(bench: Any, write_policy: Writer, tmp_pat
         seen.append({line.gate.name: (line.episodes, line.finding is not None) for line in lines})
 
     context = bench.context(write_policy(), **SETTINGS)
-    find_all(context, all_gates(None), tmp_path, jobs=1, tell=tell)
+    find_all(context, all_gates(None), tmp_path, jobs=1, progress=tell)
     assert list(seen[0]) == [gate.name for gate in GATES]
     done = [sum(found for _, found in state.values()) for state in seen]
     assert done == sorted(done)
