@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast mutation lint type bench build schema constraints clean
+.PHONY: help setup demo test test-fast mutation lint type bench docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ setup: $(INSTALLED) ## Build .venv with every extra, versions from constraints.t
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("physai needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,robot,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench,robot,dev,docs]'
 	@touch $@
 
 demo: $(INSTALLED) ## Train, export, judge and replay a small policy
@@ -45,6 +45,12 @@ type: $(INSTALLED) ## Check types
 bench: $(INSTALLED) ## Measure throughput beside other libraries
 	$(BIN)/physai bench
 
+docs: $(INSTALLED) ## Serve the documentation at http://127.0.0.1:8000
+	$(BIN)/mkdocs serve
+
+docs-build: $(INSTALLED) ## Build the documentation into site/; warnings are errors
+	$(BIN)/mkdocs build --strict
+
 build: $(INSTALLED) ## Build sdist and wheel into dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
@@ -64,5 +70,5 @@ constraints: $(INSTALLED) ## Write constraints.txt from what .venv has
 	@touch $(INSTALLED)
 
 clean: ## Remove build results and caches; .venv and runs/ stay
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -20,7 +20,7 @@ from physai.sdk.onnx.operators import OPERATORS
 
 ROOT = Path(__file__).parents[3]
 POLICIES = [ROOT / "tests" / "data" / "policies" / name / "policy.onnx" for name in ("cartpole-00", "reach")]
-DOCS = ROOT / "docs" / "explanation" / "bundles.md"
+DOCS = ROOT / "docs" / "reference" / "bundle.md"
 
 Change = Callable[[onnx.ModelProto], object]
 _onnx: Any = onnx
