@@ -250,7 +250,7 @@ def test_onnxruntime_does_read_another_file_where_nothing_checks(
 
 def test_the_documented_subset_is_the_checked_one() -> None:
     text = DOCS.read_text()
-    told = text[text.index("## What may be in a policy") : text.index("## What a robot checks")]
+    told = text[text.index("## Policy graphs") : text.index("## Verification")]
     assert set(re.findall(r"\b[A-Z][A-Za-z0-9]+\b", told.split("<!-- operators -->")[1])) == set(OPERATORS)
     assert f"file format {IR_VERSIONS[0]} to {IR_VERSIONS[-1]}, operator set {OPSETS[0]} to {OPSETS[-1]}" in told
     assert f"{MAX_NODES} nodes" in told
