@@ -1,4 +1,4 @@
-"""MuJoCo's C engine on a thread pool (`mujoco.batch`): the default where no GPU is."""
+"""MuJoCo's C engine on a thread pool (`mujoco.batch`): the default on machines without a GPU."""
 
 import copy
 import os
@@ -40,11 +40,11 @@ class MujocoEngine:
             num_worlds: number of simulations.
             num_threads: threads of the pool, 0 for one per processor this process may use.
             stage: how far the derived fields follow the state after `step` (see `Stage`).
-            parameters: model fields that shall differ between worlds.
+            parameters: model fields that may differ between worlds.
             derived: derived fields that will be read.
 
         Raises:
-            ModelError: no worlds, or MuJoCo has no such parameter or derived field.
+            ModelError: `num_worlds` is below 1, or MuJoCo has no such parameter or derived field.
         """
         if num_worlds < 1:
             raise ModelError(f"an engine needs at least one world, got {num_worlds}")
@@ -81,7 +81,7 @@ class MujocoEngine:
         if not mask.any():
             return
         ctrl = self._ctrl[mask]
-        # State rows and warnings are all there is to a world, and writing them spares waking the thread pool.
+        # State rows and warnings fully describe a world; writing them directly avoids waking the thread pool.
         self._batch.state[mask] = self._start
         self._batch.warning[mask] = 0
         self._qpos[mask] = qpos
@@ -102,11 +102,11 @@ class MujocoEngine:
         warnings = self._batch.warning[:, :, 1]
         if warnings.any():
             self._require_memory(warnings)
-        # A small sum of squares says that no world is beyond mjMAXVAL; only else look at each.
+        # Fast path: a small sum of squares proves that no world exceeds mjMAXVAL.
         elif np.vdot(self._qvel, self._qvel) + np.vdot(self._qpos, self._qpos) <= mujoco.mjMAXVAL:
             return np.zeros(self.num_worlds, bool)
         state = np.concatenate([self._qpos, self._qvel], axis=1)
-        # Whatever MuJoCo warns of, `drive` stops the world there and then.
+        # `drive` stops a world at its first warning, so any warning means divergence.
         return warnings.any(axis=1) | ~(np.abs(state) <= mujoco.mjMAXVAL).all(axis=1)
 
     def _require_memory(self, warnings: Array) -> None:
@@ -114,13 +114,13 @@ class MujocoEngine:
         if full.any():
             raise ModelError(
                 f"world {int(full.argmax())} has more contacts or constraints than its memory holds "
-                f"({self.model.narena} bytes), and MuJoCo dropped some; enlarge it in the model: "
+                f"({self.model.narena} bytes), so MuJoCo dropped some; enlarge it in the model: "
                 f'<size memory="{2 * self.model.narena // 1024 + 1}K"/>'
             )
 
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
         arrays = {"state": self._batch.state.copy()}
-        # All fields that differ, since mj_setConst derives more of them from those asked for than one would list.
+        # Save every expanded field, not just `parameters`: mj_setConst also changes constants derived from them.
         for name in sorted(MODEL_FIELDS) if parameters else ():
             values = self._batch.expanded(name)
             if values is not None:
@@ -134,16 +134,16 @@ class MujocoEngine:
         put(self._batch.state, snapshot, "state")
         if self._stage or self._derived:
             self._batch.forward(stage=max(self._stage, Stage.POSITION))
-        # Forward kinematics may touch the warm start; the saved rows are the truth.
+        # `forward` may overwrite the warm start; put the saved rows back.
         put(self._batch.state, snapshot, "state")
         self._batch.warning[...] = 0
 
 
 def _prepared(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy of the model in which a diverging world stays as it is."""
+    """A copy of the model whose diverged worlds are not reset automatically."""
     model = copy.copy(model)
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    # What MuJoCo would print, and write to MUJOCO_LOG.TXT in the working folder, `diverged` reports world by world.
+    # `diverged` reports warnings per world; keep MuJoCo from printing them and writing MUJOCO_LOG.TXT.
     log = mujoco.MjLogConfig.get()
     log.logto_console = log.logto_file = False
     log.set()

@@ -1,4 +1,4 @@
-"""The one seam between physai and a physics engine."""
+"""The interface between physai and a physics engine."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias
 from physai.sdk.base.errors import TaskError
 
 Array: TypeAlias = Any
-"""A numpy array or a torch tensor, whichever the engine's `xp` makes; first axis is the world."""
+"""A numpy array or a torch tensor, depending on the engine's `xp`; the first axis is the world."""
 
 Snapshot: TypeAlias = dict[str, Array]
 """Named arrays that restore a component exactly; copies, never views."""
 
 
 class Stage(IntEnum):
-    """How much of the derived state `step` leaves current; later stages cost more."""
+    """How much of the derived state is current after `step`; later stages cost more."""
 
     NONE = 0
     POSITION = 1
@@ -75,9 +75,9 @@ class Engine(Protocol):
         ...
 
     def diverged(self) -> Array:
-        """Worlds that diverged, bool, shape (num_worlds,): state, acceleration or control is not finite or beyond 1e10.
+        """Worlds whose state, acceleration or control is not finite or exceeds 1e10, bool, shape (num_worlds,).
 
-        They stay so until they are reset.
+        A world remains diverged until it is reset.
 
         Raises:
             ModelError: a world has more contacts or constraints than the engine has memory for.
@@ -85,7 +85,7 @@ class Engine(Protocol):
         ...
 
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
-        """Everything `restore` needs to continue bit for bit, first axis the world.
+        """Everything `restore` needs to continue bit for bit; the first axis is the world.
 
         Args:
             parameters: include the model fields that differ between worlds.
@@ -93,10 +93,10 @@ class Engine(Protocol):
         ...
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Returns to a snapshot of an engine of the same model and number of worlds.
+        """Restores a snapshot taken from an engine with the same model and number of worlds.
 
         Raises:
-            TaskError: it is of another one.
+            TaskError: the snapshot does not match.
         """
         ...
 
@@ -105,10 +105,10 @@ def put(array: Array, snapshot: Mapping[str, Array], name: str) -> None:
     """Writes one array of a snapshot back in place.
 
     Raises:
-        TaskError: the snapshot lacks it, or was taken with another task or number of worlds.
+        TaskError: the snapshot lacks the array, or was taken with another task or number of worlds.
     """
     if name not in snapshot:
-        raise TaskError(f"the snapshot has no {name!r}, only {', '.join(snapshot)}; it is of another task or version")
+        raise TaskError(f"the snapshot has no {name!r}, only {', '.join(snapshot)}; it is from another task or version")
     if snapshot[name].shape != array.shape:
         raise TaskError(
             f"{name!r} has shape {tuple(snapshot[name].shape)} in the snapshot and {tuple(array.shape)} here; "

@@ -1,6 +1,6 @@
-"""MuJoCo Warp on Warp's CPU device: the same model stepped by other code, in single precision.
+"""MuJoCo Warp on Warp's CPU device: an independent implementation of the same physics, in single precision.
 
-A thin adapter that steps and resets; the engine gate needs no more. Arrays are views of Warp's own memory.
+Implements only what the engine gate needs: step and reset. Arrays are views of Warp's memory.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sim.engines.protocol import Array, Snapshot, Stage
 
 PIP_LINE = "pip install warp-lang mujoco-warp"
-"""What installs it."""
 
 
 def modules() -> tuple[Any, Any]:
@@ -30,7 +29,7 @@ def modules() -> tuple[Any, Any]:
     """
     try:
         warp: Any = importlib.import_module("warp")
-        # Else it prints a line for each kernel it loads, into whatever is shown; `quiet` is for versions before 1.11.
+        # Warp otherwise prints a line per loaded kernel; `quiet` is the name before version 1.11.
         warp.config.quiet, warp.config.log_level = True, getattr(warp, "LOG_ERROR", 40)
         with _muted():
             warp.init()
@@ -41,20 +40,21 @@ def modules() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _muted() -> Generator[None]:
-    """Drops what native code prints: on a machine without a GPU Warp warns that there is none."""
+    """Discards stderr, including that of native code."""
+    # Warp's native library warns on every machine without a GPU.
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "wb") as null:
+            os.dup2(null.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 class WarpEngine:
-    """`Engine` on `mujoco_warp`, as far as playing episodes needs it."""
+    """The part of `Engine` that playing episodes needs, on `mujoco_warp`."""
 
     xp: ModuleType = array_api_compat.numpy
 
@@ -72,7 +72,7 @@ class WarpEngine:
         Args:
             model: compiled MjModel.
             num_worlds: number of simulations.
-            fields: model fields that differ between worlds, constants derived from them included, shape (n, …).
+            fields: model fields that differ between worlds, including constants derived from them, shape (n, …).
             stage: how far the derived fields follow the state after a step.
             derived: derived fields that will be read.
 
@@ -87,7 +87,7 @@ class WarpEngine:
                 self._build(model, num_worlds, fields)
             except (NotImplementedError, ValueError) as error:
                 raise ModelError(f"mujoco_warp cannot simulate this model: {error}") from error
-            self._graph = self._captured()
+            self._graph = self._capture_step()
         data = self._data
         self._arrays: dict[str, Array] = {
             name: getattr(data, name).numpy() for name in ("qpos", "qvel", "ctrl", "time", "xfrc_applied")
@@ -97,10 +97,10 @@ class WarpEngine:
         self.last_qpos, self.last_qvel = self._arrays["qpos"].copy(), self._arrays["qvel"].copy()
 
     def _build(self, model: Any, num_worlds: int, fields: Mapping[str, Array]) -> None:
-        described = self._mjw.Model.__dataclass_fields__
-        # A first axis "*" is that of the worlds. The others are constants the stepping does not read.
+        declared = self._mjw.Model.__dataclass_fields__
+        # A first axis "*" means one value per world; stepping does not read the other fields.
         known = {
-            name for name in fields if name in described and getattr(described[name].type, "shape", ())[:1] == ("*",)
+            name for name in fields if name in declared and getattr(declared[name].type, "shape", ())[:1] == ("*",)
         }
         self._model: Any = self._mjw.put_model(model, batch_sizes=dict.fromkeys(sorted(known), num_worlds))
         for name in known:
@@ -111,37 +111,34 @@ class WarpEngine:
                 raise ModelError(f"the second engine cannot vary {name} between worlds")
         self._data: Any = self._mjw.make_data(model, nworld=num_worlds)
 
-    def _captured(self) -> Any:
-        """One step as a recorded sequence of kernels, which spares most of its time; None where Warp cannot."""
-        self._mjw.step(self._model, self._data)  # compiles what is needed, which a recording cannot
+    def _capture_step(self) -> Any:
+        """One step as a captured kernel graph, which avoids most launch overhead; None if Warp cannot capture."""
+        self._mjw.step(self._model, self._data)  # compile first: kernels cannot be compiled during a capture
         try:
             with self._warp.ScopedCapture(device="cpu") as capture:
                 self._mjw.step(self._model, self._data)
-        except Exception:  # older versions of Warp record on CUDA devices only, and raise types of their own
+        except Exception:  # older versions of Warp capture on CUDA devices only and raise their own error types
             return None
         return capture.graph
 
     def state(self, name: str) -> Array:
-        """A state field, live."""
         return self._arrays[name]
 
     def derived(self, name: str) -> Array:
-        """A derived field, as current as `stage` makes it."""
         return self._derived[name]
 
     def parameter(self, name: str) -> Array:
-        """Parameters are given once, at the beginning.
+        """Not supported: parameters are fixed at construction.
 
         Raises:
             ModelError: always.
         """
-        raise ModelError(f"the second engine takes its parameters when it is made; {name} cannot be changed")
+        raise ModelError(f"the second engine's parameters are fixed at construction; {name} cannot be changed")
 
     def parameters_changed(self, mask: Array) -> None:
-        """Nothing can have changed."""
+        """Does nothing: parameters are fixed at construction."""
 
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
-        """Puts the masked worlds into a fresh state at time 0; see `Engine.reset`."""
         if not mask.any():
             return
         self.last_qpos, self.last_qvel = self._arrays["qpos"].copy(), self._arrays["qvel"].copy()
@@ -151,14 +148,12 @@ class WarpEngine:
         self._forward()
 
     def step(self, num_steps: int) -> None:
-        """Advances every world with the controls in `state("ctrl")`."""
         with self._warp.ScopedDevice("cpu"):
             for _ in range(num_steps):
                 self._step()
         self._forward()
 
     def drive(self, controls: Array) -> None:
-        """Advances every world by one physics step per control vector; see `Engine.drive`."""
         with self._warp.ScopedDevice("cpu"):
             for step in range(controls.shape[1]):
                 self._arrays["ctrl"][...] = controls[:, step]
@@ -174,28 +169,28 @@ class WarpEngine:
     def _forward(self) -> None:
         if not self._stage:
             return
+        # `forward` overwrites the warm start; restore it so that the next step does not depend on `stage`.
         warmstart = self._warmstart.copy()
         with self._warp.ScopedDevice("cpu"):
             self._mjw.forward(self._model, self._data)
         self._warmstart[...] = warmstart
 
     def diverged(self) -> Array:
-        """Worlds that diverged, bool, shape (num_worlds,)."""
         state = np.concatenate([self._arrays["qpos"], self._arrays["qvel"]], axis=1)
         return ~(np.abs(state) <= mujoco.mjMAXVAL).all(axis=1)
 
     def snapshot(self, *, parameters: bool = True) -> Snapshot:
-        """Not needed by the engine gate.
+        """Not supported.
 
         Raises:
             ModelError: always.
         """
-        raise ModelError("the second engine keeps no snapshots")
+        raise ModelError("the second engine does not support snapshots")
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Not needed by the engine gate.
+        """Not supported.
 
         Raises:
             ModelError: always.
         """
-        raise ModelError("the second engine keeps no snapshots")
+        raise ModelError("the second engine does not support snapshots")
