@@ -28,8 +28,9 @@ try:
     trust: TrustStore = SignedTrust.load(trust_path).trust
 except PhysaiError as error:
     sys.exit(str(error))
+origin = Origin(kind="robot", robot=bundle.contract.robot.name)
 requirements = Requirements()  # what a robot asks by default: every gate, evidence from a robot
-print(f"a robot asks for the gates {', '.join(requirements.gates)}, with evidence of a {Origin(kind='robot').kind}")
+print(f"a robot asks for the gates {', '.join(requirements.gates)}, with evidence of a {origin.kind}")
 try:
     verified: Verified = verify(
         path.read_bytes(),

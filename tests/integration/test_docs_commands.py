@@ -1,0 +1,183 @@
+"""The commands in README and docs run, and those that cannot run here name verbs and options that exist.
+
+A fenced block marked `bash` runs in the page's temporary folder, in order. An HTML comment before it says otherwise:
+`<!-- test: skip -->` needs a robot, root or the network; `<!-- test: slow -->` runs with `pytest -m exhaustive`. A block
+with a title (```xml title="lever.xml"```) is written to that file first.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import physai.sdk
+from physai.sdk.base.plugins import contributions
+from physai.sdk.cli.parser import Parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+TIMEOUT_S = 600.0
+SEPARATORS = {"&&", "||", "|", ";"}
+
+FENCE = re.compile(
+    r"^(?:<!-- test: (?P<mark>skip|slow) -->\n)?```(?P<language>\w*)(?: title=\"(?P<title>[\w.-]+)\")?\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """A fenced block of a page."""
+
+    line: int
+    language: str
+    title: str
+    mark: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            line=text[: found.start()].count("\n") + 1,
+            language=found["language"],
+            title=found["title"] or "",
+            mark=found["mark"] or "",
+            text=found["text"],
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(page: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line and words of every `physai` command line in a block."""
+    for block in blocks(page):
+        if block.language != "bash":
+            continue
+        for line in block.text.replace("\\\n", " ").splitlines():
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;")
+            lexer.whitespace_split = True
+            command: list[str] = []
+            for word in [*lexer, ";"]:
+                if word not in SEPARATORS:
+                    command.append(word)
+                    continue
+                while command[:1] == ["sudo"]:
+                    command.pop(0)
+                if command[:1] == ["physai"]:
+                    yield block.line, command[1:]
+                command = []
+
+
+def mentions(page: Path) -> Iterator[list[str]]:
+    """Words of every `physai ...` in the prose, which may lack arguments or hold placeholders."""
+    for span in re.findall(r"`physai ([^`]+)`", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        yield span.split()
+
+
+@cache
+def parser_of(verb: str) -> Parser:
+    command = contributions("physai.commands")[verb].load()
+    parser = Parser(prog=f"physai {verb}")
+    command.add_arguments(parser)
+    return parser
+
+
+def children(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """Parsers of the actions below a parser, by name."""
+    for action in parser._actions:  # argparse has no public way to list them
+        if isinstance(action, argparse._SubParsersAction):
+            return cast("Mapping[str, argparse.ArgumentParser]", action.choices)
+    return {}
+
+
+def check_mention(words: list[str]) -> None:
+    verb, *rest = words
+    if verb.isupper() or verb.startswith("-"):
+        return
+    assert verb in contributions("physai.commands"), f"no verb {verb}"
+    parsers: list[argparse.ArgumentParser] = [parser_of(verb)]
+    while rest and (below := children(parsers[0])) and re.fullmatch(r"[a-z|-]+", rest[0]) and rest[0][0] != "-":
+        for name in rest[0].split("|"):
+            assert name in below, f"physai {' '.join(words)}: no action {name}"
+        parsers = [below[name] for name in rest.pop(0).split("|")]
+    known = {option for parser in parsers for option in parser._option_string_actions}
+    for word in rest:
+        for option in re.findall(r"^\[?(--?[a-z][a-z-]*)", word):
+            assert option in known, f"physai {' '.join(words)}: no option {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_and_options_exist(page: Path) -> None:
+    for line, words in commands(page):
+        assert words[0] in contributions("physai.commands") or words[0].startswith("-"), f"{page}:{line}: {words}"
+        if not words[0].startswith("-") and not {"-h", "--help"} & set(words):
+            parser_of(words[0]).parse(words[1:])
+    for words in mentions(page):
+        check_mention(words)
+
+
+def run_page(page: Path, folder: Path, *, slow: bool) -> None:
+    physai_command = Path(sys.executable).with_name("physai")
+    if not physai_command.exists():
+        pytest.skip(f"no {physai_command}: install the distribution")
+    roots = [str(Path(path).parents[1]) for path in physai.__path__]
+    environment = {
+        **os.environ,
+        "PATH": f"{physai_command.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([root for root in roots if root not in sys.path[:1]]),
+        "HOME": str(folder),
+    }
+    for block in blocks(page):
+        if block.title:
+            (folder / block.title).write_text(block.text, encoding="utf-8")
+        if block.language != "bash" or block.mark == "skip" or (block.mark == "slow" and not slow):
+            continue
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.text],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{page}:{block.line}:\n{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+def runnable(*, slow: bool) -> list[Path]:
+    marks = {"", "slow"} if slow else {""}
+    return [
+        page for page in PAGES if any(block.language == "bash" and block.mark in marks for block in blocks(page))
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", runnable(slow=False), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_runs(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path, slow=False)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/tutorials/*.md")), ids=lambda page: page.stem)
+def test_a_tutorial_runs_to_its_end(page: Path, tmp_path: Path) -> None:
+    run_page(page, tmp_path, slow=True)
+
+
+def test_every_block_of_commands_says_that_it_is_one() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.language or not re.search(r"^(sudo )?(physai|make|pip|ros2) ", block.text, re.MULTILINE), (
+                f"{page}:{block.line}: mark the block as bash"
+            )
