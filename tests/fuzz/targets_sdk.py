@@ -164,4 +164,4 @@ def _verdict() -> bytes:
 
 
 def _pendulum() -> bytes:
-    return (Path(__file__).parents[1] / "unit/sdk/pendulum.contract.json").read_bytes()
+    return (Path(__file__).parents[1] / "unit/sdk/contract/pendulum.contract.json").read_bytes()

@@ -158,9 +158,7 @@ def run_page(page: Path, folder: Path, *, slow: bool) -> None:
 
 def runnable(*, slow: bool) -> list[Path]:
     marks = {"", "slow"} if slow else {""}
-    return [
-        page for page in PAGES if any(block.language == "bash" and block.mark in marks for block in blocks(page))
-    ]
+    return [page for page in PAGES if any(block.language == "bash" and block.mark in marks for block in blocks(page))]
 
 
 @pytest.mark.slow

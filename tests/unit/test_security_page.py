@@ -26,7 +26,8 @@ def test_the_page_names_tests() -> None:
 
 @pytest.mark.parametrize(("file", "test"), rows())
 def test_the_test_is_there(file: str, test: str) -> None:
-    path = ROOT / file if file.startswith("tests/") else ROOT / "tests" / "unit" / file
+    folders = (ROOT,) if file.startswith("tests/") else (ROOT / "tests" / "unit", ROOT / "tests" / "integration")
+    path = next(folder / file for folder in folders if (folder / file).is_file())
     text = path.read_text(encoding="utf-8")
     assert "def test_" in text or "TestCase" in text
     assert not test or re.search(rf"^(?:def|class) {test}\b|^{test} = ", text, re.MULTILINE)

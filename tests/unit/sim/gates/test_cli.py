@@ -41,7 +41,7 @@ def arguments(tmp_path: Path, credible_twin: Twin) -> list[str]:
     """Options of a quick validation of the pusher."""
     save_twin(credible_twin, tmp_path / "twin.json")
     (tmp_path / "gates.yaml").write_text(GATES)
-    task = Path(__file__).with_name("pusher_task.py")
+    task = Path(__file__).parents[3] / "support" / "pusher_task.py"
     return [
         *("--twin", str(tmp_path / "twin.json"), "--gates", str(tmp_path / "gates.yaml"), "--task", str(task)),
         *("--report", str(tmp_path / "report")),
@@ -158,6 +158,6 @@ def test_counterexamples_that_are_not_there_are_refused(
 
 def test_a_recording_of_the_twin_is_a_stand_ins(write_policy: Callable[..., Path], tmp_path: Path) -> None:
     """`physai play --record` writes what `physai sim calibrate` reads."""
-    file, task = tmp_path / "played.mcap", str(Path(__file__).parent / "pusher_task.py")
+    file, task = tmp_path / "played.mcap", str(Path(__file__).parents[3] / "support" / "pusher_task.py")
     assert main(["play", str(write_policy()), "--task", task, "--record", str(file), "--episodes", "1"]) == 0
     assert read_log(file, load_task(task).robot.spec).origin.kind == "stand-in"

@@ -22,7 +22,7 @@ from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.gates.record import FOLDER, RecordError, rederive
 from physai.sim.twin.twin import Twin, save_twin
 
-TASK = str(Path(__file__).with_name("pusher_task.py"))
+TASK = str(Path(__file__).parents[3] / "support" / "pusher_task.py")
 GATES = "engine: {episodes: 8}\nfalsification: {generations: 2, population: 8, seeds: 2, confirmations: 16}\n"
 Writer = Callable[..., Path]
 

@@ -1,0 +1,5 @@
+"""Fixtures of these tests; see `tests.support.fixtures_gates`."""
+
+from tests.support.fixtures_gates import bench, credible_twin, evidence_fixture, find_fixture, task, write_policy
+
+__all__ = ["bench", "credible_twin", "evidence_fixture", "find_fixture", "task", "write_policy"]
