@@ -80,8 +80,8 @@ def _correct(findings: dict[str, GateFinding], alpha: float) -> None:
     A FAIL is not changed.
     """
     # A gate stops early at alpha / (family size), which is significant whatever the others find. A gate that spent its
-    # budget may still pass at the milder level that Holm leaves once others have passed. The p-values are anytime-valid,
-    # so looking at them again is sound.
+    # budget may still pass at the milder level that Holm leaves once others have passed. Looking again is sound because
+    # the p-values are anytime-valid.
     tested = {name: f.p_value for name, f in findings.items() if f.p_value is not None}
     for name, adjusted in zip(tested, holm(list(tested.values())), strict=True):
         finding, survives = findings[name], adjusted <= alpha

@@ -136,7 +136,7 @@ def test_a_policy_for_another_robot_fails_its_contract(
     assert run(words) == 1
     output = capsys.readouterr().out
     assert "robot.joints" in output
-    assert "the twin is of a robot with the joints rail" in output
+    assert "the twin's robot has the joints rail" in output
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_what_lies_beside_the_policy_is_compared_too(bench: Any, write_policy: C
 def test_a_twin_of_another_robot_is_seen(bench: Any, write_policy: Callable[..., Path]) -> None:
     bench.twin = nominal_twin(load_robot("cartpole"))
     (problem,) = contract_problems(bench.subject(write_policy()))
-    assert "the twin is of a robot with the joints slider, pole, the task's robot pusher has rail" in problem
+    assert "the twin's robot has the joints slider, pole, the task's robot pusher has rail" in problem
 
 
 def test_a_twin_of_another_model_of_the_robot_is_seen(bench: Any, write_policy: Callable[..., Path]) -> None:

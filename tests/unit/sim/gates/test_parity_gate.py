@@ -45,7 +45,7 @@ def test_no_number_for_a_rare_input_fails(bench: Any, write_policy: Callable[...
     # Golden speeds stay below 1 m/s; probes reach 1.2 times the limit of 5 m/s.
     finding = find(ParityGate(), bench.context(write_policy(nan_above=5.5)))
     assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.NUMERICS)
-    assert "joint_effort_target is no finite number" in finding.message
+    assert "joint_effort_target is not finite" in finding.message
 
 
 def test_golden_files_that_are_none_are_refused(task: Task, write_policy: Callable[..., Path]) -> None:

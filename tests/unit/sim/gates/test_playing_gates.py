@@ -62,7 +62,7 @@ def test_a_middling_policy_stays_undecided(bench: Any, write_policy: Writer, fin
     assert rate.lower is not None
     assert rate.upper is not None
     assert rate.lower < 0.5 < rate.upper
-    assert "neither more nor less than 50%" in finding.message
+    assert "neither significantly above nor below 50%" in finding.message
 
 
 def test_robustness_plays_every_condition(bench: Any, write_policy: Writer, find: Find) -> None:

@@ -1,4 +1,4 @@
-"""Where a failure comes from, found by playing the same episodes again with one thing taken away."""
+"""Attribute failures to a cause by replaying the same episodes with one suspect removed (ablation)."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from physai.sim.gates.checks.gate import Context
 from physai.sim.gates.execution.batch import Batch, BatchResult
 
 RECOVERED = 0.5
-"""Share of the failed episodes that must succeed once a suspect is removed for it to be the cause."""
+"""A suspect is the cause if at least this share of the failed episodes succeeds without it."""
 
 _NOT_FINITE = int(Reason.COMMAND_NOT_FINITE)
 _LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
@@ -20,16 +20,16 @@ _LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
 def attribute(
     context: Context, batch: Batch, played: BatchResult
 ) -> Generator[Sequence[Batch], list[BatchResult], tuple[Cause, str]]:
-    """The cause of a batch's failures, and how it was found.
+    """Return the cause of a batch's failures with an explanation.
 
     Args:
-        context: what is judged.
+        context: subject and settings of the run.
         batch: a batch with failures.
-        played: what became of it.
+        played: its result.
     """
     failed = ~played.success | played.violated
     if (played.guard_reasons[failed] & _NOT_FINITE).any():
-        return Cause.NUMERICS, "the policy answered something that is no finite number"
+        return Cause.NUMERICS, "the policy returned a value that is not finite"
     suspects: list[tuple[Cause, str, Batch]] = []
     if batch.arm == "policy" and _is_quantised(context):
         suspects.append((Cause.NUMERICS, "the float graph succeeds where this one fails", replace(batch, arm="float")))
@@ -43,9 +43,9 @@ def attribute(
             share = float(np.mean((answer.success & ~answer.violated)[failed]))
             if share >= RECOVERED:
                 return cause, f"{text} ({share:.0%} of those that failed)"
-    if failed.any() and (played.guard_reasons[failed] & _LATE).mean() > 0.0 and _only_late(played, failed):
+    if failed.any() and _only_late(played, failed):
         return Cause.TIMING, "the guard acted on samples or commands that were too old"
-    return Cause.POLICY, "it fails without delays too" if len(suspects) else "nothing but the policy can be blamed"
+    return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
 
 
 def _only_late(played: BatchResult, failed: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""Gate `contract`: do policy, task, twin and what lies beside the policy agree?"""
+"""Gate `contract`: do policy, task, twin and the policy's sibling files agree?"""
 
 import io
 import zipfile
@@ -18,24 +18,23 @@ from physai.sim.gates.execution.subject import ValidationSubject
 from physai.sim.twin.models import model_fingerprint
 
 MAX_TERMS = 10
-"""Most terms that differ one message names."""
+"""Maximum number of differing terms named in one message."""
 
 FINGERPRINT_NAME = "fingerprint"
 """Entry of the golden file that holds the contract's fingerprint."""
 
 
 class ContractGate(DirectGate):
-    """Compares fingerprints, and names every term that differs."""
+    """Compares fingerprints and names every term that differs."""
 
     name = "contract"
-    question = "Do policy, task and twin keep one contract?"
+    question = "Do policy, task and twin share one contract?"
     rests_on_twin = False
 
     def method(self, context: Context) -> str:
         return (
-            "The contract inside the ONNX file is compared with the task's, term by term; so are those of the files "
-            "beside it. The graph's inputs and outputs must be those the contract asks for. The twin must be of the "
-            "task's robot."
+            "Compares the contracts in the ONNX file and its sibling files with the task's, term by term. The graph's "
+            "inputs and outputs must match the contract. The twin must be of the task's robot."
         )
 
     def threshold(self, context: Context) -> str:
@@ -46,26 +45,26 @@ class ContractGate(DirectGate):
         measured = [Measurement(name="differences", value=float(len(problems)), threshold=0.0)]
         if not problems:
             lacks = contract_lacks(context.subject.task.contract)
-            note = f"What the contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
+            note = f"The contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
             return GateFinding(outcome=VerdictOutcome.PASS, measured=measured, message=note)
         return GateFinding(
             outcome=VerdictOutcome.FAIL,
             measured=measured,
             cause=Cause.CONTRACT,
             message="\n".join(problems)[:4000],
-            next_step="export the policy again from the contract that is right, or name the task, robot and twin it "
+            next_step="export the policy again from the right contract, or give the task, robot and twin that it "
             "belongs to",
         )
 
 
 def contract_problems(subject: ValidationSubject) -> Iterator[str]:
-    """Every way in which the files disagree, one text each."""
+    """Yield one message per disagreement between the files."""
     ours = subject.task.contract
     for arm in subject.arms:
         try:
             theirs = subject.policy(arm).contract
         except (PolicyError, ContractError) as error:
-            yield f"{_label(arm)} is refused: {error}"
+            yield f"{_label(arm)} is invalid: {error}"
             continue
         if theirs.fingerprint != ours.fingerprint:
             yield _difference(theirs, ours, left=_label(arm), right=f"the task {subject.task.name}")
@@ -81,18 +80,18 @@ def _label(arm: Arm) -> str:
 
 
 def _difference(theirs: PolicyContract, ours: PolicyContract, *, left: str, right: str) -> str:
-    found = diff(theirs, ours)
+    differences = diff(theirs, ours)
     lines = [
-        f"{left} and {right} hold different contracts ({theirs.fingerprint[:12]} and {ours.fingerprint[:12]})",
-        format_diff(found[:MAX_TERMS], left=left, right=right),
+        f"{left} and {right} have different contracts ({theirs.fingerprint[:12]} and {ours.fingerprint[:12]})",
+        format_diff(differences[:MAX_TERMS], left=left, right=right),
     ]
-    if len(found) > MAX_TERMS:
-        lines.append(f"  and {len(found) - MAX_TERMS} more terms; `physai contract diff` shows them all")
+    if len(differences) > MAX_TERMS:
+        lines.append(f"  and {len(differences) - MAX_TERMS} more terms; `physai contract diff` shows them all")
     return "\n".join(lines)
 
 
 def golden_fingerprint(data: bytes) -> str:
-    """Fingerprint a golden file states; empty if it states none or is damaged."""
+    """Return the fingerprint in a golden file; empty if it has none or is damaged."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return str(archive[FINGERPRINT_NAME])
@@ -104,7 +103,7 @@ def _twin_problems(subject: ValidationSubject) -> Iterator[str]:
     twin, robot = subject.twin, subject.task.contract.robot
     if twin.joint_names != robot.joint_names:
         yield (
-            f"the twin is of a robot with the joints {', '.join(twin.joint_names)}, the task's robot "
+            f"the twin's robot has the joints {', '.join(twin.joint_names)}, the task's robot "
             f"{robot.name} has {', '.join(robot.joint_names)}"
         )
         return

@@ -1,4 +1,4 @@
-"""Gate `engine`: does the policy do as well in a second physics engine, so that it lives off no engine's quirks?"""
+"""Gate `engine`: does the policy perform as well in a second physics engine, i.e. not exploit an engine's quirks?"""
 
 import math
 from dataclasses import replace
@@ -15,10 +15,10 @@ from physai.sim.stats.paired import mcnemar_exact
 
 
 class EngineGate(Gate):
-    """Plays the same episodes in both engines and compares motions early, outcomes late."""
+    """Plays the same episodes in both engines; compares early motions and final outcomes."""
 
     name = "engine"
-    question = "Does a second physics engine say the same?"
+    question = "Does a second physics engine agree?"
 
     def method(self, context: Context) -> str:
         settings = context.settings.engine
@@ -54,7 +54,7 @@ class EngineGate(Gate):
             return GateFinding(
                 outcome=VerdictOutcome.INCONCLUSIVE,
                 message=f"The second engine cannot play this task: {error}.",
-                next_step="leave out of the model what it lacks, or compare with another engine by hand",
+                next_step="remove unsupported features from the model, or compare with another engine manually",
             )
         difference = _early_difference(in_mujoco.early_pos[:count], in_warp.early_pos)
         before, after = in_mujoco.success[:count], in_warp.success
@@ -78,7 +78,7 @@ def _count(context: Context) -> int:
 
 
 def _early_difference(first: Array, second: Array) -> float:
-    """Median over the episodes of the greatest difference of a joint position; 0 if none got that far."""
+    """Median over the episodes of the maximum joint position difference; 0 if no episode lasts that long."""
     both = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
     if not both.any():
         return 0.0
@@ -95,17 +95,15 @@ def _measured(context: Context, in_warp: BatchResult, lost: int, won: int, diffe
 
 
 def _judge(context: Context, finding: GateFinding, lost: int, won: int, difference: float) -> None:
-    """Writes outcome, cause and message into the finding."""
+    """Set outcome, cause and message of the finding."""
     settings, count = context.settings.engine, finding.episodes
     if not difference <= settings.tolerance:
         finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.TWIN
         finding.message = (
             f"After {settings.early_s:g} s the engines' joint positions differ by {difference:.3g} (median), "
-            f"{settings.tolerance:g} is allowed: the model means different things to them."
+            f"{settings.tolerance:g} is allowed: the engines interpret the model differently."
         )
-        finding.next_step = (
-            "look for contacts, solver settings or features of the model that one engine treats otherwise"
-        )
+        finding.next_step = "look for contacts, solver settings or model features that the engines treat differently"
     elif (lost - won) / count > settings.margin:
         p_value = mcnemar_exact(lost, won, alternative="worse")
         significant = p_value <= context.settings.gate_alpha
@@ -113,8 +111,9 @@ def _judge(context: Context, finding: GateFinding, lost: int, won: int, differen
         finding.cause = Cause.POLICY if significant else None
         finding.message = (
             f"In the second engine {lost} of {count} episodes are lost and {won} won (p = {p_value:.2g}): the policy "
-            "rests on how one engine computes."
+            "depends on details of one engine."
         )
+        # The p-value falls exponentially with the number of episodes at a constant ratio of losses to wins.
         needed = math.ceil(count * math.log(context.settings.gate_alpha) / min(-1e-9, math.log(max(p_value, 1e-300))))
         finding.next_step = (
             "train with randomised solver and contact parameters"

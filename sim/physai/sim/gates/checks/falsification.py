@@ -1,11 +1,11 @@
 """Gate `falsification`: can a search over the calibrated range find a robot on which the policy fails?
 
 The search (CMA-ES; Hansen, Ostermeier: Completely derandomized self-adaptation in evolution strategies, Evolutionary
-Computation 9, 2001) moves through the posterior up to a distance from its middle, at the measured delay's 99th
-percentile. The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant
-second-moment code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all robots
-lie beyond it, whatever the number of parameters. The search looks at tuning seeds only. The worst point it finds is
-then judged on verdict seeds, so that a lucky or unlucky seed is no counterexample.
+Computation 9, 2001) explores the posterior up to a distance from its mean, at the measured delay's 99th percentile.
+The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant second-moment
+code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all robots are beyond it,
+independent of the number of parameters. The search uses tuning seeds only. Its worst point is judged on verdict seeds,
+so that an unlucky seed does not count as a counterexample.
 """
 
 import math
@@ -17,7 +17,7 @@ import numpy as np
 
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.gate import Asking, Context, Gate, GateFinding, Play, failing_cases, rate_measurement
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement
 from physai.sim.gates.checks.success import NEXT_STEP
 from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, BatchResult, seeds_of, stream_seed
 from physai.sim.stats.statistics import clopper_pearson
@@ -25,16 +25,16 @@ from physai.sim.twin.conditions import Condition
 from physai.sim.twin.models import covariance_root
 
 SHRINKS = 3
-"""Halvings of the distance between the fitted values and a counterexample, to show a small one."""
+"""Attempts to halve a counterexample's distance from the fitted values."""
 
 SEARCH_SEED = 0xC3AE5
 
 
 class FalsificationGate(Gate):
-    """Searches, then confirms what it found."""
+    """Searches for a failing robot, then confirms it."""
 
     name = "falsification"
-    question = "Can a search find a robot on which it fails?"
+    question = "Does it succeed on every robot a search can find?"
 
     def method(self, context: Context) -> str:
         settings = context.settings.falsification
@@ -47,7 +47,7 @@ class FalsificationGate(Gate):
 
     def threshold(self, context: Context) -> str:
         target = context.settings.falsification.target
-        return f"no robot found on which the success rate is shown to be below {target:.0%}"
+        return f"no robot found on which the success rate is significantly below {target:.0%}"
 
     def most_episodes(self, context: Context) -> int:
         settings = context.settings.falsification
@@ -78,10 +78,10 @@ class FalsificationGate(Gate):
 
 
 class Region:
-    """The region to search: a ball in coordinates in which the posterior is a standard normal distribution."""
+    """Search region: a ball in coordinates in which the posterior is a standard normal distribution."""
 
     def __init__(self, context: Context) -> None:
-        """Takes the posterior from the twin."""
+        """Use the posterior of the subject's twin."""
         self._twin = context.subject.twin
         self._factor = covariance_root(self._twin.covariance)
         self._lower = np.array([p.lower for p in self._twin.parameters])
@@ -90,24 +90,24 @@ class Region:
         self.radius = context.settings.falsification.reach
 
     def clipped(self, point: Array) -> Array:
-        """The point, or the nearest one on the region's surface, shape (P,)."""
+        """Return the nearest point of the region, shape (P,)."""
         return point * min(1.0, self.radius / max(self.size(point), 1e-12))
 
     def values(self, point: Array) -> tuple[float, ...]:
-        """Parameters of the twin at a point, within their bounds."""
+        """Return the twin's parameters at a point, within their bounds."""
         values = self._twin.values + self._factor @ point
         return tuple(float(value) for value in np.clip(values, self._lower, self._upper))
 
     def size(self, point: Array) -> float:
-        """Distance from the fitted robot, in standard deviations."""
+        """Return the distance from the fitted robot in standard deviations."""
         return float(np.linalg.norm(point))
 
     def named(self, point: Array) -> dict[str, float]:
-        """Parameters by name."""
+        """Return the parameters at a point by name."""
         return dict(zip((p.name for p in self._twin.parameters), self.values(point), strict=True))
 
     def text(self, point: Array) -> str:
-        """What differs most from the fitted robot."""
+        """Describe the three parameters that differ most from the fitted robot."""
         parameters, values = self._twin.parameters, self.values(point)
         moved = [(value - p.value) / max(p.std, 1e-12) for value, p in zip(values, parameters, strict=True)]
         order = sorted(range(len(moved)), key=lambda index: -abs(moved[index]))[:3]
@@ -118,8 +118,8 @@ class Region:
 
 def _explain(
     context: Context, region: Region, worst: Array, batch: Batch, played: BatchResult, finding: GateFinding
-) -> Asking:
-    """Turns a finding into a failure, with the smallest point on the way to the worst that still fails."""
+) -> Generator[Sequence[Batch], list[BatchResult], None]:
+    """Turn the finding into a FAIL with the smallest counterexample on the line to the worst point."""
     for _ in range(SHRINKS if region.size(worst) > 0.0 else 0):
         nearer = _confirmation(context, region, 0.5 * worst)
         (answer,) = yield [nearer]
@@ -131,20 +131,20 @@ def _explain(
     finding.measured = _measured(context, region, worst, played)
     rate = f"{played.successes} of {len(played)} episodes succeed"
     if region.size(worst) == 0.0:
-        finding.message = f"On the fitted robot itself {rate}; there was nothing to search for."
+        finding.message = f"On the fitted robot itself {rate}, so no search was needed."
         finding.next_step = NEXT_STEP[Cause.POLICY]
     else:
         finding.message = (
             f"On a robot {region.size(worst):.1f} standard deviations from the fitted one {rate}: "
             f"{region.text(worst)}. "
-            f"About {beyond(region.size(worst)):.1%} of the robots that the logs allow lie further that way."
+            f"About {beyond(region.size(worst)):.1%} of the robots consistent with the logs lie beyond it."
         )
-        finding.next_step = f"{NEXT_STEP[Cause.POLICY]}; or record more, so that the posterior narrows"
+        finding.next_step = f"{NEXT_STEP[Cause.POLICY]}; or record more logs to narrow the posterior"
     finding.cases = failing_cases(context, iter([(batch, played)]))
 
 
 def beyond(distance: float) -> float:
-    """Share of a standard normal distribution beyond a plane at a distance from its middle."""
+    """Return the share of a standard normal distribution beyond a plane at a distance from its mean."""
     return 0.5 * math.erfc(distance / math.sqrt(2.0))
 
 
@@ -155,20 +155,21 @@ def _condition(context: Context) -> Condition:
 def _search(
     context: Context, region: Region
 ) -> Generator[Sequence[Batch], list[BatchResult], tuple[Array, list[list[float]]]]:
-    """The worst point of the region, and the least and the mean score of each generation."""
+    """Return the worst point of the region, and the minimum and mean score of each generation."""
     from cmaes import CMA
 
     settings = context.settings.falsification
     stream = stream_seed(TUNING_STREAM, context.subject.seed)
-    # The optimiser wants two dimensions at least; what is beyond the region's is not used.
+    # cmaes requires at least two dimensions; an additional one is ignored.
     space = max(2, region.dimension)
+    # A standard normal sample has norm √space, so the first generation lies at about 0.6 of the radius.
     sigma = 0.6 * region.radius / math.sqrt(space)
     optimiser: Any = CMA(np.zeros(space), sigma, population_size=settings.population, seed=SEARCH_SEED)
     worst, least, history = np.zeros(region.dimension), math.inf, list[list[float]]()
     for generation in range(settings.generations):
         asked: list[Array] = [optimiser.ask() for _ in range(settings.population)]
         if generation == 0:
-            asked[0] = np.zeros(space)
+            asked[0] = np.zeros(space)  # the fitted robot
         points = [region.clipped(point[: region.dimension]) for point in asked]
         seeds = seeds_of(stream, generation * settings.seeds, settings.seeds)
         batch = Batch(
@@ -177,7 +178,7 @@ def _search(
             values=tuple(region.values(point) for point in points for _ in seeds),
         )
         (played,) = yield [batch]
-        # What succeeds scores 1 and more; how long the condition held ranks the rest, and tells where to go.
+        # Successes score at least 1. The time for which the condition held ranks the rest and gives the search a slope.
         scores = (played.success + played.held).reshape(len(points), len(seeds)).mean(axis=1)
         optimiser.tell(list(zip(asked, scores.tolist(), strict=True)))
         history.append([float(scores.min()), float(scores.mean())])
@@ -189,7 +190,7 @@ def _search(
 
 
 def _confirmation(context: Context, region: Region, point: Array) -> Batch:
-    """A point with verdict seeds."""
+    """Batch of one point on verdict seeds."""
     count = context.settings.falsification.confirmations
     return Batch(
         condition=_condition(context),
@@ -199,7 +200,8 @@ def _confirmation(context: Context, region: Region, point: Array) -> Batch:
 
 
 def _fails(context: Context, played: BatchResult) -> bool:
-    """Whether the success rate is shown to be below the target, at 95 % confidence."""
+    """Whether the success rate is below the target at 95 % confidence."""
+    # A two-sided 90 % interval has one-sided 95 % ends.
     _, upper = clopper_pearson(played.successes, len(played), confidence=0.9)
     return upper < context.settings.falsification.target
 

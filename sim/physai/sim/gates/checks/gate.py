@@ -1,4 +1,4 @@
-"""What a gate is: a question, a method, a threshold, and a generator that asks for episodes and ends with a finding."""
+"""Gate interface: question, method, threshold, and a generator that requests episodes and returns a finding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
@@ -31,57 +31,54 @@ from physai.sim.twin.conditions import Condition, conditions
 from physai.sim.twin.models import covariance_root
 
 MAX_CASES = 8
-"""Failing episodes a finding names, the least perturbed first."""
+"""Maximum number of failing episodes in a finding."""
 
 
 @dataclass(frozen=True)
 class FailedEpisode:
-    """An episode that went wrong."""
+    """An episode that failed."""
 
     batch: Batch
     row: int
-    """Which episode of the batch."""
+    """Index of the episode in the batch."""
     size: float
     """Distance of its parameters from the fitted ones, in standard deviations per parameter."""
     step: int | None
-    """Control period in which it went wrong; None where it only ended badly."""
+    """Control period of the failure; None if only the final result is a failure."""
     description: str
     parameters: dict[str, float]
 
     @property
     def seed(self) -> int:
-        """Seed of the episode."""
         return self.batch.seeds[self.row]
 
 
 @dataclass(kw_only=True)
 class GateFinding:
-    """What a gate found."""
+    """Result of a gate before corrections."""
 
     outcome: VerdictOutcome
     measured: list[Measurement] = field(default_factory=list[Measurement])
-    """The deciding number first."""
+    """The deciding measurement first."""
     message: str = ""
     next_step: str = ""
     cause: Cause | None = None
     episodes: int = 0
     seeds: tuple[SeedRange, ...] = ()
     p_value: float | None = None
-    """Of the hypothesis that the policy does not deserve to pass; None for gates that do no test."""
+    """For the null hypothesis that the policy should not pass; None for gates without a test."""
     cases: tuple[FailedEpisode, ...] = ()
     chart: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Numbers for the report's plots, JSON values."""
+    """JSON data of the report's plots."""
 
 
 Play = Generator[Sequence[Batch], list[BatchResult], GateFinding]
-"""Yields batches to play, is sent what became of them, returns a finding."""
-
-Asking = Generator[Sequence[Batch], list[BatchResult], Any]
+"""Yields batches to play, receives their results, returns a finding."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every gate may look at."""
+    """Input of every gate."""
 
     subject: ValidationSubject
     settings: GateSettings
@@ -90,10 +87,10 @@ class Context:
 
     @cached_property
     def conditions(self) -> dict[str, Condition]:
-        """The conditions by name."""
-        told = self.settings.robustness
+        """The test conditions by name."""
+        scales = self.settings.robustness
         return conditions(
-            self.subject.task, self.subject.twin, push_scale=told.push_scale, payload_fraction=told.payload_fraction
+            self.subject.task, self.subject.twin, push_scale=scales.push_scale, payload_fraction=scales.payload_fraction
         )
 
     @property
@@ -102,12 +99,12 @@ class Context:
         return stream_seed(VERDICT_STREAM, self.subject.seed)
 
     def doubt(self, what: str, origin: Origin) -> str:
-        """Why evidence of this origin lets no gate pass here; empty where it may."""
+        """Return why evidence of this origin cannot let a gate pass; empty if it can."""
         if origin.kind not in self.accept:
-            return f"The {what} comes from {origin}, which says nothing certain of the robot."
+            return f"The {what} comes from {origin}, which is no evidence about the robot."
         model = self.subject.task.contract.robot.name
         if origin.robot is not None and not is_unit_of(origin.robot, model):
-            return f"The {what} comes from {origin}, the policy is for {model}."
+            return f"The {what} comes from {origin}, but the policy is for {model}."
         return ""
 
     def batch(
@@ -119,17 +116,17 @@ class Context:
         count: int | None = None,
         engine: EngineName = "mujoco",
     ) -> Batch:
-        """Batch `number` of a condition; equal numbers have equal seeds, whatever plays under whatever condition."""
+        """Return batch `number` of a condition; its seeds depend on the number only."""
         size = self.settings.batch
         seeds = seeds_of(self.stream, number * size, size if count is None else count)
         return Batch(arm=arm, condition=condition, seeds=seeds, engine=engine, early_s=self.settings.engine.early_s)
 
     def seed_range(self, count: int) -> tuple[SeedRange, ...]:
-        """The verdict's first `count` seeds."""
+        """Return the range of the verdict's first `count` seeds."""
         return (SeedRange(stream=str(self.stream), count=count),) if count else ()
 
     def parameters(self, values: Array, condition: Condition, lag_s: float) -> dict[str, float]:
-        """An episode's twin and perturbations by name."""
+        """Return an episode's twin parameters and perturbations by name."""
         twin = self.subject.twin
         named = {p.name: float(value) for p, value in zip(twin.parameters, values, strict=True)}
         named["command_lag_s"] = float(lag_s)
@@ -148,7 +145,10 @@ class Context:
         return np.linalg.pinv(covariance_root(self.subject.twin.covariance))
 
     def size(self, values: Array) -> Array:
-        """Distance of parameters, shape (n, P), from the fitted ones, in standard deviations per parameter."""
+        """Return the distance of parameters, shape (n, P), from the fitted ones in standard deviations per parameter.
+
+        This is the Mahalanobis distance over the square root of P.
+        """
         twin = self.subject.twin
         if not twin.parameters:
             return np.zeros(len(values))
@@ -156,46 +156,46 @@ class Context:
 
 
 class Gate(ABC):
-    """One question to a policy."""
+    """One test of a policy."""
 
     name: ClassVar[str]
     question: ClassVar[str]
     rests_on_twin: ClassVar[bool] = True
-    """Whether its answer means something only in a twin that is credible."""
+    """Whether its result is meaningful only in a credible twin."""
 
     @abstractmethod
     def method(self, context: Context) -> str:
-        """How the question is answered."""
+        """Describe how the question is answered."""
 
     @abstractmethod
     def threshold(self, context: Context) -> str:
-        """The rule in words."""
+        """Describe the acceptance rule."""
 
     @abstractmethod
     def play(self, context: Context) -> Play:
-        """Asks for episodes and finds."""
+        """Request episodes and return the finding."""
 
     def most_episodes(self, context: Context) -> int:
-        """Most episodes it may ask for, for the progress table; 0 if it plays none."""
+        """Return the maximum number of episodes, for the progress table."""
         return 0
 
 
 class DirectGate(Gate):
-    """A gate that needs no episodes."""
+    """A gate without episodes."""
 
     @abstractmethod
     def check(self, context: Context) -> GateFinding:
-        """Finds."""
+        """Return the finding."""
 
     def play(self, context: Context) -> Play:
-        """Finds, without any episodes."""
-        yield from ()
+        """Return the finding without requesting episodes."""
+        yield from ()  # makes this a generator
         return self.check(context)
 
 
 @dataclass
 class RateRun:
-    """What a sequential test of a success rate has seen."""
+    """Progress of a sequential test of a success rate."""
 
     test: RateTest
     batches: list[Batch]
@@ -203,11 +203,11 @@ class RateRun:
 
     @property
     def all(self) -> BatchResult:
-        """All episodes as one batch."""
+        """All episodes as one result."""
         return joined(tuple(self.played))
 
     def measurement(self, name: str, target: float) -> Measurement:
-        """The rate with a 95 % interval that bears having stopped when the test knew."""
+        """Return the rate with a 95 % interval that is valid under optional stopping."""
         lower, upper = self.test.interval(confidence=0.95)
         value = self.test.successes / max(1, self.test.trials)
         return Measurement(name=name, value=value, lower=lower, upper=upper, confidence=0.95, threshold=target)
@@ -220,7 +220,7 @@ def run_rate_test(
     *,
     arm: Arm = "policy",
 ) -> Generator[Sequence[Batch], list[BatchResult], RateRun]:
-    """Plays batch after batch until the test knows, or its budget is spent."""
+    """Play batches until the test is decided or its budget is spent."""
     run = RateRun(RateTest(settings.target, settings.margin, alpha=context.settings.gate_alpha), [], [])
     while run.test.outcome is VerdictOutcome.INCONCLUSIVE and run.test.trials < settings.max_episodes:
         count = min(context.settings.batch, settings.max_episodes - run.test.trials)
@@ -233,7 +233,7 @@ def run_rate_test(
 
 
 def rate_measurement(name: str, successes: int, trials: int, *, threshold: float | None = None) -> Measurement:
-    """A rate of a number of episodes that was fixed beforehand, with its exact two-sided 95 % interval."""
+    """Return the rate over a fixed number of episodes with its exact two-sided 95 % interval."""
     lower, upper = clopper_pearson(successes, trials)
     return Measurement(
         name=name,
@@ -246,23 +246,22 @@ def rate_measurement(name: str, successes: int, trials: int, *, threshold: float
 
 
 def more_episodes(test: RateTest) -> str:
-    """What would settle an undecided test."""
+    """Return what would decide an undecided test."""
     more = test.more_to_pass
     if more is None or more > 1_000_000:
-        least = f"above {test.least_rate:.1%}"
-        return f"more episodes settle it only for a policy whose rate is {least}; improve the policy"
-    return f"needs {more} more episodes at the rate seen so far; raise max_episodes to {test.trials + more}"
+        return f"more episodes only help a policy with a rate above {test.least_rate:.1%}; improve the policy"
+    return f"needs {more} more episodes at the observed rate; raise max_episodes to {test.trials + more}"
 
 
 def failing_cases(
     context: Context, pairs: Iterator[tuple[Batch, BatchResult]], failed: str = "success"
 ) -> tuple[FailedEpisode, ...]:
-    """The failing episodes, least perturbed first.
+    """Return up to MAX_CASES failing episodes, least perturbed first.
 
     Args:
-        context: names and sizes the parameters.
-        pairs: batches and what became of them.
-        failed: `success` for episodes that missed the task's criterion, `violated` for those that broke a limit.
+        context: subject and settings of the run.
+        pairs: batches and their results.
+        failed: `success` for episodes that missed the task's criterion, `violated` for those with a violation.
     """
     cases: list[FailedEpisode] = []
     for batch, played in pairs:
@@ -278,13 +277,13 @@ def failing_cases(
 
 
 def describe(context: Context, played: BatchResult, row: int) -> tuple[int | None, str]:
-    """When and how an episode went wrong."""
+    """Return when and how an episode failed."""
     dt = context.subject.task.contract.timing.control_dt
     guard, broken = int(played.guard_step[row]), int(played.broken_step[row])
     if guard >= 0 and (broken < 0 or guard <= broken):
         return guard, f"the guard intervened after {guard * dt:.3f} s ({reasons(int(played.guard_reasons[row]))})"
     if broken >= 0:
-        return broken, f"{limits(int(played.broken_limits[row]))} limit broken after {broken * dt:.3f} s"
+        return broken, f"{limits(int(played.broken_limits[row]))} limit violated after {broken * dt:.3f} s"
     if played.diverged[row]:
         return None, f"the physics diverged after {float(played.length_s[row]):.3f} s"
     length = float(played.length_s[row])
@@ -294,12 +293,12 @@ def describe(context: Context, played: BatchResult, row: int) -> tuple[int | Non
 
 
 def reasons(flags: int) -> str:
-    """Guard reasons in words."""
+    """Describe the guard's reasons in words."""
     named = [(reason.name or "").lower().replace("_", " ") for reason in Reason if flags & reason]
     return ", ".join(named) or "none"
 
 
 def limits(bits: int) -> str:
-    """Broken limits in words."""
+    """Describe violated limits in words."""
     names = {POSITION: "position", SPEED: "speed", EFFORT: "effort"}
     return " and ".join(name for bit, name in names.items() if bits & bit)

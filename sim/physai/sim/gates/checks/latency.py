@@ -1,4 +1,4 @@
-"""Gate `latency`: does a whole tick on the target end before its deadline?"""
+"""Gate `latency`: do complete control ticks on the target meet the deadline?"""
 
 import platform
 import time
@@ -14,30 +14,25 @@ from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 from physai.sim.gates.checks.parity import probe_inputs
 
 WARM_UP = 200
-"""Ticks before the clock counts here."""
+"""Untimed ticks at the start of a measurement on this machine."""
 TICKS_HERE = 3000
 
 
 class LatencyGate(DirectGate):
-    """Judges evidence from the target; without any, measures here and leaves the question open."""
+    """Judges evidence from the target; without it, measures on this machine and stays INCONCLUSIVE."""
 
     name = "latency"
-    question = "Does a tick on the target end before its deadline?"
+    question = "Do ticks on the target meet the deadline?"
     rests_on_twin = False
 
     def __init__(self, evidence: LatencyEvidence | None = None) -> None:
-        """`evidence` measured on the target, if there is any."""
-        self._evidence = evidence
-
-    @property
-    def evidence(self) -> LatencyEvidence | None:
-        """The ticks that are judged; None where none were given."""
-        return self._evidence
+        """`evidence` measured on the target, if available."""
+        self.evidence = evidence
 
     def method(self, context: Context) -> str:
-        if self._evidence is None:
-            return "No evidence from the target; inference and guard are timed on this machine, for orientation."
-        evidence = self._evidence
+        evidence = self.evidence
+        if evidence is None:
+            return "No evidence from the target; inference and guard are timed on this machine for orientation."
         return (
             f"{len(evidence.tick_s)} ticks measured on {evidence.device} with {evidence.runtime}, by {evidence.origin}."
         )
@@ -45,32 +40,32 @@ class LatencyGate(DirectGate):
     def threshold(self, context: Context) -> str:
         contract, settings = context.subject.task.contract, context.settings.latency
         return (
-            f"at most {settings.max_miss_share:.2%} of the ticks beyond {1e3 * contract.timing.deadline_s:g} ms, never "
-            f"more than {contract.safety.max_reused_commands} in a row"
+            f"at most {settings.max_miss_share:.2%} of the ticks beyond {1e3 * contract.timing.deadline_s:g} ms, and "
+            f"at most {contract.safety.max_reused_commands} in a row"
         )
 
     def check(self, context: Context) -> GateFinding:
-        if self._evidence is None:
-            ticks = measure_here(context)
-            finding = self._judged(context, ticks)
-            faster = "within" if finding.outcome is VerdictOutcome.PASS else "beyond"
+        evidence = self.evidence
+        if evidence is None:
+            finding = _judge(context, measure_here(context))
+            misses = "meet" if finding.outcome is VerdictOutcome.PASS else "miss"
             finding.outcome, finding.cause = VerdictOutcome.INCONCLUSIVE, None
             finding.message = (
                 f"Nothing was measured on the target. On this machine ({platform.machine()}, onnxruntime) the ticks "
-                f"lie {faster} the deadline, which says nothing certain about the target."
+                f"{misses} the deadline, which is no evidence about the target."
             )
             finding.next_step = "measure on the target and validate again with --latency EVIDENCE.json"
             return finding
-        problem = self._wrong_evidence(context)
-        if problem:
+        mismatch = _mismatch(context, evidence)
+        if mismatch:
             return GateFinding(
                 outcome=VerdictOutcome.INCONCLUSIVE,
-                message=problem,
-                next_step="measure this very policy on the target and validate again",
+                message=mismatch,
+                next_step="measure this policy on the target and validate again",
             )
-        ticks = np.array(self._evidence.tick_s)
-        finding = self._judged(context, ticks)
-        origin = self._evidence.origin
+        ticks = np.array(evidence.tick_s)
+        finding = _judge(context, ticks)
+        origin = evidence.origin
         doubt = context.doubt("latency", origin)
         if finding.outcome is VerdictOutcome.PASS and doubt:
             finding.outcome, finding.message = VerdictOutcome.INCONCLUSIVE, doubt
@@ -78,68 +73,67 @@ class LatencyGate(DirectGate):
         least = context.settings.latency.min_ticks
         if finding.outcome is VerdictOutcome.PASS and len(ticks) < least:
             finding.outcome = VerdictOutcome.INCONCLUSIVE
-            finding.message = f"{len(ticks)} ticks are too few to know their 99.9th percentile."
+            finding.message = f"{len(ticks)} ticks are too few to determine the 99.9th percentile."
             finding.next_step = f"measure at least {least} ticks on the target"
         return finding
 
-    def _wrong_evidence(self, context: Context) -> str:
-        evidence, subject = self._evidence, context.subject
-        if evidence is None:
-            return "no evidence"
-        allowed = {"policy": subject.policy_sha256}
-        if evidence.policy_sha256 not in allowed.values():
-            return (
-                f"The ticks were measured with the policy {evidence.policy_sha256[:12]}, this one is "
-                f"{subject.policy_sha256[:12]}."
-            )
-        fingerprint = subject.task.contract.fingerprint
-        if evidence.contract_fingerprint != fingerprint:
-            return (
-                f"The ticks were measured under the contract {evidence.contract_fingerprint[:12]}, the task's is "
-                f"{fingerprint[:12]}."
-            )
-        return ""
 
-    def _judged(self, context: Context, ticks: Array) -> GateFinding:
-        contract, settings = context.subject.task.contract, context.settings.latency
-        deadline, reused = contract.timing.deadline_s, contract.safety.max_reused_commands
-        missed = ~(ticks <= deadline)
-        share, longest = float(missed.mean()), longest_run(missed)
-        finding = GateFinding(
-            outcome=VerdictOutcome.PASS,
-            measured=_measured(ticks, deadline, share, longest, settings.max_miss_share, reused),
-            chart=_chart(ticks, deadline),
+def _mismatch(context: Context, evidence: LatencyEvidence) -> str:
+    """Why evidence does not belong to the subject; empty if it does."""
+    subject = context.subject
+    if evidence.policy_sha256 != subject.policy_sha256:
+        return (
+            f"The ticks were measured with the policy {evidence.policy_sha256[:12]}, this one is "
+            f"{subject.policy_sha256[:12]}."
         )
-        if share > settings.max_miss_share or longest > reused:
-            finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.TIMING
-            finding.message = (
-                f"{share:.2%} of the ticks end after the deadline of {1e3 * deadline:g} ms, up to {longest} in a row; "
-                f"the slowest takes {1e3 * float(ticks.max()):.3g} ms."
-            )
-            finding.next_step = "quantise, use a smaller network, give the process its own core, or relax the contract"
-        return finding
+    fingerprint = subject.task.contract.fingerprint
+    if evidence.contract_fingerprint != fingerprint:
+        return (
+            f"The ticks were measured under the contract {evidence.contract_fingerprint[:12]}, the task's is "
+            f"{fingerprint[:12]}."
+        )
+    return ""
+
+
+def _judge(context: Context, ticks: Array) -> GateFinding:
+    contract, settings = context.subject.task.contract, context.settings.latency
+    deadline, reused = contract.timing.deadline_s, contract.safety.max_reused_commands
+    missed = ~(ticks <= deadline)  # counts NaN as a miss
+    share, longest = float(missed.mean()), longest_run(missed)
+    finding = GateFinding(
+        outcome=VerdictOutcome.PASS,
+        measured=_measured(ticks, deadline, share, longest, settings.max_miss_share, reused),
+        chart=_chart(ticks, deadline),
+    )
+    if share > settings.max_miss_share or longest > reused:
+        finding.outcome, finding.cause = VerdictOutcome.FAIL, Cause.TIMING
+        finding.message = (
+            f"{share:.2%} of the ticks end after the deadline of {1e3 * deadline:g} ms, up to {longest} in a row; "
+            f"the slowest takes {1e3 * float(ticks.max()):.3g} ms."
+        )
+        finding.next_step = "quantise, use a smaller network, give the process its own core, or relax the contract"
+    return finding
 
 
 def longest_run(missed: Array) -> int:
-    """Longest run of True."""
+    """Return the length of the longest run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], missed.astype(np.int8), [0]])))
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
 def measure_here(context: Context) -> Array:
-    """Durations of inference and guard for one robot on this machine [s], shape (TICKS_HERE,)."""
+    """Time inference and guard for one robot on this machine [s], shape (TICKS_HERE,)."""
     policy = context.subject.policy()
     guard = Guard(policy.contract)
     inputs = probe_inputs(policy.header, WARM_UP + TICKS_HERE)
     joints = len(policy.contract.robot.joints)
-    fields = {**inputs}
     dt = policy.contract.timing.control_dt
     policy.reset(1)
     ticks = np.zeros(WARM_UP + TICKS_HERE)
     rest = np.zeros((1, joints))
     sensors = {sensor.name: np.zeros((1, sensor.size)) for sensor in policy.contract.robot.sensors}
     for tick in range(len(ticks)):
-        row = {name: values[tick : tick + 1] for name, values in fields.items()}
+        row = {name: values[tick : tick + 1] for name, values in inputs.items()}
         start = time.perf_counter()
         targets = policy(row, row)
         guard.check(
@@ -164,6 +158,7 @@ def _measured(
 
 
 def _chart(ticks: Array, deadline: float) -> dict[str, object]:
+    # Slower ticks are counted in the last bin, so that a single outlier does not squeeze the histogram.
     top = max(float(np.quantile(ticks, 0.999)), deadline) * 1.1
     counts, edges = np.histogram(np.minimum(ticks, top), bins=60, range=(0.0, top))
     return {"counts": counts.tolist(), "edges_s": edges.tolist(), "deadline_s": deadline}

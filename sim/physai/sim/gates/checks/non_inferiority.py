@@ -10,19 +10,19 @@ from physai.sim.stats.paired import PairedTest, anytime_drop, mcnemar_exact
 
 
 class NonInferiorityGate(Gate):
-    """Plays both graphs in the same episodes and counts those that only one of them succeeds in."""
+    """Plays both graphs in the same episodes and counts the discordant pairs."""
 
     name = "non-inferiority"
     question = "Is it as good as float, and as the baseline?"
 
     def method(self, context: Context) -> str:
-        found = pairs(context)
-        if not found:
-            return "There is no quantised file beside the policy and no baseline was named: nothing to compare."
-        text = ", ".join(f"{new} against {old}" for new, old in found)
+        compared = pairs(context)
+        if not compared:
+            return "Nothing to compare: no quantised file next to the policy and no baseline given."
+        text = ", ".join(f"{new} against {old}" for new, old in compared)
         return (
             f"{text}: the same seeds for both. The drop of the success rate is tested sequentially against the margin, "
-            "from the pairs whose outcomes differ."
+            "using the pairs whose outcomes differ."
         )
 
     def threshold(self, context: Context) -> str:
@@ -32,14 +32,14 @@ class NonInferiorityGate(Gate):
         return 2 * len(pairs(context)) * context.settings.non_inferiority.max_episodes
 
     def play(self, context: Context) -> Play:
-        found = pairs(context)
-        if not found:
+        compared = pairs(context)
+        if not compared:
             return GateFinding(
                 outcome=VerdictOutcome.PASS,
-                message="Nothing to compare: the float graph itself is what will run, and no baseline was named.",
+                message="Nothing to compare: the float graph itself will run, and no baseline was given.",
             )
         runs: list[_Pairs] = []
-        for new, old in found:
+        for new, old in compared:
             runs.append((yield from _compare(context, new, old)))
         outcome = combine(run.test.outcome for run in runs)
         count = sum(run.test.pairs for run in runs)
@@ -57,14 +57,14 @@ class NonInferiorityGate(Gate):
 
 
 def pairs(context: Context) -> list[tuple[Arm, Arm]]:
-    """What is compared with what: (candidate, reference)."""
+    """Return the comparisons to make: (candidate, reference)."""
     arms = context.subject.arms
-    found: list[tuple[Arm, Arm]] = []
+    comparisons: list[tuple[Arm, Arm]] = []
     if "quantised" in arms:
-        found.append(("quantised", "float"))
+        comparisons.append(("quantised", "float"))
     if "baseline" in arms:
-        found.append(("policy", "baseline"))
-    return found
+        comparisons.append(("policy", "baseline"))
+    return comparisons
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Pairs:
 
     @property
     def drop(self) -> tuple[float, float, float]:
-        """Drop of the success rate as seen, and the interval that bears having been looked at."""
+        """Observed drop of the success rate with its anytime-valid interval."""
         test = self.test
         lower, upper = anytime_drop(test.worse, test.better, test.pairs, confidence=1.0 - 2.0 * test.alpha)
         return (test.worse - test.better) / max(1, test.pairs), lower, upper
@@ -106,7 +106,7 @@ class _Pairs:
 
 
 def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch], list[BatchResult], _Pairs]:
-    """Plays pairs until the drop is known to be below or above the margin, or the budget is spent."""
+    """Play pairs until the drop is shown to be below or above the margin, or the budget is spent."""
     settings = context.settings.non_inferiority
     test = PairedTest(settings.margin, alpha=context.settings.gate_alpha)
     run = _Pairs(new, old, test)
@@ -121,7 +121,7 @@ def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch],
 
 
 def _played_as(context: Context, arm: Arm) -> Arm:
-    """`policy` where the arm has the very same bytes, so that no episode is played twice."""
+    """Return `policy` if the arm has the same bytes, so that no episode is played twice."""
     arms = context.subject.arms
     return "policy" if arms[arm] == arms["policy"] else arm
 
@@ -129,11 +129,11 @@ def _played_as(context: Context, arm: Arm) -> Arm:
 def _explain(finding: GateFinding, run: _Pairs, context: Context) -> None:
     test, (drop, _, upper) = run.test, run.drop
     text = (
-        f"Of {test.pairs} pairs the {run.new} graph loses {test.worse} that the {run.old} one wins, and wins "
+        f"Of {test.pairs} pairs the {run.new} graph loses {test.worse} that the {run.old} graph wins, and wins "
         f"{test.better} that it loses"
     )
     if test.outcome is VerdictOutcome.INCONCLUSIVE:
-        finding.message = f"{text}; the drop of success may be as large as {upper:.1%}, {test.margin:.0%} is accepted."
+        finding.message = f"{text}; the success rate may drop by up to {upper:.1%}, {test.margin:.0%} is accepted."
         finding.next_step = f"raise non_inferiority.max_episodes to about {4 * test.pairs}"
         return
     p_value = mcnemar_exact(test.worse, test.better, alternative="worse")
@@ -142,6 +142,6 @@ def _explain(finding: GateFinding, run: _Pairs, context: Context) -> None:
     finding.next_step = (
         "quantise with more calibration states, keep sensitive layers in float, or flash float32"
         if run.new == "quantised"
-        else "keep the baseline, or train on"
+        else "keep the baseline, or continue training"
     )
     finding.cases = failing_cases(context, iter(run.played))

@@ -1,4 +1,4 @@
-"""Gate `parity`: does the exported graph compute what was trained, and the quantised one nearly so?"""
+"""Gate `parity`: does the exported graph compute what was trained, and the quantised one nearly the same?"""
 
 import io
 import zipfile
@@ -16,23 +16,23 @@ from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play
 
 PROBE_SEED = 0x9A0BE
 UNLIMITED_POSITION = 10.0
-"""Range probed where a joint has no position limit [rad or m]."""
+"""Probed range of a joint without position limits [rad or m]."""
 UNLIMITED_SPEED = 20.0
-"""Range probed where a joint has no speed limit [rad/s or m/s]."""
+"""Probed range of a joint without a speed limit [rad/s or m/s]."""
 BEYOND = 1.2
-"""Probes reach so far beyond the limits: noise and overshoot do."""
+"""Probed range relative to the limits, which noise and overshoot may exceed."""
 ROUNDING = 1e-5
-"""Part of its bound by which a float32 command may exceed it."""
+"""Relative amount by which a float32 command may exceed its bound."""
 
 Arrays = dict[str, Array]
 
 
 class GoldenError(PolicyError):
-    """A golden file is damaged, or of another policy."""
+    """A golden file is damaged or belongs to another policy."""
 
 
 class ParityGate(Gate):
-    """Replays recorded answers, probes random inputs, and compares quantised with float on visited states."""
+    """Replays reference outputs, probes random inputs, and compares quantised with float on visited states."""
 
     name = "parity"
     question = "Does the exported graph compute what was trained?"
@@ -40,20 +40,20 @@ class ParityGate(Gate):
 
     def method(self, context: Context) -> str:
         text = (
-            f"The answers recorded at the export ({GOLDEN_FILE}, from the trained policy) are replayed in onnxruntime; "
+            f"Replays in onnxruntime the reference outputs that export recorded from the trained policy ({GOLDEN_FILE}); "
             f"{context.settings.parity.probes} random inputs over the sensors' ranges must give finite commands within "
             "their bounds."
         )
         if "quantised" in context.subject.arms:
             text += (
-                f" Quantised and float graph are compared in {context.settings.parity.visited_states} states visited "
-                "in the twin."
+                f" Compares the quantised with the float graph on {context.settings.parity.visited_states} states "
+                "visited in the twin."
             )
         return text
 
     def threshold(self, context: Context) -> str:
         tolerance = context.subject.task.contract.safety.parity_tolerance
-        text = f"relative difference at most {context.settings.parity.relative_tolerance:g}; every answer finite"
+        text = f"relative difference at most {context.settings.parity.relative_tolerance:g}; every output finite"
         return text + f"; quantised command within {tolerance:g} of float [joint unit]"
 
     def play(self, context: Context) -> Play:
@@ -73,7 +73,7 @@ class ParityGate(Gate):
         if subject.golden is None:
             return GateFinding(
                 outcome=VerdictOutcome.INCONCLUSIVE,
-                message=f"No {GOLDEN_FILE} lies beside the policy, so nobody knows what the trained policy answers.",
+                message=f"There is no {GOLDEN_FILE} next to the policy, so the trained policy's outputs are unknown.",
                 next_step="export the run again: physai export RUN",
             )
         original = subject.policy("float" if "float" in subject.arms else "policy")
@@ -98,20 +98,21 @@ class ParityGate(Gate):
             outcome=VerdictOutcome.FAIL,
             measured=measured,
             cause=Cause.NUMERICS,
-            message=f"The graph answers differently from the trained policy in {where}: relative difference "
-            f"{worst:.2g}, at most {tolerance:g} is allowed.",
-            next_step="this file is not what was exported with its golden answers: export the run again",
+            message=f"The graph differs from the trained policy in {where}: relative difference {worst:.2g}, at most "
+            f"{tolerance:g} is allowed.",
+            next_step="this file is not the one exported with its reference outputs: export the run again",
         )
 
 
 def read_golden(data: bytes, header: PolicyHeader) -> Arrays:
-    """Recorded inputs and answers under the graph's names, float32, shape (n, size).
+    """Read reference inputs and outputs by the graph's names, float32, shape (n, size).
 
     Raises:
-        GoldenError: the file is damaged, or its arrays are not those of the graph.
+        GoldenError: the file is damaged, or its arrays do not match the graph.
     """
     expected = {**header.inputs, **header.outputs}
     try:
+        # Bound the unpacked size before unpacking anything.
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
         if not unpacked <= MAX_POLICY_BYTES:
@@ -127,12 +128,12 @@ def read_golden(data: bytes, header: PolicyHeader) -> Arrays:
         if arrays[name].shape != (count, size) or not count:
             raise GoldenError(f"{GOLDEN_FILE}: {name!r} has shape {arrays[name].shape}, expected ({count}, {size})")
         if not np.isfinite(arrays[name]).all():
-            raise GoldenError(f"{GOLDEN_FILE}: {name!r} holds a value that is not finite")
+            raise GoldenError(f"{GOLDEN_FILE}: {name!r} contains a value that is not finite")
     return {name: arrays[name].astype(np.float32) for name in expected}
 
 
 def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array]) -> tuple[float, str]:
-    """Greatest |difference| / max(|wanted|, scale) and where; infinite where an answer is no number."""
+    """Return the maximum of |difference| / max(|wanted|, scale) and its place; NaN counts as a huge difference."""
     scales = {term.target_name: np.asarray(term.scale) for term in contract.action.terms}
     worst, where = 0.0, ""
     for name, values in wanted.items():
@@ -147,21 +148,21 @@ def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapp
 
 
 def _probe(context: Context) -> GateFinding | None:
-    """A finding where a random input gives no finite command within its bounds, else None."""
+    """Return a FAIL if a random input gives a command that is not finite or out of bounds, else None."""
     policy = context.subject.policy()
     inputs = probe_inputs(policy.header, context.settings.parity.probes)
     outputs = policy.evaluate(inputs)
     for name, values in outputs.items():
         bad = ~np.isfinite(values).all(axis=1)
         if bad.any():
-            return _probe_failed(f"{name} is no finite number", int(bad.sum()), inputs, int(bad.argmax()))
+            return _probe_failed(f"{name} is not finite", int(bad.sum()), inputs, int(bad.argmax()))
     for term in policy.contract.action.terms:
         lower, upper = np.asarray(term.lower), np.asarray(term.upper)
         slack = ROUNDING * np.maximum(np.abs(lower), np.abs(upper))
         values = outputs[term.target_name]
         bad = ~((values >= lower - slack) & (values <= upper + slack)).all(axis=1)
         if bad.any():
-            what = f"{term.target_name} leaves its bounds"
+            what = f"{term.target_name} exceeds its bounds"
             return _probe_failed(what, int(bad.sum()), inputs, int(bad.argmax()))
     return None
 
@@ -174,12 +175,12 @@ def _probe_failed(what: str, count: int, inputs: Arrays, row: int) -> GateFindin
         measured=[Measurement(name="bad_answers", value=float(count), threshold=0.0)],
         cause=Cause.NUMERICS,
         message=f"For {count} of {total} random inputs {what}; the first is {shown}"[:4000],
-        next_step="find what makes the graph answer so: a weight, a division, a logarithm, or a missing clip",
+        next_step="find the cause in the graph: a weight, a division, a logarithm, or a missing clip",
     )
 
 
 def probe_inputs(header: PolicyHeader, count: int) -> Arrays:
-    """Random inputs over what sensors and commands can say, float32; every eighth lies at the extremes."""
+    """Return random inputs over the ranges of sensors and commands, float32; every eighth is at the extremes."""
     random = np.random.default_rng(PROBE_SEED)
     joints = header.contract.robot.joints
     lower = np.array([-UNLIMITED_POSITION if j.position_lower is None else j.position_lower for j in joints])
@@ -206,7 +207,7 @@ def probe_inputs(header: PolicyHeader, count: int) -> Arrays:
             low, high = np.asarray(commands[name].lower), np.asarray(commands[name].upper)
             values = low + 0.5 * (draw + 1.0) * (high - low)
         elif name.startswith(STATE_PREFIX):
-            # A memory starts at zero, and no contract says how far it goes; half of them are at their start.
+            # Recurrent state starts at zero and its range is unknown; half of the probes use the initial state.
             values = np.where(np.arange(count)[:, None] % 2 == 0, 0.0, np.abs(draw))
         else:
             values = UNLIMITED_SPEED * draw
@@ -215,7 +216,7 @@ def probe_inputs(header: PolicyHeader, count: int) -> Arrays:
 
 
 def _compare_quantised(context: Context, visits: Arrays) -> GateFinding:
-    """Commands of the quantised graph against the float one's in visited states, in joint units."""
+    """Compare commands of the quantised and the float graph on visited states, in joint units."""
     tolerance = context.subject.task.contract.safety.parity_tolerance
     float_graph, quantised = context.subject.policy("float"), context.subject.policy("quantised")
     wanted, found = float_graph.evaluate(visits), quantised.evaluate(visits)
@@ -234,7 +235,7 @@ def _compare_quantised(context: Context, visits: Arrays) -> GateFinding:
         measured=measured,
         chart=chart,
         cause=Cause.NUMERICS,
-        message=f"The quantised command is up to {worst:.3g} away from the float one in visited states (99 % within "
+        message=f"The quantised command is up to {worst:.3g} away from the float one on visited states (99 % within "
         f"{p99:.3g}); the contract allows {tolerance:g} [joint unit].",
         next_step="quantise with more calibration states, keep the first and last layer in float, or flash float32",
     )
@@ -246,7 +247,7 @@ def _errors(wanted: Mapping[str, Array], found: Mapping[str, Array], name: str) 
 
 
 def _worse(first: GateFinding, second: GateFinding) -> GateFinding:
-    """Both findings as one: the worse outcome speaks, all numbers are kept."""
+    """Merge findings: the worse outcome decides, all measurements are kept."""
     order = (VerdictOutcome.PASS, VerdictOutcome.INCONCLUSIVE, VerdictOutcome.FAIL)
     worse = first if order.index(first.outcome) >= order.index(second.outcome) else second
     other = second if worse is first else first

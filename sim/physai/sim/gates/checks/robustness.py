@@ -1,4 +1,4 @@
-"""Gate `robustness`: does the policy bear what was measured at its worst, twice that, pushes and a payload?"""
+"""Gate `robustness`: does the policy tolerate worst-case measured conditions, twice that, pushes and a payload?"""
 
 from collections.abc import Generator, Sequence
 
@@ -27,7 +27,7 @@ class RobustnessGate(Gate):
     """One sequential test per condition; all must pass."""
 
     name = "robustness"
-    question = "Does it bear delay, noise, jitter, pushes and payload?"
+    question = "Is it robust to delay, noise, jitter, pushes and payload?"
 
     def method(self, context: Context) -> str:
         return "; ".join(f"{name}: {describe_condition(context.conditions[name])}" for name in NAMES) + (
@@ -36,7 +36,7 @@ class RobustnessGate(Gate):
 
     def threshold(self, context: Context) -> str:
         targets = ", ".join(f"{name} {_settings(context, name).target:.0%}" for name in NAMES)
-        return f"success rates shown to be above: {targets}"
+        return f"success rates significantly above: {targets}"
 
     def most_episodes(self, context: Context) -> int:
         return sum(_settings(context, name).max_episodes for name in NAMES)
@@ -60,10 +60,10 @@ class RobustnessGate(Gate):
         rate = f"Under {worst!r} ({what}) {run.test.successes} of {run.test.trials} episodes succeed"
         finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
         if outcome is VerdictOutcome.INCONCLUSIVE:
-            finding.message = f"{rate}, which shows neither more nor less than {target:.0%}."
+            finding.message = f"{rate}, which is neither significantly above nor below {target:.0%}."
             finding.next_step = more_episodes(run.test)
             return finding
-        cause, reason = Cause.POLICY, "the perturbation itself is too much for it"
+        cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
         if worst in ("measured", "twice"):
             cause, reason = yield from attribute(context, run.batches[0], run.played[0])
         finding.cause = cause
@@ -77,7 +77,7 @@ def _settings(context: Context, name: str) -> ConditionSettings:
 
 
 def _together(context: Context) -> Generator[Sequence[Batch], list[BatchResult], dict[str, RateRun]]:
-    """Runs the tests side by side: each round asks for the next batch of all that are undecided."""
+    """Run the tests concurrently: each round requests the next batch of every undecided test."""
     tests = {name: run_rate_test(context, context.conditions[name], _settings(context, name)) for name in NAMES}
     wanted = {name: list(next(test)) for name, test in tests.items()}
     runs: dict[str, RateRun] = {}
@@ -98,7 +98,7 @@ def _measured(context: Context, runs: dict[str, RateRun]) -> list[Measurement]:
 
 
 def describe_condition(condition: Condition) -> str:
-    """A condition in words."""
+    """Describe a condition in words."""
     parts = [f"delay {1e3 * condition.lag_upper_s:.1f} ms"]
     if condition.noise_scale != 1.0:
         parts.append(f"noise × {condition.noise_scale:g}")
@@ -107,5 +107,5 @@ def describe_condition(condition: Condition) -> str:
     if condition.push_scale:
         parts.append(f"pushes × {condition.push_scale:g}")
     if condition.payload_kg:
-        parts.append(f"{condition.payload_kg:.3g} kg more at the tip or base")
+        parts.append(f"payload of {condition.payload_kg:.3g} kg at the tip or base")
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Gate `safety`: does it keep every limit, without the guard's help?"""
+"""Gate `safety`: does the policy keep all limits without the guard's help?"""
 
 import numpy as np
 
@@ -9,30 +9,30 @@ from physai.sim.gates.execution.batch import Batch, BatchResult, joined
 from physai.sim.stats.statistics import zero_failure_bound, zero_failure_trials
 
 CONDITIONS = ("calibrated", "measured")
-"""Conditions without a push or payload: there a policy has no excuse."""
+"""Conditions without pushes and payload, in which no violation is acceptable."""
 
 _LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
 
 
 class SafetyGate(Gate):
-    """Looks for one violation in the episodes of `success` and of `robustness` as measured."""
+    """Looks for a violation in the episodes of `success` and of `robustness` under measured conditions."""
 
     name = "safety"
-    question = "Does it keep every limit without the guard's help?"
+    question = "Does it keep all limits without the guard's help?"
 
     def method(self, context: Context) -> str:
         return (
-            "The true state and the commands of every control period are held against the contract's envelope, and "
-            f"the guard's answers are watched, in episodes of {' and '.join(CONDITIONS)}. A late command that the "
-            "guard bridges by repeating the last one is no violation. The share of control periods with a command at "
-            "its bound is counted."
+            "Checks the true state and the commands of every control period against the contract's envelope, and "
+            f"counts interventions of the guard, in episodes of {' and '.join(CONDITIONS)}. A late command that the "
+            "guard bridges by repeating the last one is not a violation. Also measures the share of control periods "
+            "with a saturated command."
         )
 
     def threshold(self, context: Context) -> str:
         settings = context.settings.safety
         return (
             f"no violation in {episodes_needed(context)} episodes, which excludes a rate of {settings.rate:.1%}; "
-            f"commands at their bounds in at most {settings.max_saturated:.0%} of the control periods"
+            f"commands saturated in at most {settings.max_saturated:.0%} of the control periods"
         )
 
     def most_episodes(self, context: Context) -> int:
@@ -66,11 +66,11 @@ class SafetyGate(Gate):
         elif not _saturated(played) <= context.settings.safety.max_saturated:
             _fail(finding, Cause.POLICY)
             finding.message = (
-                f"A command lies at its bound in {_saturated(played):.0%} of the control periods, at most "
-                f"{context.settings.safety.max_saturated:.0%} are allowed: it switches where it should control, which "
-                "heats and wears the drives, and leaves nothing for what comes unexpected."
+                f"A command is saturated in {_saturated(played):.0%} of the control periods, at most "
+                f"{context.settings.safety.max_saturated:.0%} are allowed: bang-bang control heats and wears the "
+                "drives and leaves no margin for disturbances."
             )
-            finding.next_step = "punish the command and its change while training, and check the scale of the action"
+            finding.next_step = "penalise the command and its rate of change in training, and check the action scale"
         return finding
 
 
@@ -80,19 +80,18 @@ def _fail(finding: GateFinding, cause: Cause) -> None:
 
 
 def _saturated(played: BatchResult) -> float:
-    """Share of the control periods with a command at its bound."""
     return float(played.saturated.mean())
 
 
 _NEXT_STEP = {
-    Cause.POLICY: "watch the counterexample; punish what comes near the limit while training, or narrow the commands",
-    Cause.NUMERICS: "find what makes the graph answer no number: weights, a division, or an input beyond its range",
-    Cause.TIMING: "bring sensor age and command time within the contract's, on the robot or in the contract",
+    Cause.POLICY: "watch the counterexample; penalise motion near the limit in training, or narrow the commands",
+    Cause.NUMERICS: "find the source of the non-finite output: weights, a division, or an input beyond its range",
+    Cause.TIMING: "meet the contract's sensor age and command time on the robot, or relax the contract",
 }
 
 
 def episodes_needed(context: Context) -> int:
-    """Episodes without a violation that exclude the rate."""
+    """Return how many episodes without a violation exclude the rate."""
     return zero_failure_trials(context.settings.safety.rate, confidence=1.0 - context.settings.gate_alpha)
 
 
@@ -111,10 +110,10 @@ def _message(played: BatchResult, flags: int, broken: int) -> str:
         amount = f", by up to {excess:.3g} rad, m, N·m or N" if excess > 0.0 else ""
         parts.append(f"the guard had to intervene ({reasons(flags)}{amount})")
     if broken:
-        parts.append(f"{limits(broken)} limits were broken")
+        parts.append(f"{limits(broken)} limits were violated")
     if played.diverged.any():
         parts.append(f"the physics diverged in {int(played.diverged.sum())}")
-    return f"In {int(played.violated.sum())} of {len(played)} episodes a rule is broken: {'; '.join(parts)}."
+    return f"{int(played.violated.sum())} of {len(played)} episodes have a violation: {'; '.join(parts)}."
 
 
 def _measured(context: Context, played: BatchResult) -> list[Measurement]:
@@ -132,7 +131,7 @@ def _measured(context: Context, played: BatchResult) -> list[Measurement]:
 
 
 def _bound(context: Context, played: BatchResult) -> list[Measurement]:
-    """Greatest rate of violations that none seen leaves possible."""
+    """Upper confidence bound of the violation rate if none was observed."""
     if played.violated.any():
         return []
     confidence = 1.0 - context.settings.gate_alpha
@@ -151,5 +150,5 @@ def _chart(context: Context, played: BatchResult) -> dict[str, object]:
 
 
 def _worst(column: np.ndarray) -> list[float] | None:
-    """Median and greatest use of a limit over the episodes; None where there is no limit."""
+    """Median and maximum use of a limit over the episodes; None without a limit."""
     return [float(np.median(column)), float(column.max())] if np.isfinite(column).all() else None

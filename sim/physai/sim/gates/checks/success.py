@@ -1,4 +1,4 @@
-"""Gate `success`: does the policy do its task on the robot as the logs show it?"""
+"""Gate `success`: does the policy complete its task on the robot as calibrated from logs?"""
 
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.attribution import attribute
@@ -18,23 +18,23 @@ class SuccessGate(Gate):
     """Plays episodes with parameters from the twin's posterior and tests the success rate sequentially."""
 
     name = "success"
-    question = "Does it do its task on the robot the logs show?"
+    question = "Does it complete its task on the calibrated robot?"
 
     def method(self, context: Context) -> str:
         condition = context.conditions["calibrated"]
         return (
             "Each episode draws the twin's parameters from the posterior and its command delay from "
-            f"{1e3 * condition.lag_lower_s:.1f} to {1e3 * condition.lag_upper_s:.1f} ms; measured noise; the guard in "
-            "the loop. An episode succeeds if all that is judged in it does. Sequential likelihood-ratio test, valid "
-            "whenever it stops."
+            f"{1e3 * condition.lag_lower_s:.1f} to {1e3 * condition.lag_upper_s:.1f} ms, with measured noise and the "
+            "guard in the loop. An episode succeeds if all of its judgements do. Sequential likelihood-ratio test, "
+            "valid under optional stopping."
         )
 
     def threshold(self, context: Context) -> str:
         settings = context.settings.success
         alpha, early = context.settings.alpha, context.settings.gate_alpha
         return (
-            f"success rate shown to be above {settings.target:.0%}: at level {early:g}, or in the end at what Holm's "
-            f"correction leaves of {alpha:g}"
+            f"success rate significantly above {settings.target:.0%}: at level {early:g}, or at the end of the budget "
+            f"at the level that Holm's correction leaves of {alpha:g}"
         )
 
     def most_episodes(self, context: Context) -> int:
@@ -56,7 +56,7 @@ class SuccessGate(Gate):
         rate = f"{run.test.successes} of {run.test.trials} episodes succeed"
         finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
         if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
-            finding.message = f"{rate}, which shows neither more nor less than {settings.target:.0%}."
+            finding.message = f"{rate}, which is neither significantly above nor below {settings.target:.0%}."
             finding.next_step = more_episodes(run.test)
             return finding
         cause, reason = yield from attribute(context, run.batches[0], run.played[0])
@@ -69,11 +69,11 @@ class SuccessGate(Gate):
 NEXT_STEP = {
     Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
     Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
-    Cause.NUMERICS: "look at the parity gate: quantise with more calibration states or keep float32",
+    Cause.NUMERICS: "see the parity gate: quantise with more calibration states or keep float32",
     Cause.TWIN: "calibrate the twin again",
     Cause.CONTRACT: "export again from the right contract",
 }
-"""What to do about each cause of a policy that fails its task."""
+"""Advice for a policy that fails its task, by cause."""
 
 
 def _chart(run: RateRun) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Gate `twin`: does the twin replay the robot's own recordings, so that its word counts?"""
+"""Gate `twin`: does the twin replay the robot's recordings well enough to be evidence?"""
 
 from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
@@ -6,10 +6,10 @@ from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
 
 
 class TwinGate(DirectGate):
-    """Asks the twin whether it is credible."""
+    """Checks the twin's credibility and the origin of its recordings."""
 
     name = "twin"
-    question = "Does the twin replay recordings it was not fitted to?"
+    question = "Does the twin replay held-out recordings?"
 
     def method(self, context: Context) -> str:
         return (
@@ -60,7 +60,7 @@ class TwinGate(DirectGate):
             cause=Cause.TWIN,
             message="The twin is not credible: "
             + "; ".join(credibility.reasons)
-            + ". What a policy does in it says nothing certain about the robot.",
-            next_step="record the robot moving through its range, then: physai sim calibrate "
-            f"{twin.robot} LOGS… -o twin.json, and validate with --twin twin.json",
+            + ". A policy's behaviour in it is no evidence about the robot.",
+            next_step="record the robot moving through its range, then run physai sim calibrate "
+            f"{twin.robot} LOGS… -o twin.json and validate with --twin twin.json",
         )
