@@ -1,4 +1,4 @@
-"""Recordings of real robots: reading them, and judging whether they are fit to calibrate a twin."""
+"""Read recordings of real robots and check whether they are suitable for calibrating a twin."""
 
 from physai.sim.logs.reader import read_log, read_logs
 from physai.sim.logs.robot_log import CommandKind, LogError, RobotLog

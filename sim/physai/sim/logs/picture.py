@@ -1,4 +1,4 @@
-"""Draws a recording and what was found in it."""
+"""Plot a recording with the findings of its checks."""
 
 from pathlib import Path
 from typing import Any
@@ -11,29 +11,29 @@ from physai.sim.logs.raw_log import RawColumn
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_JOINTS = 8
-"""Joints that fit on a picture: those with the worst findings, then the first."""
+"""Maximum number of plotted joints: those with the worst findings, then the first ones."""
 
 _MAX_POINTS = 4000
-"""More points than this are thinned out; each stretch keeps its least and its greatest value."""
+"""Maximum number of points per line; longer series are decimated."""
 
 _RED = "#c0392b"
 _COLOURS = {"defect": _RED, "warning": "#d98200", "note": "#5d6d7e"}
 _MEASURED, _COMMANDED = "#1f5fa8", "#e08214"
 _MAX_LINES = 14
 _WIDTH, _HEAD, _ROW_HEIGHT, _LINE_HEIGHT = 15.0, 0.7, 2.0, 0.24
-"""Width of the picture, height of its title, of a row of panels and of a line of text [inch]."""
+"""Width of the figure, height of its title, of a row of panels and of a line of text [inch]."""
 _SERIES = ("joint_pos", "joint_vel", "joint_effort")
 
 
 def draw(report: QualityReport, path: str | Path) -> None:
-    """Draws positions, speeds, efforts and commands of each joint, the loop's period, and the findings.
+    """Plot positions, speeds, efforts and commands of each joint, the loop's period and the findings.
 
     Args:
-        report: of the recording.
-        path: of the picture; its ending says the kind: .png, .svg or .pdf.
+        report: report of the recording.
+        path: output file; its extension selects the format: .png, .svg or .pdf.
 
     Raises:
-        LogError: the picture cannot be written.
+        LogError: the file cannot be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def draw(report: QualityReport, path: str | Path) -> None:
     # Any: matplotlib's own annotations are partial.
     figure: Any = Figure(figsize=(_WIDTH, height), dpi=100)
     FigureCanvasAgg(figure)
-    # Margins in inches: finding them by drawing everything twice would take longer than the drawing.
+    # Fixed margins: automatic layout would draw everything twice.
     figure.subplots_adjust(
         left=0.05,
         right=0.99,
@@ -63,11 +63,11 @@ def draw(report: QualityReport, path: str | Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise LogError(f"{path}: the picture cannot be written: {error}") from error
+        raise LogError(f"{path}: cannot be written: {error}") from error
 
 
 def _chosen(report: QualityReport) -> list[int]:
-    """Joints to draw, in the robot's order."""
+    """Return the joints to plot, in the robot's order."""
     names = report.log.joint_names
 
     def worst(j: int) -> tuple[int, int]:
@@ -78,15 +78,15 @@ def _chosen(report: QualityReport) -> list[int]:
 
 
 def _write_title(figure: Any, report: QualityReport, *, y: float, left_out: int) -> None:
-    verdict = "fit to calibrate" if report.usable else "not fit to calibrate"
+    verdict = "suitable for calibration" if report.usable else "not suitable for calibration"
     counts = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind in SEVERITIES[:2] if (n := report.count(kind)))
     text = f"{report.log.name}: {verdict}" + f", {counts}" * bool(counts)
-    text += f" ({left_out} joints not drawn)" * bool(left_out)
+    text += f" ({left_out} joints not shown)" * bool(left_out)
     figure.text(0.5, y, text, fontsize=13, ha="center", va="center", color="black" if report.usable else _RED)
 
 
 def _draw_series(axes: Any, report: QualityReport, joints: list[int], further: list[RawColumn]) -> None:
-    """One row of panels per joint, one for further channels, one for the clock."""
+    """Plot one row of panels per joint, one for extra channels and one for the clock."""
     for ax in axes[1:-1].flat:
         ax.sharex(axes[0, 0])
     for row, j in enumerate(joints):
@@ -99,7 +99,7 @@ def _draw_series(axes: Any, report: QualityReport, joints: list[int], further: l
 
 
 def _draw_joint(axes: Any, report: QualityReport, j: int) -> None:
-    """Position, speed and effort of one joint, each with its command and its findings."""
+    """Plot position, speed and effort of one joint, each with its command and findings."""
     log, joint = report.log, report.log.joints[j]
     slide = joint.kind == "prismatic"
     units = {"joint_pos": "m" if slide else "rad", "joint_vel": "m/s" if slide else "rad/s"}
@@ -125,7 +125,7 @@ def _draw_joint(axes: Any, report: QualityReport, j: int) -> None:
 
 
 def _draw_further(axes: Any, report: QualityReport, channels: list[RawColumn]) -> None:
-    """Channels that belong to no joint, after the column map."""
+    """Plot extra channels after conversion."""
     for ax in axes[len(channels) :]:
         ax.axis("off")
     for ax, channel in zip(axes, channels, strict=False):
@@ -146,12 +146,12 @@ def _limits(ax: Any, lower: float | None, upper: float | None) -> None:
 
 
 def _line(ax: Any, time: Array, values: Array, *, color: str, label: str, step: bool = False) -> None:
-    where, drawn = _thinned(time, values)
+    where, drawn = _decimated(time, values)
     ax.plot(where, drawn, color=color, linewidth=0.9, label=label, drawstyle="steps-post" if step else "default")
 
 
-def _thinned(time: Array, values: Array) -> tuple[Array, Array]:
-    """At most `_MAX_POINTS` points that look the same: least and greatest of each stretch, in order."""
+def _decimated(time: Array, values: Array) -> tuple[Array, Array]:
+    """Reduce to at most `_MAX_POINTS` points that look the same: minimum and maximum of each stretch."""
     if len(values) <= _MAX_POINTS:
         return time, values
     size = -(-len(values) * 2 // _MAX_POINTS)
@@ -164,7 +164,7 @@ def _thinned(time: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _mark(ax: Any, time: Array, values: Array, findings: list[LogFinding]) -> None:
-    """Marks the samples that findings name; many notes in a row would hide the line."""
+    """Mark the samples of the findings, except notes, which would hide the line."""
     for finding in findings:
         if finding.severity == "note":
             continue
@@ -178,7 +178,7 @@ def _mark(ax: Any, time: Array, values: Array, findings: list[LogFinding]) -> No
 
 
 def _draw_clock(axes: Any, report: QualityReport) -> None:
-    """The period over time, how often each period occurs, and the lag of each joint."""
+    """Plot the period over time, its histogram, and the lag of each joint."""
     over_time, histogram, lags = axes
     time = report.log.time
     periods = 1e3 * np.diff(time)
@@ -187,41 +187,41 @@ def _draw_clock(axes: Any, report: QualityReport) -> None:
     over_time.set_title("period [ms] over time [s]", fontsize=9, loc="left")
     over_time.grid(alpha=0.25)
     if len(finite):
-        # Periods that differ by rounding only fill one bin.
+        # The margin puts periods that differ only by rounding into one bin.
         ends = float(finite.min()) - 1e-3, float(finite.max()) + 1e-3
         histogram.hist(finite, bins=60, range=ends, color=_MEASURED, log=True)
-    histogram.set_title("how often each period [ms] occurs", fontsize=9, loc="left")
+    histogram.set_title("histogram of periods [ms]", fontsize=9, loc="left")
     histogram.grid(alpha=0.25)
     _draw_lags(lags, report)
 
 
 def _draw_lags(ax: Any, report: QualityReport) -> None:
     known = [(name, lag) for name, lag in zip(report.log.joint_names, report.lags, strict=False) if lag is not None]
-    told = [(name, lag) for name, lag in known if lag.identified]
+    identified = [(name, lag) for name, lag in known if lag.identified]
     ax.set_title("lag of effort behind command [ms], 95 % interval", fontsize=9, loc="left")
     ax.grid(alpha=0.25)
-    if not told:
-        reason = "these commands do not tell it" if known else "needs commanded and measured effort"
+    if not identified:
+        reason = "not identifiable from these commands" if known else "needs commanded and measured effort"
         ax.text(0.5, 0.5, reason, ha="center", va="center", transform=ax.transAxes, color=_COLOURS["note"])
         ax.set_xticks([])
         ax.set_yticks([])
         return
-    for row, (_, lag) in enumerate(told):
+    for row, (_, lag) in enumerate(identified):
         ends = [[1e3 * (lag.lag_s - lag.lower_s)], [1e3 * (lag.upper_s - lag.lag_s)]]
         ax.errorbar([1e3 * lag.lag_s], [row], xerr=ends, fmt="o", color=_MEASURED, capsize=4)
-    ax.set_yticks(range(len(told)), [name for name, _ in told])
-    ax.set_ylim(len(told) - 0.3, -0.7)
+    ax.set_yticks(range(len(identified)), [name for name, _ in identified])
+    ax.set_ylim(len(identified) - 0.3, -0.7)
     ax.set_xlim(left=0.0)
 
 
 def _write_findings(
     figure: Any, report: QualityReport, lines: tuple[LogFinding, ...], *, top: float, step: float
 ) -> None:
-    """The findings as text, worst first, from a height in parts of the figure's down."""
+    """Write the findings below `top`, worst first; heights are fractions of the figure's."""
     for row, finding in enumerate(lines):
         text = f"{finding.severity}  {finding.check}: {finding.message}"
         text = (text if len(text) <= 190 else text[:187] + " …").replace("$", r"\$")
         figure.text(0.01, top - (row + 0.5) * step, text, fontsize=9, color=_COLOURS[finding.severity], va="center")
     more = len(report.findings) - len(lines)
-    rest = f"and {more} more" if more else "" if lines else "nothing found"
+    rest = f"and {more} more" if more else "" if lines else "no findings"
     figure.text(0.01, 0.5 * step, rest, fontsize=9, color=_COLOURS["note"], va="center")

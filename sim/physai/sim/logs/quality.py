@@ -1,4 +1,4 @@
-"""Judges whether a recording is fit to calibrate a twin, and says what it tells of the robot's timing and noise."""
+"""Check whether a recording is suitable for calibration, and estimate the robot's timing and noise from it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ from physai.sim.logs.signals.noise import NoiseEstimate, sensor_noise
 from physai.sim.logs.signals.timing import PeriodStatistics, period_statistics
 
 _MIN_ROWS = 20
-"""Fewer sound samples than this cannot be judged further."""
+"""Minimum number of valid samples for the checks of the content."""
 
 
 @dataclass(frozen=True)
 class QualityReport:
-    """What was found in one recording."""
+    """Result of all checks of one recording."""
 
     log: RawLog
-    """The recording, all of its rows."""
+    """The complete recording."""
     findings: tuple[LogFinding, ...]
     """Worst first."""
     periods: PeriodStatistics | None
-    """None where too little of the recording is sound to tell; so are the next three."""
+    """None, like the next three fields are None or empty, if too few samples are valid."""
     noise: NoiseEstimate | None
     motions: tuple[Motion, ...]
     """One per joint."""
@@ -40,16 +40,16 @@ class QualityReport:
 
     @property
     def usable(self) -> bool:
-        """Whether nothing forbids calibration."""
+        """Whether the recording has no defect."""
         return self.count("defect") == 0
 
     def count(self, severity: Severity) -> int:
-        """Number of findings of that severity."""
+        """Return the number of findings of a severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
 
 def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
-    """Judges a recording that was read; what its files held before conversion is not seen."""
+    """Check a recording after conversion; checks of the raw columns see converted values."""
     return check_raw(
         RawLog(
             name=log.name,
@@ -72,7 +72,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
 
 
 def check_raw(log: RawLog) -> QualityReport:
-    """Judges a recording as `physai.sim.logs.reader.read_raw` yields it."""
+    """Check a recording from `physai.sim.logs.reader.read_raw`."""
     findings = [LogFinding(severity="note", check="rows", message=remark) for remark in log.remarks]
     findings += reading_findings(log)
     sound = sound_rows(log)
@@ -81,7 +81,7 @@ def check_raw(log: RawLog) -> QualityReport:
             LogFinding(
                 severity="defect",
                 check="length",
-                message=f"{len(sound.time)} of {len(log.time)} samples are sound, too few to judge",
+                message=f"only {len(sound.time)} of {len(log.time)} samples are valid, too few for further checks",
                 advice="record longer",
                 numbers={"samples": len(sound.time)},
             )
@@ -110,7 +110,7 @@ def _worst_first(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
 
 
 def _channels(log: RobotLog) -> Iterator[RawColumn]:
-    """The columns of a log that was read, as if they had lain in a file so."""
+    """Yield the series of a converted log as file columns."""
     named = (("joint_pos", log.joint_pos), ("joint_vel", log.joint_vel), ("joint_effort", log.joint_effort))
     for name, values in (*named, ("command", log.command)):
         if values is None:

@@ -1,4 +1,4 @@
-"""A recording in SI units and the robot's joint order, not yet judged: it may hold NaN or a clock that runs back."""
+"""Unchecked recording in SI units and the robot's joint order; it may contain NaN or time that runs backwards."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,33 +12,33 @@ from physai.sim.logs.robot_log import Array, CommandKind, LogError, RobotLog
 
 @dataclass(frozen=True)
 class RawColumn:
-    """One column as it lies in the file, for checks that its conversion would hide."""
+    """One column before and after conversion, for checks of the raw values."""
 
     label: str
-    """What it is: `joint_pos of joint1`, or the name of a further channel."""
+    """`joint_pos of joint1`, or the name of an extra channel."""
     column: str
-    """Its name in the file."""
+    """Name in the file."""
     joint: str
-    """Joint it belongs to, empty for a further channel."""
+    """Joint of the column, empty for an extra channel."""
     raw: Array
-    """As it lies in the file, shape (n,)."""
+    """Values in the file, shape (n,)."""
     values: Array
-    """After the column map, shape (n,)."""
+    """Values after the column map, shape (n,)."""
     wrap: int | None = None
-    """Modulus that the column map took out."""
+    """Integer modulus removed by the column map."""
     period: float | None = None
-    """Period whose turns the column map counted."""
+    """Period unwrapped by the column map."""
 
 
 @dataclass(frozen=True)
 class RawLog:
-    """One recording; n samples, J joints. Shapes agree, and that is all that is promised."""
+    """One recording: n samples, J joints. Only the shapes are guaranteed to agree."""
 
     name: str
     joints: tuple[JointSpec, ...]
-    """The robot's joints, in its order."""
+    """The robot's joints in its order."""
     limits_known: bool
-    """Whether `joints` are a robot's; if not, they were made from the column map and say nothing of limits."""
+    """False if `joints` come from the column map, which knows no limits."""
     time: Array
     """[s], shape (n,)."""
     joint_pos: Array
@@ -51,24 +51,23 @@ class RawLog:
     """Shape (n, J), 0 for joints that are not driven."""
     command_kind: CommandKind
     driven: tuple[bool, ...]
-    """Which joints have a command."""
+    """Whether each joint has a command."""
     channels: tuple[RawColumn, ...]
-    """Every column that was read, as it lies in the file, and further ones."""
+    """Every column used, followed by the extra channels."""
     source: str
     sha256: str
     notes: Mapping[str, float]
     origin: Origin
-    """Where it was recorded, as the file itself says."""
+    """Origin stated in the file."""
     remarks: tuple[str, ...] = ()
-    """What was left out of the recording, and why."""
+    """Samples left out, with the reason."""
 
     @property
     def joint_names(self) -> tuple[str, ...]:
-        """Names of the joints, in order."""
         return tuple(joint.name for joint in self.joints)
 
     def series(self) -> tuple[tuple[str, Array], ...]:
-        """Name and values, shape (n, J), of everything that is measured or commanded per joint."""
+        """Return name and values, shape (n, J), of all measured and commanded series."""
         named = (
             ("joint_pos", self.joint_pos),
             ("joint_vel", self.joint_vel),
@@ -78,7 +77,7 @@ class RawLog:
         return tuple((name, values) for name, values in named if values is not None)
 
     def rows(self, keep: Array) -> "RawLog":
-        """The same recording with the rows where a mask of shape (n,) is true, its time from 0."""
+        """Return the rows where the mask, shape (n,), is true, with time starting at 0."""
         chosen = np.flatnonzero(keep)
         time = self.time[chosen]
 
@@ -96,13 +95,13 @@ class RawLog:
         )
 
     def log(self) -> RobotLog:
-        """The recording as a RobotLog.
+        """Convert to a RobotLog.
 
         Raises:
-            LogError: a value is not finite, or time does not ascend strictly.
+            LogError: a value is not finite, or time is not strictly ascending.
         """
         if len(self.time) < 2:
-            raise LogError(f"{self.source}: {len(self.time)} samples; a recording has at least two")
+            raise LogError(f"{self.source}: {len(self.time)} samples, at least 2 are needed")
         return RobotLog(
             name=self.name,
             joint_names=self.joint_names,

@@ -1,4 +1,4 @@
-"""Finding out what a recording is and reading it."""
+"""Detect the format of a recording and read it."""
 
 import re
 from collections.abc import Iterable
@@ -19,25 +19,24 @@ from physai.sim.logs.readers.table import Table, digest
 from physai.sim.logs.robot_log import LogError, RobotLog
 
 MAX_LOGS = 10_000
-"""Most recordings of one call."""
+"""Maximum number of recordings per call."""
 
 _EPISODE = re.compile(r"(?P<file>.+)#(?P<number>[0-9]{1,9})")
 
 
 def read_log(path: str | Path, robot: RobotSpec, *, column_map: Path | None = None) -> RobotLog:
-    """One recording of a robot, in SI units and the robot's joint order.
+    """Read one recording, in SI units and the robot's joint order.
 
     Args:
         path: a CSV, JSON, Parquet or MCAP file (CSV and JSON also gzipped), or a ROS 2 bag folder. `FILE#3` is
-            episode 3 of a file that holds several.
-        robot: whose joints the recording must have, matched by name.
-        column_map: YAML file that says which column is which (see `physai.sim.logs.readers.column_map`). Without
-        one, that
-            beside the recording is taken (`<log>.columns.yaml`, `columns.yaml`), then what the format itself says,
-            then a shipped map that fits the columns.
+            episode 3 of a file with several.
+        robot: robot whose joints the recording must have, matched by name.
+        column_map: YAML file that assigns the columns (see `physai.sim.logs.readers.column_map`). The default is a map
+            next to the recording (`<log>.columns.yaml`, `columns.yaml`), then the format's own names, then a shipped
+            map that fits the columns.
 
     Raises:
-        LogError: the recording cannot be read or understood, holds NaN, time that does not ascend or wrong units.
+        LogError: the recording is unreadable, or contains NaN, time that is not ascending, or wrong units.
     """
     raw = read_raw(path, robot, column_map=column_map)
     require_readable(raw)
@@ -45,7 +44,7 @@ def read_log(path: str | Path, robot: RobotSpec, *, column_map: Path | None = No
 
 
 def read_logs(paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path | None = None) -> tuple[RobotLog, ...]:
-    """Several recordings under names that tell them apart, in the order given; every episode of a file is one.
+    """Read several recordings in the given order, with unique names; each episode of a file is a recording.
 
     Raises:
         LogError: as `read_log`, or a recording is given twice.
@@ -62,10 +61,10 @@ def read_logs(paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path
 
 
 def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | None = None) -> RawLog:
-    """One recording, not yet judged. Without a robot its joints are those of the column map.
+    """Read one recording without checks; without a robot its joints are those of the column map.
 
     Raises:
-        LogError: the recording cannot be read or understood.
+        LogError: the recording is unreadable.
     """
     source, episode = str(path), _split(str(path))[1]
     file = Path(_split(source)[0])
@@ -80,10 +79,10 @@ def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | No
 
 
 def robot_of(path: str | Path, *, column_map: Path | None = None) -> str | None:
-    """Name of the robot that a recording's column map names, None where it names none.
+    """Return the robot named in a recording's column map, if any.
 
     Raises:
-        LogError: the recording cannot be read.
+        LogError: the recording is unreadable.
     """
     file = Path(_split(str(path))[0])
     if not file.exists():
@@ -95,12 +94,12 @@ def robot_of(path: str | Path, *, column_map: Path | None = None) -> str | None:
 
 
 def all_episodes(paths: Iterable[str | Path]) -> tuple[str, ...]:
-    """The paths, those of files with several episodes replaced by one `FILE#number` for each.
+    """Replace each path of a file with several episodes by one `FILE#number` per episode.
 
     Raises:
         LogError: a file is missing or unreadable, or there are no or too many recordings.
     """
-    found: list[str] = []
+    expanded: list[str] = []
     for path in paths:
         text = str(path)
         file = Path(_split(text)[0])
@@ -110,18 +109,18 @@ def all_episodes(paths: Iterable[str | Path]) -> tuple[str, ...]:
                 episodes = parquet_file.episodes_in(file)
             elif _ends(file, bag_file.SUFFIXES):
                 episodes = bag_file.episodes_in_bag(file)
-        found += [f"{text}#{number}" for number in episodes] if len(episodes) > 1 else [text]
-        if not len(found) <= MAX_LOGS:
-            raise LogError(f"{path}: more than {MAX_LOGS} recordings in all")
-    if not found:
+        expanded += [f"{text}#{number}" for number in episodes] if len(episodes) > 1 else [text]
+        if not len(expanded) <= MAX_LOGS:
+            raise LogError(f"{path}: more than {MAX_LOGS} recordings in total")
+    if not expanded:
         raise LogError("no recordings given; name at least one file")
-    return tuple(found)
+    return tuple(expanded)
 
 
 def log_names(sources: list[str]) -> list[str]:
-    """Short names that tell recordings apart: as much of the end of each path as it takes.
+    """Return short unique names: the shortest distinct ends of the paths.
 
-    A name that many recorders give every file (`trajectory.csv.gz`) gives way to its folder's.
+    Generic file names (`trajectory.csv.gz`) are replaced by their folder's name.
     """
     files = [_split(source)[0] for source in sources]
     paths = [Path(file).absolute().parts for file in files]
@@ -148,14 +147,14 @@ _COMMON_STEMS = frozenset({"trajectory", "data", "data_measured", "log", "record
 
 
 def _stem(name: str) -> str:
-    """File name without its endings."""
+    """Return a file name without its extensions."""
     known = (*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES)
     ending = max((suffix for suffix in known if name.lower().endswith(suffix)), key=len, default="")
     return name[: len(name) - len(ending)] or name
 
 
 def _split(path: str) -> tuple[str, str]:
-    """File and episode number of `FILE#3`; a file of that very name comes first."""
+    """Split `FILE#3` into file and episode number; an existing file of the full name takes precedence."""
     match = _EPISODE.fullmatch(path)
     if match is None or Path(path).exists():
         return path, ""
@@ -167,40 +166,40 @@ def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
 
 
 def _read(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
-    """The file as its ending says it is to be read."""
     try:
-        return _read_as_named(path, column_map, episode)
+        return _read_by_extension(path, column_map, episode)
     except ValidationError as error:
-        raise LogError(f"{path}: its own names make no column map: {problems(error)}") from None
+        raise LogError(f"{path}: the names in the file do not form a column map: {problems(error)}") from None
 
 
-def _read_as_named(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
+def _read_by_extension(path: Path, column_map: ColumnMap | None, episode: int | None) -> Reading:
     if path.is_dir() or _ends(path, bag_file.SUFFIXES):
         return bag_file.read_bag(path, column_map, episode=episode)
     if _ends(path, parquet_file.SUFFIXES):
         return _read_parquet(path, episode)
     if episode is not None:
-        raise LogError(f"{path}#{episode}: only Parquet and MCAP files hold several episodes")
+        raise LogError(f"{path}#{episode}: only Parquet and MCAP files can contain several episodes")
     if _ends(path, csv_file.SUFFIXES):
         return Reading(csv_file.read_csv(path))
     if _ends(path, json_file.SUFFIXES):
         return Reading(json_file.read_json(path, records=column_map.records if column_map else None))
     known = ", ".join((*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES))
     hint = "; convert a ROS 1 bag with rosbags-convert" if path.suffix == ".bag" else ""
-    raise LogError(f"{path}: a recording's name ends in {known}, or it is a ROS 2 bag folder{hint}")
+    raise LogError(f"{path}: unknown format; a recording ends in {known}, or is a ROS 2 bag folder{hint}")
 
 
 def _read_parquet(path: Path, episode: int | None) -> Reading:
     episodes = parquet_file.episodes_in(path)
     if episode is None and len(episodes) > 1:
         raise LogError(
-            f"{path}: holds {len(episodes)} episodes, {episodes[0]} to {episodes[-1]}; say which: {path}#{episodes[0]}"
+            f"{path}: contains {len(episodes)} episodes, {episodes[0]} to {episodes[-1]}; "
+            f"choose one, for instance {path}#{episodes[0]}"
         )
     return parquet_file.read_parquet(path, episode=episode)
 
 
 def _joined(path: Path, table: Table, column_map: ColumnMap) -> Table:
-    """The table with the files that its column map joins to it."""
+    """Add the files that the column map joins to the table."""
     if not column_map.joins:
         return table
     streams, files = list(table.streams), list(table.files)
@@ -214,6 +213,6 @@ def _joined(path: Path, table: Table, column_map: ColumnMap) -> Table:
 
 
 def _plain_or_gzipped(path: Path) -> Path:
-    """The file or, where it is not there, the same one gzipped or unpacked."""
+    """Return the file or, if it is missing, its gzipped or unpacked variant."""
     other = path.with_name(path.name[:-3] if path.name.endswith(".gz") else f"{path.name}.gz")
     return other if other.is_file() and not path.is_file() else path

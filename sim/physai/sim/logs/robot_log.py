@@ -1,4 +1,4 @@
-"""One recording of a robot: what was commanded and what was measured, in SI units and the robot's joint order."""
+"""One recording of a robot: commands and measurements in SI units and the robot's joint order."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,16 +12,16 @@ from physai.sdk.evidence.origin import Origin
 Array = NDArray[np.float64]
 
 CommandKind = Literal["joint_pos", "joint_vel", "joint_effort"]
-"""What a command asks of a joint: a position [rad or m], a speed [rad/s or m/s] or an effort [N·m or N]."""
+"""Quantity that a command sets: position [rad or m], speed [rad/s or m/s] or effort [N·m or N]."""
 
 
 class LogError(PhysaiError):
-    """A recording is missing, unreadable, incomplete or not what it claims to be."""
+    """A recording is missing, unreadable, incomplete or inconsistent."""
 
 
 @dataclass(frozen=True)
 class RobotLog:
-    """One recording; n samples, J joints.
+    """One recording: n samples, J joints.
 
     Raises:
         LogError: shapes disagree, a value is not finite, or time is not strictly ascending from 0.
@@ -30,33 +30,32 @@ class RobotLog:
     name: str
     """Short, unique among the logs of one call."""
     joint_names: tuple[str, ...]
-    """The robot's joints, in the robot's order."""
+    """The robot's joints in its order."""
     time: Array
-    """Time of each sample [s], shape (n,), strictly ascending, 0 first."""
+    """Time of each sample [s], shape (n,), strictly ascending from 0."""
     joint_pos: Array
     """Measured position [rad or m], shape (n, J)."""
     joint_vel: Array | None
-    """Measured speed [rad/s or m/s], shape (n, J); None where the robot measures none."""
+    """Measured speed [rad/s or m/s], shape (n, J); None if not measured."""
     joint_effort: Array | None
-    """Measured effort [N·m or N], shape (n, J); None where the robot measures none."""
+    """Measured effort [N·m or N], shape (n, J); None if not measured."""
     command: Array
-    """What was sent by then, in the unit of `command_kind`, shape (n, J); 0 for joints that are not driven."""
+    """Most recent command at each sample, in the unit of `command_kind`, shape (n, J); 0 for joints not driven."""
     command_kind: CommandKind
-    """What the command asks for."""
     source: str
-    """Path of the recording, as given."""
+    """Path of the recording as given."""
     sha256: str
-    """Of the file's bytes as they lie there; of the concatenated digests where a recording has several files."""
+    """Digest of the file; of the concatenated digests if the recording has several files."""
     origin: Origin = field(default_factory=Origin)
-    """Where it was recorded, as the file itself says."""
+    """Origin stated in the file."""
     notes: dict[str, float] = field(default_factory=dict[str, float])
     """Constants of the recording such as a servo gain."""
 
     def __post_init__(self) -> None:
-        """Refuses what would otherwise surface as a wrong fit."""
+        """Reject data that would otherwise lead to a wrong fit."""
         shape = (len(self.time), len(self.joint_names))
         if self.time.ndim != 1 or len(self.time) < 2:
-            raise LogError(f"log {self.name}: time has shape {self.time.shape}; a recording has at least two samples")
+            raise LogError(f"log {self.name}: time has shape {self.time.shape}; at least 2 samples are needed")
         for label in ("joint_pos", "joint_vel", "joint_effort", "command"):
             values: Array | None = getattr(self, label)
             if values is None:
@@ -64,11 +63,13 @@ class RobotLog:
             if values.shape != shape:
                 raise LogError(f"log {self.name}: {label} has shape {values.shape}, expected {shape}")
             if not np.isfinite(values).all():
-                raise LogError(f"log {self.name}: {label} is not finite in {int((~np.isfinite(values)).sum())} places")
+                raise LogError(
+                    f"log {self.name}: {label} has {int((~np.isfinite(values)).sum())} values that are not finite"
+                )
         if not (np.isfinite(self.time).all() and self.time[0] == 0.0 and (np.diff(self.time) > 0.0).all()):
-            raise LogError(f"log {self.name}: time must be finite, start at 0 and ascend strictly")
+            raise LogError(f"log {self.name}: time must be finite, start at 0 and be strictly ascending")
 
     @property
     def duration_s(self) -> float:
-        """From the first sample to the last [s]."""
+        """Duration from the first to the last sample [s]."""
         return float(self.time[-1])

@@ -40,7 +40,7 @@ class ParityGate(Gate):
 
     def method(self, context: Context) -> str:
         text = (
-            f"Replays in onnxruntime the reference outputs that export recorded from the trained policy ({GOLDEN_FILE}); "
+            f"Replays the trained policy's reference outputs ({GOLDEN_FILE}, recorded at export) in onnxruntime; "
             f"{context.settings.parity.probes} random inputs over the sensors' ranges must give finite commands within "
             "their bounds."
         )

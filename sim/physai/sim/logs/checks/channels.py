@@ -1,4 +1,4 @@
-"""Checks of single columns: wrapped integers, uncounted turns, clipping, spikes, values that stand still."""
+"""Checks of single columns: wrapped integers, wrapped angles, clipping, spikes and constant values."""
 
 import math
 from collections.abc import Iterator
@@ -12,32 +12,33 @@ from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.noise import resolution
 
 _MODULI = (256, 4096, 65536, 2**24, 2**32)
-"""Ranges of unsigned integers of 8, 12, 16, 24 and 32 bits."""
+"""Number of values of unsigned integers with 8, 12, 16, 24 and 32 bits."""
 
 _SPIKE_WINDOW = 7
-"""A value is compared with the median of so many around it; up to three in a row can be a spike."""
+"""Window of the running median to which values are compared [samples]; detects spikes of up to three samples."""
 
 _SPIKE_SPAN = 0.5
-"""A spike is farther from that median than this part of the channel's range (1 to 99 %) …"""
+"""A spike deviates from that median by more than this share of the channel's range (1st to 99th percentile) …"""
 
 _SPIKE_TAIL = 12.0
-"""… or this many times farther than all but 1 % of the values, and a twentieth of the range."""
+"""… or by this multiple of the 99th percentile of all deviations and a twentieth of the range."""
 
 _CLIP_RUN = 4
-"""Shortest run at an extreme that may be clipping."""
+"""Minimum length of a run at an extreme that counts as clipping [samples]."""
 
 _CLIP_PART = 0.01
-"""Part of the samples in such runs that is worth telling."""
+"""Share of samples in such runs from which clipping is reported."""
 
 _STALE_PART = 0.02
-"""Part of repeated rows, while the robot moves, that is worth telling."""
+"""Share of repeated rows in motion from which they are reported."""
 
 
 def channel_findings(log: RawLog) -> Iterator[LogFinding]:
-    """What these checks find in a recording without NaN whose time ascends."""
+    """Yield the findings for a recording without NaN and with ascending time."""
     for channel in log.channels:
-        wrapped = list(_wrapped(channel)) or list(_turned(log, channel))
+        wrapped = list(_wrapped(channel)) or list(_unwound(log, channel))
         yield from wrapped
+        # The jumps of a wrapped column would look like spikes and clipping.
         if not any(finding.severity == "defect" for finding in wrapped):
             yield from _clipped(log, channel)
             if channel.joint:
@@ -47,11 +48,7 @@ def channel_findings(log: RawLog) -> Iterator[LogFinding]:
 
 
 def spike_samples(values: Array) -> npt.NDArray[np.int64]:
-    """Indices of the samples of a series that stand out from the six around them.
-
-    Args:
-        values: shape (n,).
-    """
+    """Return the indices of samples that stand out from their neighbours; `values` has shape (n,)."""
     if len(values) < _SPIKE_WINDOW:
         return np.zeros(0, np.int64)
     away = np.abs(values - _running_median(values))
@@ -68,14 +65,16 @@ def _running_median(values: Array) -> Array:
 
 
 def _spread(values: Array) -> float:
-    """Standard deviation of a sensor at rest that would explain the middle half of its third differences."""
+    """Robust estimate of the noise's standard deviation from third differences."""
     if len(values) < 8:
         return 0.0
+    # 1.4826 scales a normal distribution's median absolute value to its standard deviation; third differences of white
+    # noise have √20 times its standard deviation.
     return float(np.quantile(np.abs(np.diff(values, 3)), 0.5)) * 1.4826 / 20.0**0.5
 
 
 def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
-    """Signed integers stored unsigned: -1 reads as 65535."""
+    """Detect signed integers stored as unsigned: -1 reads as 65535."""
     raw = channel.raw
     if not bool((raw == np.round(raw)).all()) or raw.min() < 0.0:
         return
@@ -87,8 +86,8 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
         bits = round(math.log2(modulus))
         count = int((raw >= modulus / 2).sum())
         message = (
-            f"column {channel.column!r} holds signed {bits}-bit values stored unsigned: {raw[top].max():.0f} stands "
-            f"for {raw[top].max() - modulus:.0f}; {count} of {len(raw)} samples"
+            f"column {channel.column!r} contains signed {bits}-bit values stored as unsigned: {raw[top].max():.0f} "
+            f"means {raw[top].max() - modulus:.0f}; {count} of {len(raw)} samples"
         )
         numbers = {"modulus": modulus, "samples": count}
         undone = channel.wrap == modulus
@@ -105,8 +104,8 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
         return
 
 
-def _turned(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
-    """Angles that start anew after a turn."""
+def _unwound(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
+    """Detect angles that wrap after a full turn."""
     if not channel.joint or not channel.label.startswith("joint_pos"):
         return
     joint = next(joint for joint in log.joints if joint.name == channel.joint)
@@ -123,8 +122,8 @@ def _turned(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
         joint=channel.joint,
         channel="joint_pos",
         message=(
-            f"joint_pos of {channel.joint} jumps by a whole turn {len(jumps)} times, first at "
-            f"{log.time[jumps[0] + 1]:.3f} s: the encoder starts anew"
+            f"joint_pos of {channel.joint} jumps by a full turn {len(jumps)} times, first at "
+            f"{log.time[jumps[0] + 1]:.3f} s: a single-turn encoder wraps"
         ),
         advice=f"add `period:` to column {channel.column!r} in the column map (6.283185307 in rad, 360 in degrees)",
         numbers={"jumps": len(jumps)},
@@ -133,7 +132,7 @@ def _turned(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
 
 
 def _clipped(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
-    """Runs at an extreme that the value entered in full motion."""
+    """Detect runs at an extreme that the value reached at speed."""
     for sign in (1.0, -1.0):
         values = sign * channel.values
         runs = _clip_runs(values)
@@ -148,21 +147,18 @@ def _clipped(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
             joint=channel.joint,
             channel=channel.label.split(" of ")[0],
             message=(
-                f"{channel.label} stays at its {'greatest' if sign > 0 else 'least'} value {at:.6g} in {count} of "
+                f"{channel.label} stays at its {'maximum' if sign > 0 else 'minimum'} {at:.6g} in {count} of "
                 f"{len(values)} samples, {len(runs)} times, first at {log.time[runs[0][0]]:.3f} s: "
                 + ("the command saturates" if commanded else "saturated, clipped or at an end stop")
             ),
-            advice="" if commanded else "leave these stretches out, or record with less amplitude",
+            advice="" if commanded else "exclude these stretches, or record with less amplitude",
             numbers={"value": at, "samples": count, "runs": len(runs)},
             samples=places([i for start, stop in runs for i in range(start, stop)]),
         )
 
 
 def _clip_runs(values: Array) -> list[tuple[int, int]]:
-    """Runs at the greatest value, first index and the one behind the last, that were entered in full motion.
-
-    A run that lasts to the end is where the robot came to rest.
-    """
+    """Return runs at the maximum that were reached at speed, as half-open index ranges."""
     step = resolution(values)
     span = float(np.ptp(values))
     if span == 0.0:
@@ -173,6 +169,7 @@ def _clip_runs(values: Array) -> list[tuple[int, int]]:
     typical = float(np.sqrt(np.square(moving).mean()))
     runs: list[tuple[int, int]] = []
     for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        # A run up to the end of the recording is where the robot came to rest.
         if start < 2 or stop - start < _CLIP_RUN or stop == len(values):
             continue
         entry = float(moving[start - 2 : start].max())
@@ -182,7 +179,7 @@ def _clip_runs(values: Array) -> list[tuple[int, int]]:
 
 
 def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
-    """Samples that stand out from those around them and that no command explains."""
+    """Detect outliers that no command explains."""
     if channel.label.startswith("command"):
         return
     spikes = spike_samples(channel.values)
@@ -191,7 +188,7 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     if not len(spikes):
         return
     worst = int(spikes[np.abs(channel.values[spikes]).argmax()])
-    usual = float(_running_median(channel.values)[worst])
+    median = float(_running_median(channel.values)[worst])
     limit = next((j.effort_limit for j in log.joints if j.name == channel.joint), 0.0)
     effort = channel.label.startswith("joint_effort") and log.limits_known and limit > 0.0
     beyond = f", the joint's limit is {limit:g}" if effort and abs(channel.values[worst]) > limit else ""
@@ -203,16 +200,16 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
         channel=channel.label.split(" of ")[0],
         message=(
             f"{len(spikes)} spike{'s' if len(spikes) > 1 else ''} in {channel.label}, reaching "
-            f"{channel.values[worst]:.4g} at {log.time[worst]:.3f} s, where {usual:.3g} is usual{beyond}"
+            f"{channel.values[worst]:.4g} at {log.time[worst]:.3f} s, where the local median is {median:.3g}{beyond}"
         ),
-        advice="leave windows with spikes out of a replay; look for a loose cable or a noisy speed in the servo's loop",
+        advice="exclude windows with spikes from replay; look for a loose cable or noisy velocity feedback",
         numbers={"spikes": len(spikes), "worst": float(channel.values[worst]), "worst_time_s": float(log.time[worst])},
         samples=places(spikes.tolist()),
     )
 
 
 def _unexplained(spikes: npt.NDArray[np.int64], measured: Array, command: Array) -> npt.NDArray[np.int64]:
-    """Spikes of measured effort without a change of the command just before that is a third as large."""
+    """Return spikes of measured effort without a preceding command change of at least a third of their size."""
     kept: list[int] = []
     for i in spikes.tolist():
         around = measured[max(i - 4, 0) : i + 5]
@@ -223,13 +220,12 @@ def _unexplained(spikes: npt.NDArray[np.int64], measured: Array, command: Array)
 
 
 def _constant(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
-    """A measurement that never changes although its joint moves."""
+    """Detect a measurement that never changes although its joint moves."""
     if not channel.joint or channel.label.startswith(("command", "joint_pos")) or np.ptp(channel.values) > 0.0:
         return
     joint = log.joint_names.index(channel.joint)
     if channel.label.startswith("joint_effort") and not log.driven[joint] and channel.values[0] == 0.0:
-        # A joint without a motor has none.
-        return
+        return  # a joint without a motor has no effort
     moved = float(np.ptp(log.joint_pos[:, joint]))
     if moved > 0.0:
         yield LogFinding(
@@ -238,13 +234,13 @@ def _constant(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
             joint=channel.joint,
             channel=channel.label.split(" of ")[0],
             message=f"{channel.label} is {channel.values[0]:g} throughout, while the joint moves by {moved:.3g}",
-            advice="the sensor is dead or the column is another; leave it out of the column map",
+            advice="the sensor is dead or the column is wrong; remove it from the column map",
             numbers={"value": float(channel.values[0]), "moved": moved},
         )
 
 
 def _stale(log: RawLog) -> Iterator[LogFinding]:
-    """Rows that repeat the one before in everything measured, while the robot moves."""
+    """Detect rows that repeat all measurements of the row before while the robot moves."""
     measured = [values for name, values in log.series() if name != "command"]
     together = np.concatenate(measured, axis=1)
     same = (together[1:] == together[:-1]).all(axis=1)
@@ -257,17 +253,17 @@ def _stale(log: RawLog) -> Iterator[LogFinding]:
         severity="warning",
         check="stale",
         message=(
-            f"{share:.0%} of the samples taken in motion repeat the one before in everything measured, first at "
-            f"{log.time[repeated[0] + 1]:.3f} s: the sensors are read more often than they measure"
+            f"{share:.0%} of the samples in motion repeat all measurements of the sample before, first at "
+            f"{log.time[repeated[0] + 1]:.3f} s: the sensors are read faster than they measure"
         ),
-        advice="log at the sensors' own rate, or take their time stamps for the time",
+        advice="log at the sensors' own rate, or use their time stamps",
         numbers={"share": share, "samples": len(repeated)},
         samples=places((repeated + 1).tolist()),
     )
 
 
 def _moves_visibly(log: RawLog) -> npt.NDArray[np.bool_]:
-    """Whether a joint moves by two steps of its encoder or more per sample, over ten samples, shape (n - 1,)."""
+    """Whether any joint moves by more than two encoder steps per sample over ten samples, shape (n - 1,)."""
     reach = min(10, len(log.time) - 1)
     visible = np.zeros(len(log.time) - reach, bool)
     for j in range(len(log.joints)):

@@ -1,4 +1,4 @@
-"""Checks of what the robot did: which joint moves enough, and whether what was measured follows what was sent."""
+"""Checks of the motion: whether each joint moves enough, and whether measured efforts follow the commands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,42 +13,42 @@ from physai.sim.logs.signals.lag_fit import LagEstimate
 from physai.sim.logs.signals.noise import resolution
 
 MIN_RANGE_RAD = 0.1
-"""Least range of positions that tells something of a joint's mass and friction [rad]."""
+"""Minimum range of motion that identifies a joint's mass and friction [rad]."""
 
 MIN_RANGE_M = 0.01
-"""The same of a slide joint [m]."""
+"""Minimum range of motion of a slide joint [m]."""
 
 _MIN_STEPS = 50.0
-"""The range must also be so many steps of the encoder."""
+"""Minimum range of motion in encoder steps."""
 
 _FOLLOWED = 0.5
-"""Least part of the measured effort's variance that a command in the same unit should explain."""
+"""Minimum share of the measured effort's variance that a command in the same unit should explain."""
 
 
 @dataclass(frozen=True)
 class Motion:
-    """How one joint moved."""
+    """Summary of one joint's motion."""
 
     lowest: float
-    """Least position [rad or m]."""
+    """Minimum position [rad or m]."""
     highest: float
-    """Greatest position [rad or m]."""
+    """Maximum position [rad or m]."""
     fastest: float
-    """Greatest speed, 1 % of the samples left out [rad/s or m/s]."""
+    """99th percentile of the speed [rad/s or m/s]."""
     reversals: int
-    """How often it turned round, by more than a tenth of its range."""
+    """Number of reversals by more than a tenth of its range."""
     enough: bool
     """Whether it moves enough to calibrate its mass and friction."""
 
 
 def joint_motion(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Motion:
-    """How a joint moved.
+    """Summarise a joint's motion.
 
     Args:
         time: [s], shape (n,), strictly ascending.
         position: [rad or m], shape (n,).
-        speed: [rad/s or m/s], shape (n,); None to take differences of the position.
-        joint: which joint it is.
+        speed: [rad/s or m/s], shape (n,); None to differentiate the position.
+        joint: the joint.
     """
     reach = float(np.ptp(position))
     speeds: Array = np.asarray(np.gradient(position, time), np.float64) if speed is None else speed
@@ -63,7 +63,7 @@ def joint_motion(time: Array, position: Array, speed: Array | None, joint: Joint
 
 
 def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFinding]:
-    """Which joints move too little."""
+    """Yield a finding for each joint that moves too little."""
     still = [joint for joint, motion in zip(log.joints, motions, strict=True) if not motion.enough]
     for joint, motion in zip(log.joints, motions, strict=True):
         unit = "m" if joint.kind == "prismatic" else "rad"
@@ -78,7 +78,7 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFindi
                 message=f"{joint.name} moves by {reach:.3g} {unit}, at least {least:g} {unit} are needed",
                 advice="no joint moves enough: use this recording for noise only, and record an excitation"
                 if none
-                else f"record an excitation of {joint.name}; its mass and friction stay as they are",
+                else f"record an excitation of {joint.name}; its mass and friction cannot be calibrated",
                 numbers={"range": reach, "needed": least},
             )
         elif motion.reversals == 0:
@@ -86,20 +86,20 @@ def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFindi
                 severity="warning",
                 check="motion",
                 joint=joint.name,
-                message=f"{joint.name} moves one way only, by {reach:.3g} {unit}",
-                advice="record it both ways; friction cannot be told from load otherwise",
+                message=f"{joint.name} moves in one direction only, by {reach:.3g} {unit}",
+                advice="record both directions; otherwise friction and load cannot be distinguished",
                 numbers={"range": reach, "reversals": 0},
             )
 
 
 def command_findings(log: RawLog, lags: Sequence[LagEstimate | None]) -> Iterator[LogFinding]:
-    """Whether commands were sent, stay within limits, and are followed by what was measured."""
+    """Yield findings on whether commands change, stay within limits and are followed."""
     if not any(np.ptp(log.command[:, j]) > 0.0 for j in range(len(log.joints))):
         yield LogFinding(
             severity="warning",
             check="command",
             message="no command ever changes",
-            advice="map the column of what was sent, unless the robot was moved by hand",
+            advice="map the command's column, unless the robot was moved by hand",
         )
     for j, joint in enumerate(log.joints):
         yield from _beyond_limit(log, j, joint)
@@ -125,7 +125,7 @@ def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[LogFinding]
 
 
 def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
-    """The lag of effort behind command, where the command tells it."""
+    """Report the lag of measured effort behind the command."""
     if lag is None:
         return
     numbers = {
@@ -145,10 +145,10 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
             joint=joint.name,
             channel="joint_effort",
             message=(
-                f"the lag of {joint.name} cannot be told: its command explains {max(lag.explained, 0.0):.0%} of the "
-                f"quick changes of the measured effort"
+                f"the lag of {joint.name} is not identifiable: its command explains {max(lag.explained, 0.0):.0%} of "
+                f"the fast changes of the measured effort"
             ),
-            advice="steps or noise in the command would tell it",
+            advice="add steps or noise to the command",
             numbers=numbers,
         )
         return
@@ -158,7 +158,7 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
         joint=joint.name,
         channel="joint_effort",
         message=(
-            f"effort of {joint.name} follows its command {1e3 * lag.lag_s:.1f} ms later (95 %: "
+            f"effort of {joint.name} lags its command by {1e3 * lag.lag_s:.1f} ms (95 %: "
             f"{1e3 * lag.lower_s:.1f} to {1e3 * lag.upper_s:.1f}): dead time {1e3 * lag.dead_time_s:.1f} ms, time "
             f"constant {1e3 * lag.time_constant_s:.1f} ms; the two series are {1e3 * lag.shift_s:.1f} ms apart"
         ),
@@ -167,7 +167,7 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
 
 
 def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimate | None) -> Iterator[LogFinding]:
-    """Compares measured and commanded effort: sign, scale, and whether they have to do with one another."""
+    """Compare measured and commanded effort: sign, scale and correlation."""
     if np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
         return
     moved = command - command.mean()
@@ -183,7 +183,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
             joint=joint.name,
             channel="joint_effort",
             message=f"the command explains {explained:.0%} of the variance of {joint.name}'s measured effort",
-            advice="a servo adds its own effort, or the columns do not belong together; replay the measured effort",
+            advice="a servo adds its own effort, or the columns are unrelated; replay the measured effort",
             numbers=numbers,
         )
     elif gain < 0.0:
@@ -192,7 +192,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
             check="follow",
             joint=joint.name,
             channel="joint_effort",
-            message=f"measured effort of {joint.name} is {gain:.2f} times its command: the two count oppositely",
+            message=f"measured effort of {joint.name} is {gain:.2f} times its command: their signs differ",
             advice="set `sign: -1` for one of the two in the column map",
             numbers=numbers,
         )
@@ -209,7 +209,7 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
 
 
 def _reversals(position: Array, least: float) -> int:
-    """How often the position turns round by more than that."""
+    """Count the position's reversals by more than `least`, with hysteresis."""
     count, direction = 0, 0
     low = high = float(position[0])
     for value in position.tolist():

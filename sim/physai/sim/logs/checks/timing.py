@@ -1,4 +1,4 @@
-"""Checks of a recording's clock: gaps, jitter, and whether it is fast enough for what it recorded."""
+"""Checks of a recording's clock: gaps, jitter and rate."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.timing import GAP_FACTOR, PeriodStatistics
 
 JITTER_FACTOR = 1.25
-"""A period longer than this many medians is jitter worth telling."""
+"""Periods longer than this many medians are reported as jitter."""
 
 MIN_RATE_HZ = 100.0
-"""Below this rate a joint of a quick arm moves far between two samples."""
+"""Recommended minimum rate; below it a fast arm moves far between two samples."""
 
 _MIN_SAMPLES = 100
-"""Fewer samples leave too few windows to replay."""
+"""Minimum number of samples for enough replay windows."""
 
 
 def timing_findings(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
-    """What these checks find in a recording whose time ascends."""
+    """Yield the findings for a recording with ascending time."""
     steps = np.diff(log.time)
     yield from _length(log)
     yield from _gaps(log.time, steps, periods)
@@ -51,7 +51,7 @@ def _gaps(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[LogF
             f"{len(gaps)} gap{'s' if len(gaps) > 1 else ''} longer than {GAP_FACTOR:g} periods, the longest of "
             f"{1e3 * steps[worst]:.4g} ms at {time[worst]:.3f} s"
         ),
-        advice="what was sent in a gap is not known; leave out windows across it",
+        advice="commands in a gap are unknown; exclude windows that span it",
         numbers={"gaps": len(gaps), "longest_s": float(steps[worst])},
         samples=places((gaps + 1).tolist()),
     )
@@ -69,7 +69,7 @@ def _jitter(time: Array, steps: Array, periods: PeriodStatistics) -> Iterator[Lo
             f"(99 %: {1e3 * periods.p99_s:.2f} ms); {len(late)} of {len(steps)} are longer than {JITTER_FACTOR:g} "
             f"medians, first at {time[late[0]]:.3f} s"
         ),
-        advice="replay with the recorded times, not with a fixed period; the twin takes this jitter over",
+        advice="replay with the recorded times, not with a fixed period; the twin reproduces this jitter",
         numbers={
             "median_s": periods.median_s,
             "p99_s": periods.p99_s,
@@ -93,6 +93,6 @@ def _rate(log: RawLog, periods: PeriodStatistics) -> Iterator[LogFinding]:
             f"logged at {periods.rate_hz:.0f} Hz: {log.joint_names[joint]} moves up to {step[:, joint].max():.3g} "
             f"{unit} between two samples"
         ),
-        advice=f"log at {MIN_RATE_HZ:.0f} Hz or more; between samples nothing is known of command and motion",
+        advice=f"log at {MIN_RATE_HZ:.0f} Hz or more; command and motion between samples are unknown",
         numbers={"rate_hz": periods.rate_hz, "median_s": periods.median_s, "largest_step": float(step.max())},
     )
