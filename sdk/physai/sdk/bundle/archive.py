@@ -1,11 +1,11 @@
-"""The zip file a bundle is: one accepted sequence of bytes for given members, whatever a zip file may otherwise be.
+"""Canonical zip archive of a bundle: given members have exactly one valid encoding.
 
-Members are stored, not compressed, in a fixed order, with fixed times and permissions. The reader trusts no zip
-library: from name, checksum and size of each entry it computes what both of its headers must be, byte for byte, and
-compares. What that leaves no room for: extra fields, comments, gaps, trailing bytes, duplicate or unknown names, paths,
-links, compression, encryption, ZIP64, and two headers that tell different tales. Every member's CRC-32 is checked, so
-that no single flipped bit goes unnoticed even where no signature covers it. Source of the layout: PKWARE APPNOTE.TXT
-6.3.10, sections 4.3.7, 4.3.12 and 4.3.16.
+Members are stored uncompressed, in a fixed order, with fixed times and permissions. The reader uses no zip library:
+from name, checksum and size of each entry it computes both headers and compares them byte for byte. This rules out
+extra fields, comments, gaps, trailing bytes, duplicate or unknown names, paths, links, compression, encryption, ZIP64
+and local headers that contradict the central directory.
+
+Layout: PKWARE APPNOTE.TXT 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16.
 """
 
 import re
@@ -26,19 +26,19 @@ VERDICT_FILE = "verdict.dsse"
 SIGNATURE_FOLDER = "signatures/"
 
 POLICY_FILES = (POLICY_FILE, "policy.int8.onnx", "policy.fp16.onnx", "policy.fp8.onnx")
-"""The float32 graph, and what was made of it for targets that compute in less."""
+"""The float32 graph first, then its reduced-precision variants."""
 
 MAX_MANIFEST_BYTES = 1 << 18
 MAX_GOLDEN_BYTES = 64 << 20
 MAX_ENVELOPE_BYTES = 1 << 20
-"""Greatest size of a signed verdict; one of ten gates takes some 30 kB."""
+"""Maximum size of a signed verdict; one with ten gates takes about 30 kB."""
 MAX_SIGNATURE_BYTES = 1 << 12
 
 MAX_BUNDLE_BYTES = 512 << 20
-"""Greatest size of a bundle; the verifier holds it in memory once."""
+"""Maximum size of a bundle; the verifier holds one copy in memory."""
 
 MAX_SIGNATURES = 16
-"""Most signatures of a role: more keys than a team has."""
+"""Maximum number of signatures per role."""
 
 _LIMITS = {
     MANIFEST_FILE: MAX_MANIFEST_BYTES,
@@ -48,7 +48,7 @@ _LIMITS = {
     SAFETY_FILE: MAX_CONTRACT_BYTES,
     VERDICT_FILE: MAX_ENVELOPE_BYTES,
 }
-"""Greatest size of each member that is no signature, in the order of the file."""
+"""Maximum size of each member other than signatures, in file order."""
 
 MAX_MEMBERS = len(_LIMITS) + MAX_SIGNATURES
 
@@ -56,24 +56,24 @@ _ORDER = {name: position for position, name in enumerate(_LIMITS)}
 _SIGNATURE = re.compile(r"signatures/publisher-[0-9a-f]{64}\.json")
 
 LATER_MEMBERS = (VERDICT_FILE, SIGNATURE_FOLDER)
-"""Beginnings of the names that a manifest does not list, because they are made after it, and sign it."""
+"""Name prefixes of members that the manifest does not list: they are created after it and sign it."""
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
 
 _MADE_BY_UNIX, _VERSION_NEEDED = 3 << 8 | 20, 10
+# 1980-01-01, the earliest date that a zip file can express; the time field is 0.
 _DATE = 1 << 5 | 1
-"""1980-01-01, the first day a zip file knows; the time beside it is 0."""
 _REGULAR_FILE = 0o100644 << 16
 
 
 class BundleError(PhysaiError):
-    """A bundle is damaged, not in its one form, or contradicts itself."""
+    """A bundle is damaged, not in canonical form, or inconsistent."""
 
 
 class Members(Mapping[str, bytes]):
-    """The members of an archive by name, in file order, without a copy of its bytes."""
+    """Zero-copy view of an archive's members by name, in file order."""
 
     def __init__(self, data: memoryview, ranges: Mapping[str, tuple[int, int]]) -> None:
         self.data = data
@@ -82,7 +82,7 @@ class Members(Mapping[str, bytes]):
         self._digests: dict[str, str] = {}
 
     def view(self, name: str) -> memoryview:
-        """The member's bytes, not copied; KeyError without such a member."""
+        """The member's bytes without a copy; raises KeyError if there is no such member."""
         start, stop = self._ranges[name]
         return self.data[start:stop]
 
@@ -92,7 +92,7 @@ class Members(Mapping[str, bytes]):
         return stop - start
 
     def sha256(self, name: str) -> str:
-        """SHA-256 of the member, 64 lower-case hexadecimal digits; computed once."""
+        """SHA-256 of the member, 64 lower-case hexadecimal digits; cached."""
         if name not in self._digests:
             self._digests[name] = sha256(self.view(name)).hexdigest()
         return self._digests[name]
@@ -102,7 +102,7 @@ class Members(Mapping[str, bytes]):
         return bytes(self.view(name))
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such a member; makes no copy to find out."""
+        # Mapping's default calls __getitem__, which copies the member.
         return name in self._ranges
 
     def __iter__(self) -> Iterator[str]:
@@ -118,15 +118,15 @@ def signature_file(key_id: str) -> str:
 
 
 def is_later(name: str) -> bool:
-    """Whether a member is made after the manifest, which therefore does not list it."""
+    """Whether a member is created after the manifest and therefore not listed in it."""
     return name.startswith(LATER_MEMBERS)
 
 
 def archive_parts(members: Mapping[str, bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The archive piece by piece: a file can be put together again from its members, byte for byte.
+    """The archive in pieces, so that it can be written without a second copy in memory.
 
     Raises:
-        BundleError: a name, a size or the whole is not one a bundle may have.
+        BundleError: a name is not allowed, or a member or the archive is too large.
     """
     if not len(members) <= MAX_MEMBERS:
         raise BundleError(f"{len(members)} members, a bundle has at most {MAX_MEMBERS}: remove signatures")
@@ -151,19 +151,19 @@ def archive_parts(members: Mapping[str, bytes | memoryview]) -> Iterator[bytes |
 
 
 def write_archive(members: Mapping[str, bytes | memoryview]) -> bytes:
-    """The archive of the members, in their one order; the same members give the same bytes.
+    """The archive of the members; equal members give equal bytes.
 
     Raises:
-        BundleError: as `archive_parts`.
+        BundleError: as for `archive_parts`.
     """
     return b"".join(archive_parts(members))
 
 
 def read_archive(data: bytes | memoryview) -> Members:
-    """The members of an archive that `write_archive` could have written.
+    """Parses an archive in the form that `write_archive` writes.
 
     Raises:
-        BundleError: it could not have; says where it differs.
+        BundleError: the archive is not in that form.
     """
     view = memoryview(data).toreadonly()
     count, directory_start = _read_end(view)
@@ -180,7 +180,8 @@ def read_archive(data: bytes | memoryview) -> Members:
         if not start + size <= directory_start:
             raise BundleError(f"member {name} of {size} bytes reaches past the end of the members")
         if bytes(view[position:start]) != header or bytes(view[entry_start : entry_start + len(entry)]) != entry:
-            raise BundleError(f"member {name}: its headers are not in the one form a bundle has")
+            raise BundleError(f"member {name}: its headers are not in canonical form")
+        # Signatures and the verdict are not in the manifest: without the CRC a flipped bit in them could go unnoticed.
         if zlib.crc32(view[start : start + size]) != checksum:
             raise BundleError(f"member {name} is damaged: its checksum differs")
         ranges[name] = (start, start + size)
@@ -191,10 +192,10 @@ def read_archive(data: bytes | memoryview) -> Members:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a bundle's file, of which there are not too many.
+    """Reads a bundle file.
 
     Raises:
-        BundleError: it cannot be read, or is too large.
+        BundleError: the file cannot be read or is too large.
     """
     try:
         with open_plain(path) as file:
@@ -212,35 +213,37 @@ def _read_end(view: memoryview) -> tuple[int, int]:
         raise BundleError(f"{len(view)} bytes, a bundle has at most {MAX_BUNDLE_BYTES}")
     start = len(view) - _END.size
     if start < 0:
-        raise BundleError(f"{len(view)} bytes are no bundle: not even the end of a zip file")
+        raise BundleError(f"{len(view)} bytes are not a bundle: too short for the end record of a zip file")
     _, _, _, _, count, size, offset, _ = _END.unpack_from(view, start)
     if bytes(view[start:]) != _end(count, size, offset):
-        raise BundleError("the file does not end as a bundle does: cut off, followed by something, or no bundle at all")
+        raise BundleError("the file does not end like a bundle: truncated, followed by other data, or not a bundle")
     if not count <= MAX_MEMBERS or offset + size != start:
         raise BundleError(f"a directory of {count} members and {size} bytes does not fit the file")
     return count, offset
 
 
 def _read_entry(view: memoryview, start: int, position: int) -> tuple[str, int, int]:
-    """Name, checksum and size that the directory's entry at `start` tells; the caller checks the rest of it."""
+    """Name, checksum and size in the directory entry at `start`; the caller checks the other fields."""
     if not start + _CENTRAL.size <= len(view) - _END.size:
-        raise BundleError("the directory is cut off")
+        raise BundleError("the directory is truncated")
     fields = _CENTRAL.unpack_from(view, start)
     checksum, size, name_size = fields[7], fields[9], fields[10]
     raw = bytes(view[start + _CENTRAL.size : start + _CENTRAL.size + min(name_size, 128)])
-    # Latin-1 decodes anything; the name is looked up next, so that nothing strange survives.
+    # Latin-1 decodes any bytes; _check_size then rejects every name that a bundle cannot contain.
     name = raw.decode("latin-1")
     _check_size(name, size)
     return name, checksum, size
 
 
 def _position(name: str) -> tuple[int, str]:
-    """What the members are sorted by; BundleError for a name that no bundle has."""
+    """Sort key of a member; raises BundleError for an unknown name."""
     if name in _ORDER:
         return _ORDER[name], ""
     if _SIGNATURE.fullmatch(name):
         return len(_ORDER), name
-    raise BundleError(f"{name[:128]!r} is no member of a bundle; it has {', '.join(_ORDER)} and {SIGNATURE_FOLDER}…")
+    raise BundleError(
+        f"{name[:128]!r} is not a valid member name; a bundle has {', '.join(_ORDER)} and {SIGNATURE_FOLDER}…"
+    )
 
 
 def _check_size(name: str, size: int) -> None:

@@ -1,16 +1,16 @@
-"""Bundles: everything a robot needs to run one policy, in one file whose every byte is accounted for.
+"""Bundles: a single file with everything a robot needs to run one policy.
 
-    manifest.json       size and SHA-256 of every member but the last two kinds; its own SHA-256 is the bundle's id
+    manifest.json       size and SHA-256 of every member except verdict and signatures; its SHA-256 is the bundle's id
     contract.json       the contract, canonical JSON
     policy.onnx         the float32 graph
-    policy.int8.onnx    the same quantised; also policy.fp16.onnx, policy.fp8.onnx
-    golden.npz          recorded states and what the trained policy answered
-    safety.json         the contract's safety envelope, for whoever looks for limits only
-    verdict.dsse        what a validator signed: the verdict on one of the policies
-    signatures/         publisher-KEYID.json: what publishers signed
+    policy.int8.onnx    quantised graph; also policy.fp16.onnx, policy.fp8.onnx
+    golden.npz          recorded inputs and the trained policy's outputs
+    safety.json         the contract's safety envelope on its own
+    verdict.dsse        verdict on one of the policies, signed by validators
+    signatures/         publisher-KEYID.json: signatures of the publishers
 
-A bundle is packed first and judged and signed later, so the id covers neither verdict nor signatures; these name it
-instead. Equal members and facts give equal bytes. Nothing in a bundle is ever unpickled or executed.
+A bundle is packed before it is validated and signed, so the id does not cover verdict and signatures; they refer to
+the id instead. Equal members and facts give equal bytes. Nothing in a bundle is ever unpickled or executed.
 """
 
 import re
@@ -51,10 +51,10 @@ from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_PROVENANCE, POLICY_FILE, PolicyError, PolicyHeader
 
 FORMAT_VERSION = 1
-"""Changes when an older reader could misunderstand a newer bundle."""
+"""Incremented when an older reader could misinterpret a newer bundle."""
 
 MAX_VERSION = 2**53 - 1
-"""Greatest version of a bundle: whole numbers in JSON are exact up to here."""
+"""Maximum version of a bundle: the largest integer that is exact in every JSON reader."""
 
 REQUIRED_FILES = (CONTRACT_FILE, POLICY_FILE, GOLDEN_FILE, SAFETY_FILE)
 _DERIVED_FILES = (MANIFEST_FILE, CONTRACT_FILE, SAFETY_FILE)
@@ -74,39 +74,36 @@ class MemberFacts(Frozen):
 
 
 class Manifest(Frozen):
-    """What a bundle holds and where it comes from."""
+    """Contents and provenance of a bundle."""
 
     format_version: Literal[1] = FORMAT_VERSION
     task: Name
-    """Task of the contract."""
     robot: Name
     """Robot model of the contract: `ur10e`."""
     version: Annotated[int, Field(ge=0, le=MAX_VERSION)]
-    """Only grows from one release to the next: a robot accepts no bundle below the one it committed to."""
+    """Increases with every release: a robot rejects bundles below the version it committed to."""
     created: Utc
     contract_fingerprint: Sha256
     members: Annotated[dict[MemberName, MemberFacts], Field(max_length=16)]
-    """Every member that the manifest covers, by name."""
+    """Members covered by the manifest, by name."""
     provenance: Annotated[dict[ProvenanceKey, Text], Field(max_length=MAX_PROVENANCE)]
-    """Where the policy comes from: commit, seeds, versions of the packages, training run."""
+    """Origin of the policy: commit, seeds, package versions, training run."""
     physai_version: VerdictLine
-    """Version that packed it."""
+    """Version of physai that packed the bundle."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle whose members are those its manifest names, and agree; `physai.sdk.signing.verify` says who vouches
-    for it.
-    """
+    """A bundle whose members match its manifest; `physai.sdk.signing.verify` checks the signatures."""
 
     manifest: Manifest
     members: Members
-    """`members[name]` is a copy of one member, `members.view(name)` is not."""
+    """`members[name]` copies a member, `members.view(name)` does not."""
     contract: PolicyContract
 
     @property
     def id(self) -> str:
-        """SHA-256 of the manifest: covers every member except verdict and signatures."""
+        """SHA-256 of the manifest; covers every member except verdict and signatures."""
         return self.members.sha256(MANIFEST_FILE)
 
     @cached_property
@@ -116,35 +113,35 @@ class Bundle:
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every member, manifest, verdict and signatures included, in file order."""
+        """SHA-256 of every member, including manifest, verdict and signatures, in file order."""
         return {name: self.members.sha256(name) for name in self.members}
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Names of the policies inside, the float32 one first."""
+        """Names of the policies in the bundle, float32 first."""
         return tuple(name for name in POLICY_FILES if name in self.members)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManifestFacts:
-    """What a manifest says that the members do not."""
+    """Manifest fields that cannot be derived from the members."""
 
     version: int
     created: datetime
-    """With a time zone; kept to the second."""
+    """Timezone-aware; stored to the second."""
     provenance: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Beside what the policy's own file says; wins over it."""
+    """Added to the provenance in the policy file, and overrides it."""
 
 
 def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
-    """The unsigned bundle file of a policy.
+    """Packs a policy into an unsigned bundle.
 
     Args:
         members: `policy.onnx`, `golden.npz` and any of the other POLICY_FILES; the rest is derived from them.
-        facts: version, time and further provenance.
+        facts: version, time and additional provenance.
 
     Raises:
-        BundleError: a member is missing, unknown or too large, or they are not of one contract.
+        BundleError: a member is missing, unknown or too large, or the members have different contracts.
         PolicyError, ContractError: a policy or its golden file is malformed.
     """
     for name in (POLICY_FILE, GOLDEN_FILE):
@@ -152,8 +149,8 @@ def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
             raise BundleError(f"a bundle needs {name}; `physai export RUN` writes it")
     derived = [name for name in members if name in _DERIVED_FILES or is_later(name)]
     if derived:
-        raise BundleError(f"{', '.join(derived)} is derived from the policy, or made later; leave it out")
-    header = _header(members[POLICY_FILE], POLICY_FILE)
+        raise BundleError(f"{', '.join(derived)} is derived from the policy, or added later; leave it out")
+    header = check_policy(members[POLICY_FILE], source=POLICY_FILE)
     read_golden(members[GOLDEN_FILE], header)
     contract = header.contract
     content = {
@@ -163,6 +160,7 @@ def pack(members: Mapping[str, bytes], facts: ManifestFacts) -> bytes:
     }
     manifest = _manifest(contract, content, facts, {**header.provenance, **facts.provenance})
     data = write_archive({**content, MANIFEST_FILE: canonical_json(manifest)})
+    # Never hand out a bundle that a robot would refuse.
     read_bundle(data)
     return data
 
@@ -197,23 +195,23 @@ _KIND = DocumentKind(
 
 
 def read_bundle(data: bytes | Path) -> Bundle:
-    """The bundle in a file or in its bytes; checks its form and that its parts agree, but no signature.
+    """Reads a bundle from a file or from bytes; checks form and consistency, but no signature.
 
     Raises:
-        BundleError: it cannot be read, is not in the one form a bundle has, or its parts contradict each other.
+        BundleError: the bundle cannot be read, is not in canonical form, or is inconsistent.
     """
     return open_members(read_archive(read_file(data) if isinstance(data, Path) else data))
 
 
 def open_members(members: Members) -> Bundle:
-    """The bundle that an archive's members make, if they agree.
+    """The bundle made up of an archive's members.
 
     Raises:
         BundleError: the manifest is malformed or not canonical, does not list exactly these members with their sizes
-            and hashes, or contract, safety envelope and policies are not of one contract.
+            and hashes, or contract, safety envelope and policies do not match.
     """
     if MANIFEST_FILE not in members:
-        raise BundleError(f"no bundle: it has no {MANIFEST_FILE}")
+        raise BundleError(f"not a bundle: it has no {MANIFEST_FILE}")
     raw = members[MANIFEST_FILE]
     manifest = _KIND.parse(Manifest, raw, source=MANIFEST_FILE)
     if canonical_json(manifest) != raw:
@@ -226,7 +224,7 @@ def open_members(members: Members) -> Bundle:
 
 
 def _check_members(manifest: Manifest, members: Members) -> None:
-    """Refuses a member the manifest does not list, a listed one that is not there, and one with another content."""
+    """Refuses members that are unlisted, missing, or differ from the manifest in size or hash."""
     missing = [name for name in (*manifest.members, *REQUIRED_FILES) if name not in members]
     if missing:
         raise BundleError(f"the bundle lacks {', '.join(dict.fromkeys(missing))}")
@@ -241,48 +239,44 @@ def _check_members(manifest: Manifest, members: Members) -> None:
         if stated.sha256 != members.sha256(name):
             raise BundleError(f"member {name} has SHA-256 {members.sha256(name)}, the manifest says {stated.sha256}")
     if any(name == MANIFEST_FILE or is_later(name) for name in manifest.members):
-        raise BundleError(f"the manifest lists itself, or a signature, which cannot be: {', '.join(manifest.members)}")
+        raise BundleError(f"the manifest must list neither itself nor a signature: {', '.join(manifest.members)}")
 
 
 def _check_contents(manifest: Manifest, members: Members) -> PolicyContract:
-    """The contract, which manifest, safety envelope and every policy must share."""
+    """Returns the contract after checking that manifest, safety envelope and every policy match it."""
     raw = members[CONTRACT_FILE]
     contract = parse_contract(raw, source=CONTRACT_FILE)
     if canonical_json(contract) != raw:
         raise BundleError(f"{CONTRACT_FILE} is not in canonical JSON")
-    # The fingerprint is the hash of the canonical JSON, which these bytes are.
-    found = (members.sha256(CONTRACT_FILE), contract.task, contract.robot.name)
+    # The bytes are canonical JSON, so their hash is the contract's fingerprint.
+    actual = (members.sha256(CONTRACT_FILE), contract.task, contract.robot.name)
     stated = (manifest.contract_fingerprint, manifest.task, manifest.robot)
-    if stated != found:
-        raise BundleError(f"the manifest is for {', '.join(stated)}; its contract is {', '.join(found)}")
+    if stated != actual:
+        raise BundleError(f"the manifest is for {', '.join(stated)}; its contract is {', '.join(actual)}")
     if members[SAFETY_FILE] != canonical_json(contract.safety):
         raise BundleError(f"{SAFETY_FILE} is not the safety envelope of the contract")
-    headers = {name: _header(members.view(name), name) for name in POLICY_FILES if name in members}
+    headers = {name: check_policy(members.view(name), source=name) for name in POLICY_FILES if name in members}
     for name, header in headers.items():
         _check_policy(header, name, headers[POLICY_FILE], contract)
     return contract
 
 
 def _check_policy(header: PolicyHeader, name: str, float_header: PolicyHeader, contract: PolicyContract) -> None:
-    remedy = "export and quantise one and the same run, then pack again"
+    remedy = "export and quantise the same run, then pack again"
     if header.contract != contract:
         ours, theirs = contract.fingerprint[:12], header.contract.fingerprint[:12]
-        raise BundleError(f"{name} keeps the contract {theirs}, the bundle {ours}; {remedy}")
+        raise BundleError(f"{name} has the contract {theirs}, the bundle {ours}; {remedy}")
     if header.state_sizes != float_header.state_sizes:
         raise BundleError(
-            f"{name} has the memories {header.state_sizes}, {POLICY_FILE} {float_header.state_sizes}; {remedy}"
+            f"{name} has the state sizes {header.state_sizes}, {POLICY_FILE} {float_header.state_sizes}; {remedy}"
         )
 
 
-def _header(policy: bytes | memoryview, name: str) -> PolicyHeader:
-    return check_policy(policy, source=name)
-
-
 def attach(bundle: Bundle, members: Mapping[str, bytes]) -> bytes:
-    """The bundle's file with a verdict or signatures added or replaced; its id stays.
+    """The bundle with a verdict or signatures added or replaced; its id does not change.
 
     Raises:
-        BundleError: a member is one that the manifest covers, or its name, size or the whole is not allowed.
+        BundleError: the manifest covers a member, a name is not allowed, or the result is too large.
     """
     covered = [name for name in members if not is_later(name)]
     if covered:

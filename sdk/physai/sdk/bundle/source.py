@@ -1,4 +1,4 @@
-"""What is packed into a bundle: the files of an exported policy, from its folder."""
+"""Reads the files of an exported policy that go into a bundle."""
 
 import os
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ EXPORT_FOLDER = "export"
 """Folder inside a run that `physai export` writes to."""
 
 VARIANTS = {name.removeprefix("policy.").removesuffix(".onnx"): name for name in POLICY_FILES[1:]}
-"""Files of a policy in less than float32, by a short name: `int8`."""
+"""Reduced-precision files of a policy by short name: `int8`."""
 
 
 def find_export(path: Path) -> Path:
-    """Folder of an exported policy: of a run, of an export, or around a policy's file.
+    """Folder of an exported policy, given a run folder, an export folder or a policy file.
 
     Raises:
-        BundleError: there is no exported policy.
+        BundleError: no exported policy is found.
     """
     for folder in (path / EXPORT_FOLDER, path):
         if (folder / POLICY_FILE).is_file():
@@ -30,14 +30,14 @@ def find_export(path: Path) -> Path:
 
 
 def read_members(folder: Path, variants: Sequence[str] | None = None) -> dict[str, bytes]:
-    """The files of an export folder that a bundle is packed from.
+    """Contents of the files in an export folder that a bundle is packed from, by name.
 
     Args:
-        folder: holds `policy.onnx`, `golden.npz` and any variants.
-        variants: short names of the variants to take; None takes all that are there.
+        folder: contains `policy.onnx`, `golden.npz` and any variants.
+        variants: short names of the variants to include; None includes all that exist.
 
     Raises:
-        BundleError: a file is missing, too large or cannot be read.
+        BundleError: a file is missing, too large or unreadable.
     """
     if variants is None:
         names = [name for name in VARIANTS.values() if (folder / name).is_file()]

@@ -1,9 +1,9 @@
-"""What is signed: in-toto statements in DSSE envelopes, with Ed25519.
+"""In-toto statements in DSSE envelopes, signed with Ed25519.
 
-A statement says something of files it names by hash (https://github.com/in-toto/attestation, spec v1). A publisher
-states nothing more than that a manifest is his; a validator states a verdict. An envelope carries the statement and the
-signatures over it (https://github.com/secure-systems-lab/dsse, v1.0.2). Both have one accepted form here, canonical
-JSON, so an envelope is recognised by its bytes alone and nothing of it is interpreted before a signature over it holds.
+A statement makes a claim about files that it names by hash (https://github.com/in-toto/attestation, spec v1): a
+publisher's statement names a manifest, a validator's also carries a verdict. An envelope carries a statement and its
+signatures (https://github.com/secure-systems-lab/dsse, v1.0.2). Both are accepted in canonical JSON only, so an
+envelope is matched byte for byte and its payload is not parsed before a signature over it is valid.
 """
 
 import base64
@@ -28,7 +28,7 @@ from physai.sdk.evidence.origin import RobotName
 from physai.sdk.evidence.verdict import Sha256, Utc, Verdict
 
 Role = Literal["owner", "publisher", "validator"]
-"""A publisher vouches for what is in a bundle, a validator for what it does; an owner says whom robots believe."""
+"""A publisher signs the contents of a bundle, a validator the verdict on it, an owner the robots' trust file."""
 ROLES: tuple[Role, ...] = ("owner", "publisher", "validator")
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -48,12 +48,13 @@ _SIGNATURE_PARTS = re.compile(rb'"keyid":"([0-9a-f]{64})","sig":"([A-Za-z0-9+/]{
 
 _PRIME = (1 << 255) - 19
 _ORDER_8_Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+# y coordinates of the eight points of order 4, 1, 2 and 8: Table 1 of Chalkias, Garillot, Nikolaenko, "Taming the many
+# EdDSAs", SSR 2020 (https://eprint.iacr.org/2020/1244).
 _SMALL_ORDER_Y = frozenset((0, 1, _PRIME - 1, _ORDER_8_Y, _PRIME - _ORDER_8_Y))
-"""y of the points of order 4, 1, 2 and 8."""
 
 
 class AttestationError(PhysaiError):
-    """An envelope or a statement is not in its one form."""
+    """An envelope or a statement is malformed or not in canonical form."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Envelope:
     signatures: tuple[Signature, ...]
 
     def encode(self) -> bytes:
-        """The envelope in its one form; none of its characters needs an escape in JSON."""
+        """The envelope as canonical JSON."""
+        # Hexadecimal digits and base64 need no escapes in JSON.
         signatures = b",".join(
             b'{"keyid":"%b","sig":"%b"}' % (one.key_id.encode("ascii"), base64.b64encode(one.value))
             for one in sorted(self.signatures, key=lambda signature: signature.key_id)
@@ -83,7 +85,7 @@ class Envelope:
         return b'{"payload":"%b","payloadType":"%b","signatures":[%b]}' % (payload, kind, signatures)
 
     def with_signature(self, signature: Signature) -> Self:
-        """The envelope with one more signature; that of the same key is replaced."""
+        """Adds a signature; replaces an existing one of the same key."""
         others = (one for one in self.signatures if one.key_id != signature.key_id)
         return type(self)(self.payload, tuple(sorted((*others, signature), key=lambda one: one.key_id)))
 
@@ -95,19 +97,17 @@ def pre_authentication(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> byte
 
 
 def is_weak_key(public: bytes) -> bool:
-    """Whether 32 bytes are a public key that no private key has: a point of small order, or a coordinate not below
-    2^255 - 19. With such a key one signature can hold for every payload.
+    """Whether a public key (32 bytes) is a point of small order, or its y coordinate is not below 2^255 - 19.
 
-    The eight points of small order and their encodings are listed in Table 1 of Chalkias, Garillot, Nikolaenko:
-    "Taming the many EdDSAs", SSR 2020 (https://eprint.iacr.org/2020/1244). The highest bit, the sign of x, does not
-    matter: both points of a y are of small order, or neither.
+    Under such a key one signature can be valid for every payload.
     """
+    # Drop the highest bit, the sign of x: both points with the same y have the same order.
     y = int.from_bytes(public, "little") & ((1 << 255) - 1)
     return not y < _PRIME or y in _SMALL_ORDER_Y
 
 
 def is_signed_by(public: bytes, signature: bytes, payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bool:
-    """Whether an Ed25519 key (32 bytes) signed a payload of a type; a weak key signs nothing."""
+    """Whether an Ed25519 signature by a public key (32 bytes) over a payload is valid; always False for weak keys."""
     if is_weak_key(public):
         return False
     try:
@@ -118,11 +118,12 @@ def is_signed_by(public: bytes, signature: bytes, payload: bytes, payload_type: 
 
 
 def parse_envelope(data: bytes | memoryview, *, source: str) -> Envelope:
-    """The envelope in its one form; looks at bytes only, so that no parser meets them before a signature held.
+    """Parses an envelope in canonical form.
 
     Raises:
-        AttestationError: it has another form, or one key signs twice.
+        AttestationError: the envelope is not in canonical form, or one key signs twice.
     """
+    # A regular expression instead of a JSON parser: these bytes are not authenticated yet.
     match = _ENVELOPE.fullmatch(data)
     if match is None:
         raise AttestationError(f"{source}: not a DSSE envelope of an in-toto statement in canonical JSON")
@@ -137,14 +138,14 @@ def parse_envelope(data: bytes | memoryview, *, source: str) -> Envelope:
     key_ids = [signature.key_id for signature in signatures]
     if len(set(key_ids)) != len(key_ids):
         raise AttestationError(f"{source}: one key signs it twice")
-    # Base64 has bits that mean nothing, and signatures an order: encoded again, only the one form is equal.
+    # Base64 can have unused bits and signatures any order; only the canonical form survives a round trip.
     if envelope.encode() != data:
         raise AttestationError(f"{source}: base64 with stray bits, or signatures not ordered by key")
     return envelope
 
 
 def bundle_statement(bundle_id: str) -> bytes:
-    """What a publisher signs: this manifest, and with it every member it lists, is mine."""
+    """The statement that a publisher signs: it names the manifest and thereby every member that the manifest lists."""
     return rfc8785.dumps(
         {
             "_type": STATEMENT_TYPE,
@@ -156,7 +157,7 @@ def bundle_statement(bundle_id: str) -> bytes:
 
 
 class Digest(Frozen):
-    """Hash of a subject."""
+    """Hash of a subject (in-toto DigestSet)."""
 
     sha256: Sha256
 
@@ -169,21 +170,19 @@ class Subject(Frozen):
 
 
 class VerdictPredicate(Frozen):
-    """What a validator says: the verdict with its hashes of policy, contract, twin and gate settings, for whom, how
-    long.
-    """
+    """A validator's claim: the verdict, the robot and policy it applies to, and until when."""
 
     expires: Utc
-    """The robot accepts the verdict before this moment."""
+    """The robot accepts the verdict before this time."""
     policy: PolicyFile
-    """Member of the bundle that was judged, and so the one that may run."""
+    """The member that was validated; the only one that may run."""
     robot: RobotName
-    """Robot the verdict is for."""
+    """The robot that the verdict applies to."""
     verdict: Verdict
 
 
 class VerdictStatement(Frozen):
-    """What a validator signs."""
+    """The statement that a validator signs."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -198,10 +197,10 @@ class VerdictStatement(Frozen):
 
 
 def verdict_statement(predicate: VerdictPredicate, digests: Mapping[str, str]) -> VerdictStatement:
-    """The statement about the manifest, the contract and the judged policy of a bundle.
+    """The statement about the manifest, the contract and the validated policy of a bundle.
 
     Args:
-        predicate: what is stated.
+        predicate: the validator's claim.
         digests: SHA-256 of the bundle's members by name.
     """
     names = (MANIFEST_FILE, CONTRACT_FILE, predicate.policy)
@@ -211,10 +210,10 @@ def verdict_statement(predicate: VerdictPredicate, digests: Mapping[str, str]) -
 
 
 def parse_verdict_statement(payload: bytes, *, source: str) -> VerdictStatement:
-    """The statement in an envelope's payload, which has one form only.
+    """Parses the verdict statement in an envelope's payload.
 
     Raises:
-        AttestationError: it is none, of another version, or not in canonical JSON.
+        AttestationError: the statement is malformed, of another version, or not in canonical JSON.
     """
     containers = payload.count(b"{") + payload.count(b"[")
     if not containers <= MAX_CONTAINERS:
@@ -225,7 +224,7 @@ def parse_verdict_statement(payload: bytes, *, source: str) -> VerdictStatement:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
         raise AttestationError(
-            f"{source}: not a verdict statement this physai reads: {where}: {first['msg']}"
+            f"{source}: not a verdict statement that this version of physai reads: {where}: {first['msg']}"
         ) from None
     if statement.encode() != payload:
         raise AttestationError(f"{source}: not in canonical JSON")
@@ -233,5 +232,5 @@ def parse_verdict_statement(payload: bytes, *, source: str) -> VerdictStatement:
 
 
 def key_id_of(public: bytes) -> str:
-    """Id of an Ed25519 public key as TUF and in-toto tools compute it: the SHA-256 of its canonical description."""
+    """Key id as in TUF and in-toto: SHA-256 of the canonical JSON description of an Ed25519 public key."""
     return sha256_hex(rfc8785.dumps({"keytype": "ed25519", "keyval": {"public": public.hex()}, "scheme": "ed25519"}))

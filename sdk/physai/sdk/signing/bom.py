@@ -1,7 +1,7 @@
-"""A bundle as a CycloneDX ML-BOM: what is in it, where it comes from, what it was measured to do.
+"""Exports a bundle as a CycloneDX ML-BOM with its contents, provenance and measured performance.
 
-For inventories and auditors that read CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/). Written by hand: the
-Python library of CycloneDX has no model cards. Equal bundles give equal documents.
+Format: CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/). Built by hand because CycloneDX's Python library does not
+support model cards. Equal bundles give equal documents.
 """
 
 import json
@@ -18,7 +18,7 @@ from physai.sdk.signing.verify import SignedVerdict
 
 SPEC_VERSION = "1.6"
 _VERSION_PREFIX = "version."
-"""Beginning of a provenance key that names the version of a package."""
+"""Prefix of provenance keys that record a package version."""
 
 
 def bom_text(bundle: Bundle) -> str:
@@ -72,7 +72,7 @@ def _member(bundle: Bundle, name: str) -> dict[str, Any]:
 
 
 def _libraries(bundle: Bundle) -> list[dict[str, Any]]:
-    """The packages that made the policy, as far as its provenance names them."""
+    """Packages used to train and export the policy, from its provenance."""
     versions = {
         key.removeprefix(_VERSION_PREFIX): value
         for key, value in bundle.manifest.provenance.items()

@@ -1,4 +1,4 @@
-"""What differs between two bundles, in the order in which it matters: contract, members, verdict, facts."""
+"""Differences between two bundles, most important first: contract, members, verdict, manifest, provenance."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,26 +14,26 @@ from physai.sdk.signing.verify import SignedVerdict
 
 @dataclass(frozen=True)
 class BundleDifference:
-    """One thing two bundles differ in."""
+    """One difference between two bundles."""
 
     where: str
     """`member policy.int8.onnx`, `contract safety.joints[elbow].velocity_limit`, `provenance seed`"""
     left: str | None
-    """None where the left bundle has no such thing."""
+    """None if absent from the left bundle."""
     right: str | None
-    """None where the right bundle has no such thing."""
+    """None if absent from the right bundle."""
 
 
 def diff_bundles(left: Bundle, right: Bundle) -> list[BundleDifference]:
-    """Everything in which two bundles differ; none for equal ones, whoever signed them."""
+    """All differences between two bundles, signers included."""
     return [
         *(
             BundleDifference(
-                f"contract {found.path}",
-                None if found.kind == "added" else json.dumps(found.left, ensure_ascii=False),
-                None if found.kind == "removed" else json.dumps(found.right, ensure_ascii=False),
+                f"contract {change.path}",
+                None if change.kind == "added" else json.dumps(change.left, ensure_ascii=False),
+                None if change.kind == "removed" else json.dumps(change.right, ensure_ascii=False),
             )
-            for found in contract_diff(left.contract, right.contract)
+            for change in contract_diff(left.contract, right.contract)
         ),
         *_compare("member", _members(left), _members(right)),
         *_compare("verdict", _verdict(left), _verdict(right)),
@@ -63,7 +63,7 @@ def _verdict(bundle: Bundle) -> dict[str, str]:
 
 
 def verdict_facts(signed: SignedVerdict) -> dict[str, str]:
-    """What a signed verdict says, by name."""
+    """Fields of a signed verdict as text, by name."""
     verdict = signed.verdict
     return {
         "outcome": verdict.outcome.value,

@@ -1,6 +1,6 @@
-"""The JSON Schemas of a bundle's manifest and of trust files, for editors and for readers in other languages.
+"""JSON Schemas of bundle manifests, trust files and verdict predicates, for editors and other languages.
 
-They state types, bounds and names; that hashes are those of the members, and key ids those of the keys, no schema says.
+They describe types, bounds and names; they cannot express that hashes match the members or key ids the keys.
 """
 
 import json
@@ -21,25 +21,25 @@ _MODELS: dict[str, tuple[type[Frozen], int]] = {
 }
 
 SCHEMAS = tuple(_MODELS)
-"""Names of the schemas; each lies in `docs/NAME.schema.json`."""
+"""Names of the schemas."""
 
 
 def schema(name: str) -> dict[str, Any]:
-    """One of the schemas, JSON Schema draft 2020-12."""
+    """The JSON Schema (draft 2020-12) of that name."""
     model, version = _MODELS[name]
-    found = model.model_json_schema()
-    # A reader asks for the format before anything else, so it is written even though the model has a default for it.
-    stated = ["format_version"] if "format_version" in found["properties"] else []
+    fields = model.model_json_schema()
+    # Readers check the format version first, so it is required although the model has a default for it.
+    required = ["format_version"] if "format_version" in fields["properties"] else []
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:physai:{name}:{version}",
-        **found,
-        "required": [*stated, *found.get("required", [])],
+        **fields,
+        "required": [*required, *fields.get("required", [])],
     }
 
 
 def schema_text(name: str) -> str:
-    """The schema as it lies in `docs/NAME.schema.json`."""
+    """The text of the schema's file in `docs/`."""
     return json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
 
 

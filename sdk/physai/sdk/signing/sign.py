@@ -1,4 +1,4 @@
-"""Signing: a publisher vouches for a bundle, a validator for the verdict on it."""
+"""Signs bundles as a publisher and verdicts as a validator."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,19 +24,19 @@ from physai.sdk.signing.verify import CLOCK_SKEW, SignedVerdict, signed_verdict
 
 MAX_LIFETIME = timedelta(days=3650)
 DEFAULT_LIFETIME = timedelta(days=90)
-"""How long a verdict counts: robots wear, and a twin that was calibrated once does not follow."""
+"""Default validity of a verdict; limited because robots wear and drift from the calibrated twin."""
 
 VERSION_AHEAD = timedelta(days=1)
-"""How far the clock of whoever packed may be ahead of the validator's."""
+"""How far the packer's clock may be ahead of the validator's."""
 
 
 def sign_bundle(bundle: Bundle, key: SigningKey, *, replace: bool = False) -> bytes:
-    """The bundle's file with a publisher's signature.
+    """Adds a publisher's signature and returns the new bundle file.
 
     Args:
-        bundle: what is signed.
-        key: the publisher's.
-        replace: leave the signatures of other keys out.
+        bundle: the bundle to sign.
+        key: the publisher's key.
+        replace: drop the signatures of other keys.
 
     Raises:
         BundleError: there would be too many signatures.
@@ -59,38 +59,39 @@ def sign_verdict(
     requirements: Requirements | None = None,
     replace: bool = False,
 ) -> bytes:
-    """The bundle's file with a validator's signature over a verdict.
+    """Signs a verdict as a validator and returns the new bundle file.
 
     Args:
-        bundle: what was judged.
-        key: the validator's.
-        verdict: what came out. Where others have signed one that says the same, theirs is signed, too.
-        robot: the robot it is for, a model or one unit of it (`ur10e/cell-3`); None means every robot of the model.
-        now: the time, with a time zone.
-        lifetime: for how long robots accept the verdict.
-        requirements: what the robot asks of a verdict; the defaults where nothing is given.
-        replace: leave the signatures of other keys out.
+        bundle: the bundle that was validated.
+        key: the validator's key.
+        verdict: the result. If the bundle already has an equivalent signed verdict, the signature is added to that.
+        robot: the robot it applies to, a model or one unit of it (`ur10e/cell-3`); None means every unit of the model.
+        now: current time, timezone-aware.
+        lifetime: how long robots accept the verdict.
+        requirements: what the robot requires of a verdict; None means the defaults.
+        replace: drop the signatures of other keys.
 
     Raises:
-        BundleError: the verdict is not on this bundle, no PASS, or not what the robot asks for; the robot is of another
-            model, the lifetime is out of range, or others have signed another verdict, which is not to be replaced.
-        AttestationError: the bundle's own verdict is malformed.
+        BundleError: the verdict is not on this bundle, not a PASS, or does not meet the requirements; the robot is of
+            another model; the lifetime is out of range; or the bundle has a different signed verdict and `replace` is
+            False.
+        AttestationError: the bundle's existing verdict is malformed.
     """
     payload = _new_payload(bundle, verdict, robot, now, lifetime)
     _require(requirements or Requirements(), verdict, robot or bundle.manifest.robot)
-    held = _held(bundle)
-    others = () if replace or held is None else tuple(one for one in held.signatures if one.key_id != key.key_id)
-    if held is not None and others:
-        # The same verdict with another expiry is another statement, and would lose what others have signed.
-        signed = signed_verdict(bundle, held.payload)
+    existing = _verdict_envelope(bundle)
+    others = () if replace or existing is None else tuple(s for s in existing.signatures if s.key_id != key.key_id)
+    if existing is not None and others:
+        # Sign the existing payload: a new one with another expiry would invalidate the other signatures.
+        signed = signed_verdict(bundle, existing.payload)
         _require_agreement(signed, verdict, robot, others)
         _require_time(signed, now, lifetime)
-        return attach(bundle, {VERDICT_FILE: held.with_signature(key.sign(held.payload)).encode()})
+        return attach(bundle, {VERDICT_FILE: existing.with_signature(key.sign(existing.payload)).encode()})
     return attach(bundle, {VERDICT_FILE: key.envelope(payload).encode()})
 
 
 def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
-    """Refuses to sign what the robot would refuse."""
+    """Refuses to sign a verdict that the robot would reject."""
     try:
         requirements.check(verdict, robot=robot)
     except RequirementsError as error:
@@ -98,44 +99,44 @@ def _require(requirements: Requirements, verdict: Verdict, robot: str) -> None:
 
 
 _AGREED = ("policy_sha256", "contract_fingerprint", "twin_hash", "gates_sha256", "evidence", "outcome")
-"""What two validators' verdicts must have in common."""
+"""Fields in which the verdicts of two validators must agree."""
 
 
 def _require_agreement(
-    held: SignedVerdict, verdict: Verdict, robot: str | None, signatures: tuple[Signature, ...]
+    existing: SignedVerdict, verdict: Verdict, robot: str | None, signatures: tuple[Signature, ...]
 ) -> None:
-    """Refuses to sign what others have signed, unless one's own verdict says the same."""
-    differs = [name for name in _AGREED if getattr(held.verdict, name) != getattr(verdict, name)]
-    if _decisions(held.verdict) != _decisions(verdict):
+    """Refuses to co-sign a verdict that differs from the validator's own."""
+    differs = [name for name in _AGREED if getattr(existing.verdict, name) != getattr(verdict, name)]
+    if _decisions(existing.verdict) != _decisions(verdict):
         differs.append("gates")
-    if robot is not None and robot != held.robot:
+    if robot is not None and robot != existing.robot:
         differs.append("robot")
     if differs:
         others = ", ".join(one.key_id[:16] for one in signatures)
         raise BundleError(
-            f"the bundle's verdict is signed by {others}, and differs from this one in {', '.join(differs)}; to put "
-            "this one in its place and drop theirs: --replace"
+            f"the bundle's verdict is signed by {others} and differs from this one in {', '.join(differs)}; to replace "
+            "it and drop their signatures: --replace"
         )
 
 
 def _decisions(verdict: Verdict) -> list[tuple[str, VerdictOutcome, str]]:
-    """What two runs on two computers must have in common; their numbers may differ in the last digits."""
+    # Without the measured numbers, which differ in the last digits between computers.
     return [(gate.gate, gate.outcome, gate.threshold) for gate in verdict.gates]
 
 
-def _require_time(held: SignedVerdict, now: datetime, lifetime: timedelta) -> None:
-    """Refuses a time that others have chosen and one would not: signed once, it counts without their signatures."""
-    _require_past(held.verdict, now)
-    if not held.expires <= now + lifetime + CLOCK_SKEW:
+def _require_time(existing: SignedVerdict, now: datetime, lifetime: timedelta) -> None:
+    """Refuses to co-sign an expiry later than the validator's own: the signature stays valid without the others."""
+    _require_past(existing.verdict, now)
+    if not existing.expires <= now + lifetime + CLOCK_SKEW:
         raise BundleError(
-            f"the verdict that others have signed expires on {utc_text(held.expires)}, later than the {lifetime.days} "
-            "days that you give it: sign for as long (--days), or put yours in its place and drop theirs: --replace"
+            f"the existing signed verdict expires on {utc_text(existing.expires)}, later than your {lifetime.days} "
+            "days: sign for as long (--days), or replace it and drop the other signatures: --replace"
         )
 
 
 def _require_past(verdict: Verdict, now: datetime) -> None:
     if not verdict.created <= utc_text(now + CLOCK_SKEW):
-        raise BundleError(f"the verdict was made on {verdict.created}, and it is {utc_text(now)}: is the clock right?")
+        raise BundleError(f"the verdict was created on {verdict.created}, but it is {utc_text(now)}: check the clock")
 
 
 def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datetime, lifetime: timedelta) -> bytes:
@@ -143,12 +144,12 @@ def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datet
         raise BundleError(f"the verdict is {verdict.outcome}; only a PASS lets a robot run a policy")
     _require_past(verdict, now)
     if not timedelta(0) < lifetime <= MAX_LIFETIME:
-        raise BundleError(f"a verdict counts for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
+        raise BundleError(f"a verdict is valid for 1 to {MAX_LIFETIME.days} days, got {lifetime}")
     _require_later_versions(bundle.manifest.version, now)
     model = bundle.manifest.robot
     robot = model if robot is None else robot
     if not is_unit_of(robot, model):
-        raise BundleError(f"the bundle is for {model}, so the robot is {model} or {model}/UNIT, got {robot!r}")
+        raise BundleError(f"the bundle is for {model}: the robot must be {model} or {model}/UNIT, got {robot!r}")
     facts = {"expires": utc_text(now + lifetime), "policy": judged_policy(bundle, verdict), "robot": robot}
     try:
         predicate = VerdictPredicate.model_validate({**facts, "verdict": verdict})
@@ -159,12 +160,12 @@ def _new_payload(bundle: Bundle, verdict: Verdict, robot: str | None, now: datet
 
 
 def _require_later_versions(version: int, now: datetime) -> None:
-    """Refuses a version that leaves no room for later ones, which count in seconds: robots take no lower one again."""
+    # Versions default to seconds since 1970. A version far in the future would lock robots out of all later ones.
     latest = int((now + VERSION_AHEAD).timestamp())
     if not version <= latest:
         raise BundleError(
-            f"the bundle is version {version}, and versions are the time, now {int(now.timestamp())}, or smaller: a "
-            "robot that commits to it would take no bundle of a lower version again; pack it with another --version"
+            f"the bundle is version {version}; a version must not exceed the current time, {int(now.timestamp())}: a "
+            "robot that commits to it would reject every lower version from then on; pack it with another --version"
         )
 
 
@@ -172,25 +173,25 @@ def judged_policy(bundle: Bundle, verdict: Verdict) -> str:
     """Name of the policy in the bundle that a verdict is on.
 
     Raises:
-        BundleError: it is on none of them, or under another contract.
+        BundleError: the verdict is on another policy or contract.
     """
     if verdict.contract_fingerprint != bundle.manifest.contract_fingerprint:
         raise BundleError(
             f"the verdict is under the contract {verdict.contract_fingerprint[:12]}, the bundle's is "
-            f"{bundle.manifest.contract_fingerprint[:12]}; validate the policy that is packed"
+            f"{bundle.manifest.contract_fingerprint[:12]}; validate the packed policy"
         )
     hashes = {name: bundle.members.sha256(name) for name in bundle.policies}
     for name, sha256 in hashes.items():
         if sha256 == verdict.policy_sha256:
             return name
-    held = ", ".join(f"{name} {sha256[:12]}" for name, sha256 in hashes.items())
+    packed = ", ".join(f"{name} {sha256[:12]}" for name, sha256 in hashes.items())
     raise BundleError(
-        f"the verdict is on a policy of SHA-256 {verdict.policy_sha256[:12]}, the bundle holds {held}; validate one of "
-        "these, or pack the one that was validated"
+        f"the verdict is on a policy of SHA-256 {verdict.policy_sha256[:12]}, the bundle holds {packed}; validate one "
+        "of these, or pack the one that was validated"
     )
 
 
-def _held(bundle: Bundle) -> Envelope | None:
+def _verdict_envelope(bundle: Bundle) -> Envelope | None:
     if VERDICT_FILE not in bundle.members:
         return None
     return parse_envelope(bundle.members.view(VERDICT_FILE), source=VERDICT_FILE)
@@ -198,26 +199,26 @@ def _held(bundle: Bundle) -> Envelope | None:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a bundle says of itself; whether it is true is for `physai.sdk.signing.verify.verify` to say."""
+    """Unverified signers and verdict of a bundle; `physai.sdk.signing.verify.verify` verifies them."""
 
     publishers: tuple[str, ...]
-    """Ids of the keys that are said to have signed the bundle."""
+    """Ids of the keys that claim to have signed the bundle."""
     validators: tuple[str, ...]
-    """Ids of the keys that are said to have signed the verdict."""
+    """Ids of the keys that claim to have signed the verdict."""
     verdict: SignedVerdict | None
     problem: str = ""
-    """Why there is no verdict, where the bundle holds something in its place."""
+    """Why the bundle's verdict cannot be read; empty if it can, or if there is none."""
 
 
 def read_claims(bundle: Bundle) -> Claims:
-    """Who is said to have signed, and what; nothing is checked but that it can be read."""
+    """Reads signers and verdict without verifying any signature."""
     names = (name for name in bundle.members if name.startswith(SIGNATURE_FOLDER))
     publishers = tuple(name.removeprefix(f"{SIGNATURE_FOLDER}publisher-").removesuffix(".json") for name in names)
     try:
-        held = _held(bundle)
-        if held is None:
+        envelope = _verdict_envelope(bundle)
+        if envelope is None:
             return Claims(publishers, (), None)
-        validators = tuple(signature.key_id for signature in held.signatures)
-        return Claims(publishers, validators, signed_verdict(bundle, held.payload))
+        validators = tuple(signature.key_id for signature in envelope.signatures)
+        return Claims(publishers, validators, signed_verdict(bundle, envelope.payload))
     except AttestationError as error:
         return Claims(publishers, (), None, str(error))

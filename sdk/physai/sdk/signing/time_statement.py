@@ -1,9 +1,9 @@
-"""The time, as somebody says it whom a robot believes, for robots whose own clock cannot be.
+"""Signed statements of the current time, for robots whose clock is unreliable.
 
-A robot remembers a floor, a moment that has passed for certain; verdicts expire by the later of floor and clock. The
-clock moves the floor by a bounded step only, so that one excursion of the clock does not end all updates; what a
-validator or an owner has signed moves it at once. Only the owners may set it back, and only from the very moment at
-which it stands: a statement that was used, or kept, does so no second time.
+A robot stores a time floor, a time that has certainly passed; verdicts expire by the later of floor and clock. The
+clock advances the floor in bounded steps only, so that a clock that jumps ahead cannot expire every verdict for good. A
+statement signed by a validator or an owner advances it at once. Only owners can set it back, and the statement must
+name the current floor, which prevents replay.
 """
 
 from collections.abc import Sequence
@@ -32,26 +32,26 @@ TIME_PREDICATE = "urn:physai:time:1"
 MAX_STATEMENT_BYTES = 1 << 14
 
 CLOCK_STEP = timedelta(days=1)
-"""How far the clock alone moves the floor each time the robot writes its state."""
+"""Maximum advance of the floor by the clock alone per write of the robot's state."""
 
 
 class TimeStatementError(PhysaiError):
-    """A statement of the time is malformed, not signed by whom the robot believes, or for another robot or moment."""
+    """A time statement is malformed, not signed by a trusted key, or for another robot or floor."""
 
 
 class TimePredicate(Frozen):
-    """What is stated."""
+    """Claim of a time statement."""
 
     robot: RobotName
-    """Robot it is for, a model or one unit of it."""
+    """The robot it applies to: a model or one unit of it."""
     time: Utc
-    """A moment that has passed."""
+    """A time that has passed."""
     replaces: Utc | None = None
-    """The robot's floor, where it is to be set back; None where it may only rise."""
+    """The robot's current floor, if it is to be set back; None only advances it."""
 
 
 class TimeStatement(Frozen):
-    """What is signed; an in-toto statement without subjects, as it is about no file."""
+    """An in-toto statement without subjects, as it is not about a file."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -66,16 +66,16 @@ class TimeStatement(Frozen):
 
 
 def sign_time(keys: Sequence[SigningKey], robot: str, moment: datetime, *, replaces: datetime | None = None) -> bytes:
-    """A signed statement, as a file.
+    """Creates a signed time statement.
 
     Args:
-        keys: of a validator or an owner; of enough owners where it sets a floor back.
+        keys: of a validator or an owner; of enough owners to set a floor back.
         robot: a model or one unit of it.
-        moment: with a time zone.
-        replaces: the floor it sets back.
+        moment: the time, timezone-aware.
+        replaces: the floor to set back.
 
     Raises:
-        TimeStatementError: the robot's name is none.
+        TimeStatementError: the robot's name is invalid.
     """
     record = {"robot": robot, "time": utc_text(moment), "replaces": None if replaces is None else utc_text(replaces)}
     try:
@@ -90,34 +90,34 @@ def sign_time(keys: Sequence[SigningKey], robot: str, moment: datetime, *, repla
 
 
 def read_time(data: bytes, trust: TrustStore, *, robot: str) -> TimePredicate:
-    """What a file states, if this robot believes it.
+    """Verifies a time statement and returns its claim.
 
     Raises:
-        TimeStatementError: it does not.
+        TimeStatementError: the statement is malformed, not signed as required, or for another robot.
     """
     if not len(data) <= MAX_STATEMENT_BYTES:
-        raise TimeStatementError(f"a statement of the time has at most {MAX_STATEMENT_BYTES} bytes, got {len(data)}")
+        raise TimeStatementError(f"a time statement has at most {MAX_STATEMENT_BYTES} bytes, got {len(data)}")
     try:
-        envelope = parse_envelope(data.rstrip(b"\n"), source="the statement of the time")
+        envelope = parse_envelope(data.rstrip(b"\n"), source="time statement")
     except AttestationError as error:
         raise TimeStatementError(str(error)) from None
     owners = _signers(envelope, trust, "owner")
     if not owners and not _signers(envelope, trust, "validator"):
-        raise TimeStatementError("the statement of the time is signed by no validator or owner whom this robot trusts")
+        raise TimeStatementError("the time statement is not signed by a validator or owner that this robot trusts")
     try:
         statement = TimeStatement.model_validate_json(envelope.payload)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise TimeStatementError(f"not a statement of the time: {first['msg']}") from None
-    said = statement.predicate
+        raise TimeStatementError(f"not a time statement: {first['msg']}") from None
+    predicate = statement.predicate
     if statement.encode() != envelope.payload:
-        raise TimeStatementError("the statement of the time is not in canonical JSON")
-    if not is_unit_of(robot, said.robot):
-        raise TimeStatementError(f"the statement of the time is for {said.robot}, this robot is {robot}")
+        raise TimeStatementError("the time statement is not in canonical JSON")
+    if not is_unit_of(robot, predicate.robot):
+        raise TimeStatementError(f"the time statement is for {predicate.robot}, this robot is {robot}")
     needed = trust.threshold("owner")
-    if said.replaces is not None and not owners >= needed:
-        raise TimeStatementError(f"to set a robot's time back {needed} owners sign, got {owners}")
-    return said
+    if predicate.replaces is not None and not owners >= needed:
+        raise TimeStatementError(f"setting a robot's time back needs {needed} owner signatures, got {owners}")
+    return predicate
 
 
 def _signers(envelope: Envelope, trust: TrustStore, role: Role) -> int:

@@ -1,8 +1,8 @@
-"""The trust file: whom robots believe, signed by its owners, so that nobody else changes it.
+"""The trust file: a trust store signed by its owners.
 
-As with TUF's root (https://theupdateframework.github.io/specification/latest, section 5.3): a robot takes the first
-file on its owner's word; every later one must be of a higher version and signed by enough of the owners that the robot
-knows, and by enough of those the new file names.
+Updates follow TUF's root metadata (https://theupdateframework.github.io/specification/latest, section 5.3): the first
+file is trusted on first use; every later one must have a higher version and be signed by a threshold of the owners in
+the current file and by a threshold of the owners in the new one.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ from physai.sdk.signing.keys import PublicKey, SigningKey
 from physai.sdk.signing.trust_store import TrustError, TrustStore
 
 FORMAT_VERSION = 2
-"""Changes when an older reader could misunderstand a newer trust file."""
+"""Incremented when an older reader could misinterpret a newer trust file."""
 
 TRUST_FILE = "trust.json"
 MAX_TRUST_BYTES = 1 << 20
 TRUST_TYPE = "application/vnd.physai.trust+json"
-"""What the owners sign is of this type, in DSSE's pre-authentication encoding: no other document can pass for it."""
+"""DSSE payload type that owners sign; separates the trust file from every other signed document."""
 
 
 class TrustSignature(Frozen):
@@ -61,10 +61,10 @@ class SignedTrust:
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """The trust file; whether enough owners have signed, `check` says.
+        """Loads a trust file; does not check its signatures, see `check`.
 
         Raises:
-            TrustError: it cannot be read, is too large, or no trust file.
+            TrustError: the file cannot be read, is too large or malformed.
         """
         path = Path(path)
         try:
@@ -75,23 +75,23 @@ class SignedTrust:
 
     @classmethod
     def parse(cls, data: bytes | str, *, source: str) -> Self:
-        """The trust file in a JSON document; TrustError if it is none."""
+        """Parses a JSON document; raises TrustError if it is malformed."""
         document = _KIND.parse(TrustDocument, data, source=source)
         return cls(
             document.trust, tuple(Signature(one.key_id, bytes.fromhex(one.signature)) for one in document.signatures)
         )
 
     def encode(self) -> bytes:
-        """The trust file, for a person to read, too."""
+        """The trust file as indented JSON."""
         signatures = (TrustSignature(key_id=one.key_id, signature=one.value.hex()) for one in self.signatures)
         document = TrustDocument(trust=self.trust, signatures=tuple(signatures))
         return document.model_dump_json(indent=2).encode() + b"\n"
 
     def save(self, path: Path | str) -> None:
-        """Writes the trust file; it is the old or the new one at every instant.
+        """Writes the trust file atomically.
 
         Raises:
-            TrustError: it cannot be written.
+            TrustError: the file cannot be written.
         """
         path = Path(path)
         try:
@@ -101,13 +101,13 @@ class SignedTrust:
             raise TrustError(f"{path}: cannot be written: {error.strerror}") from None
 
     def signed(self, keys: Iterable[SigningKey]) -> Self:
-        """The same, signed by these keys, too."""
+        """Adds or replaces the signatures of these keys."""
         kept = {one.key_id: one for one in self.signatures}
         kept.update({key.key_id: key.sign(self._payload, TRUST_TYPE) for key in keys})
         return type(self)(self.trust, tuple(kept[key_id] for key_id in sorted(kept)))
 
     def count(self, owners: Iterable[PublicKey]) -> int:
-        """How many of these owners have signed."""
+        """Number of these owners with a valid signature."""
         public = {owner.key_id: bytes.fromhex(owner.public) for owner in owners}
         return sum(
             is_signed_by(public[one.key_id], one.value, self._payload, TRUST_TYPE)
@@ -116,45 +116,45 @@ class SignedTrust:
         )
 
     def check(self) -> TrustStore:
-        """What it says, if enough of its own owners have signed it.
+        """Returns the trust store if a threshold of its own owners has signed it.
 
         Raises:
-            TrustError: with both numbers.
+            TrustError: there are too few signatures.
         """
         self._require(self.trust, "its own owners")
         return self.trust
 
     def check_after(self, known: TrustStore) -> TrustStore:
-        """What it says, if it may take the place of what a robot believes already.
+        """Returns the trust store if it may replace the one that a robot has.
 
         Raises:
-            TrustError: it is older, not signed by enough of the owners that are known, would believe a revoked key
-                again, or forgets that one was revoked.
+            TrustError: the version is not higher, too few owners of either store have signed, or a revocation is
+                missing.
         """
         if self.check() == known:
             return known
         if not self.trust.version > known.version:
             raise TrustError(
-                f"the trust file is version {self.trust.version}, the robot has version {known.version}: it takes a "
-                "higher one only"
+                f"the trust file is version {self.trust.version}, the robot has version {known.version} and accepts "
+                "only a higher one"
             )
         self._require(known, "the owners that this robot knows")
         kept = {one.key_id for one in self.trust.revoked}
-        forgotten = [one for one in known.revoked if one.key_id not in kept]
-        if forgotten:
+        missing = [one for one in known.revoked if one.key_id not in kept]
+        if missing:
             raise TrustError(
-                f"key {forgotten[0].key_id[:16]} was revoked on this robot on {forgotten[0].since}: "
-                f"{forgotten[0].reason}; the trust file no longer says so: `physai keys revoke` it there"
+                f"key {missing[0].key_id[:16]} was revoked on this robot on {missing[0].since}: "
+                f"{missing[0].reason}; the trust file does not list it as revoked: `physai keys revoke` it there"
             )
         return self.trust
 
     def _require(self, store: TrustStore, whose: str) -> None:
-        needed, found = store.threshold("owner"), self.count(store.usable("owner"))
-        if not found >= needed:
+        needed, count = store.threshold("owner"), self.count(store.usable("owner"))
+        if not count >= needed:
             raise TrustError(
-                f"the trust file, version {self.trust.version}, is signed by {found} of {needed} of {whose}; they sign "
-                "with: physai keys sign --owner-key KEY. Where owners changed more than once since, put the versions "
-                "between on the robot first, in order"
+                f"the trust file, version {self.trust.version}, is signed by {count} of {needed} of {whose}; sign it "
+                "with: physai keys sign --owner-key KEY. If owners changed more than once, install the intermediate "
+                "versions on the robot first, in order"
             )
 
     @property

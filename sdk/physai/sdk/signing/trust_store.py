@@ -1,6 +1,6 @@
-"""Whom a robot believes: public keys, each in one role, how many of a role must sign, and keys that were revoked.
+"""Trust store of a robot: public keys with one role each, signature thresholds per role, and revoked keys.
 
-`physai.sdk.signing.trust_file` is the file it lies in, signed by its owners; nothing in a bundle can change it.
+It is stored in the trust file (`physai.sdk.signing.trust_file`), which the owners sign; a bundle cannot change it.
 """
 
 from datetime import datetime
@@ -20,11 +20,11 @@ MAX_REVOKED = 4096
 
 
 class TrustError(PhysaiError):
-    """A trust file is missing, malformed, or a change to it makes no sense."""
+    """A trust file is missing or malformed, or a change to it is invalid."""
 
 
 class RevokedKey(Frozen):
-    """A key that must never be believed again."""
+    """A key that is no longer trusted."""
 
     key_id: Sha256
     since: Utc
@@ -43,12 +43,12 @@ class Thresholds(Frozen):
 
 
 class TrustStore(Frozen):
-    """Whom a robot believes. Changes give a new store with the next version."""
+    """Keys, thresholds and revocations; immutable: every change returns a new store with the next version."""
 
     version: Annotated[int, Field(ge=0, le=2**53 - 1)] = 0
-    """Counts the changes; a robot takes no lower one."""
+    """Number of changes; a robot never accepts a lower one."""
     keys: Annotated[tuple[PublicKey, ...], Field(max_length=MAX_KEYS)] = ()
-    """Each key has one role: who publishes cannot also validate with the same key."""
+    """Each key has one role: the same key cannot both publish and validate."""
     thresholds: Thresholds = Thresholds()
     revoked: Annotated[tuple[RevokedKey, ...], Field(max_length=MAX_REVOKED)] = ()
 
@@ -59,15 +59,15 @@ class TrustStore(Frozen):
         return self
 
     def revocation(self, key_id: str) -> RevokedKey | None:
-        """When and why a key was revoked; None if it was not."""
+        """When and why a key was revoked; None if it is not revoked."""
         return next((key for key in self.revoked if key.key_id == key_id), None)
 
     def key(self, key_id: str) -> PublicKey | None:
-        """The key of that id, revoked or not; None if it is not known."""
+        """The key with that id, revoked or not; None if unknown."""
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def usable(self, role: Role) -> tuple[PublicKey, ...]:
-        """Keys of a role that are not revoked."""
+        """Unrevoked keys of a role."""
         return tuple(key for key in self.keys if key.role == role and self.revocation(key.key_id) is None)
 
     def threshold(self, role: Role) -> int:
@@ -76,24 +76,24 @@ class TrustStore(Frozen):
         return counts[role]
 
     def with_key(self, key: PublicKey) -> Self:
-        """The store that believes one more key; itself if it already does.
+        """Adds a trusted key; returns itself if the key is already trusted.
 
         Raises:
-            TrustError: the key was revoked, has another role here, or there are too many.
+            TrustError: the key is revoked or has another role here, or there are too many keys.
         """
         revoked = self.revocation(key.key_id)
         if revoked is not None:
             raise TrustError(f"key {key.key_id[:16]} was revoked on {revoked.since}: {revoked.reason}")
         known = self.key(key.key_id)
         if known is not None and known.role != key.role:
-            raise TrustError(f"key {key.key_id[:16]} is trusted as {known.role}, so it cannot be a {key.role}'s too")
+            raise TrustError(f"key {key.key_id[:16]} is trusted as {known.role} and cannot also be a {key.role}'s")
         return self if known is not None else self._changed(keys=(*self.keys, key))
 
     def with_threshold(self, role: Role, threshold: int) -> Self:
-        """The store that wants that many signatures of a role.
+        """Sets how many keys of a role must sign.
 
         Raises:
-            TrustError: the role has fewer keys, or the number is out of range.
+            TrustError: the role has fewer usable keys, or the threshold is out of range.
         """
         usable = len(self.usable(role))
         if not 1 <= threshold <= min(usable, MAX_SIGNATURES):
@@ -101,17 +101,18 @@ class TrustStore(Frozen):
         return self._changed(thresholds=self.thresholds.model_copy(update={role: threshold}))
 
     def with_revoked(self, key_id: str, *, since: datetime, reason: str) -> Self:
-        """The store that never believes a key again, whether it knows the key or not; itself if that is so already.
+        """Revokes a key, known or unknown; returns itself if the key is already revoked.
 
         Raises:
-            TrustError: there are too many, the reason is empty, or too few owners would be left.
+            TrustError: there are too many revocations, the reason is empty, or too few owners would remain.
         """
         if self.revocation(key_id) is not None:
             return self
         owners = [key for key in self.usable("owner") if key.key_id != key_id]
+        # A store that cannot reach its owner threshold could never be changed again.
         if len(owners) < self.threshold("owner") <= len(self.usable("owner")):
             raise TrustError(
-                f"without key {key_id[:16]} {len(owners)} owners are left, and {self.threshold('owner')} must sign "
+                f"without key {key_id[:16]}, {len(owners)} owners remain, but {self.threshold('owner')} must sign "
                 "every change: `physai keys rotate` it first, or lower the threshold"
             )
         try:

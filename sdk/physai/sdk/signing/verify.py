@@ -1,4 +1,4 @@
-"""Whether a robot may install a bundle: bytes in, a verified bundle or the rule it breaks out."""
+"""Decides whether a robot may install a bundle: takes bytes, returns a verified bundle or raises the violated rule."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far a robot's clock may lag behind the clock of whoever validated."""
+"""How far a robot's clock may lag behind the validator's."""
 
 
 class Rule(StrEnum):
-    """What a refused bundle breaks; `verify` says what each asks."""
+    """The rule that a refused bundle violates; described at `verify`."""
 
     ARCHIVE = "archive"
     ENVELOPE = "envelope"
@@ -76,24 +76,23 @@ class VerificationError(PhysaiError):
     def __init__(self, rule: Rule, message: str) -> None:
         super().__init__(f"{rule.value}: {message}")
         self.rule = rule
-        """The rule it breaks."""
         self.reason = message
 
 
 @dataclass(frozen=True)
 class SignedVerdict:
-    """A verdict that validators signed."""
+    """The content of a signed verdict."""
 
     verdict: Verdict
     robot: str
-    """Robot it is for: a model, or one unit of it."""
+    """The robot it applies to: a model, or one unit of it."""
     policy: str
-    """Member that was judged, and so the one that may run."""
+    """The member that was validated; the only one that may run."""
     expires: datetime
 
     @property
     def outcome(self) -> VerdictOutcome:
-        """PASS in everything that `verify` returns."""
+        """Always PASS in a result of `verify`."""
         return self.verdict.outcome
 
 
@@ -103,15 +102,15 @@ class Verified:
 
     bundle: Bundle
     verdict: SignedVerdict | None
-    """None only where none was required."""
+    """None only if no verdict was required."""
     signers: dict[Role, tuple[str, ...]]
     """Ids of the keys that signed, by role."""
     verdict_problem: str | None = None
-    """Why there is no verdict."""
+    """Why there is no valid verdict."""
 
     @property
     def policy(self) -> str:
-        """Member to run: the one that was judged, else the float32 one."""
+        """The member to run: the validated one, or float32 without a verdict."""
         return POLICY_FILE if self.verdict is None else self.verdict.policy
 
 
@@ -126,51 +125,51 @@ def verify(
     machine: str | None = None,
     require_verdict: bool = True,
 ) -> Verified:
-    """The bundle in these bytes, if this robot may install it. Pure: no file, no clock, no state.
+    """Verifies a bundle against everything this robot requires. Pure: no file access, no clock, no state.
 
-    In this order, each rule by its name in `Rule`:
+    Checks in this order, each named as in `Rule`:
 
-    1. archive: the bytes are the one form a bundle's zip file has, within its bounds; every checksum holds.
-    2. For each of signatures/: envelope: it is a DSSE envelope in its one form with one signature, named after its key.
-       statement: it names this very manifest. key: the key is known, and a publisher's. revoked: it is not revoked.
-       signature: it holds. A signature that nobody can check is refused like a wrong one: every byte of an accepted
-       bundle is vouched for.
-    3. threshold: as many publishers signed as the trust file asks for.
-    4. contents: only now is the manifest parsed. It is canonical, lists exactly these members with their sizes and
-       hashes; contract, safety envelope and policies are of one contract.
-    5. version: not below the floor. An equal one may be installed again.
+    1. archive: the bytes are a canonical bundle archive within the size limits; every checksum matches.
+    2. For each member of signatures/: envelope: a canonical DSSE envelope with one signature, named after its key.
+       statement: it names this manifest. key: the key is known and a publisher's. revoked: the key is not revoked.
+       signature: it is valid.
+    3. threshold: enough publishers signed.
+    4. contents: the manifest is canonical and lists exactly these members with their sizes and hashes; contract,
+       safety envelope and policies match.
+    5. version: not below the floor; an equal version may be installed again.
     6. robot: the contract is for this robot's model.
-    7. no-verdict: there is one. Its envelope is checked as in 2 and 3, with validators. Only then it is parsed:
-       statement: it names this manifest, and a policy and contract of this bundle, by the hashes of the bytes that
-       are here. outcome: it is PASS. robot: it is for this robot. gates: every gate that the robot requires passed.
-       settings: under gate settings that it accepts. evidence: twin and latency come from where it accepts. clock: the
-       clock does not show a time before the verdict was made, which would make its expiry worthless. expired: it has
-       not expired.
+    7. no-verdict: there is a verdict, and its envelope passes 2 and 3 for validators. statement: it names this
+       manifest, and a policy and the contract of this bundle, by hash. outcome: it is PASS. robot: it is for this
+       robot. gates: every required gate passed. settings: the gate settings are accepted. evidence: the origins of
+       twin and latency are accepted. clock: the robot's clock is not before the verdict's creation. expired: the
+       verdict has not expired.
 
     Args:
-        data: the bundle's file; what is installed must come from these bytes, not from the file read once more.
-        trust: whom to believe.
+        data: contents of the bundle file; install these bytes, never a second read of the file.
+        trust: the robot's trust store.
         robot: name of this robot: its model (`ur10e`) or one unit of it (`ur10e/cell-3`).
-        now: the time, with a time zone.
+        now: current time, timezone-aware.
         floor: lowest version that may be installed.
-        requirements: what this robot asks of a verdict; the defaults where nothing is given.
-        machine: this robot's computer, `physai.sdk.evidence.origin.machine_text`; None compares it with nothing.
-        require_verdict: whether rule 7 decides. If not, a bundle that breaks it comes back without a verdict, with
-            the reason; meant for nothing but an explicit override that is logged.
+        requirements: what this robot requires of a verdict; None means the defaults.
+        machine: this robot's computer, `physai.sdk.evidence.origin.machine_text`; None skips the comparison.
+        require_verdict: if False, a bundle that fails rule 7 is returned without a verdict and with the reason; only
+            for an explicit override that is logged.
 
     Raises:
-        VerificationError: a rule is broken.
+        VerificationError: a rule is violated.
     """
     try:
         members = read_archive(data)
     except BundleError as error:
         raise VerificationError(Rule.ARCHIVE, str(error)) from None
+    # Signatures first: the manifest is not parsed before trusted publishers have signed it.
     publishers = _check_publishers(members, trust)
     try:
         bundle = open_members(members)
     except BundleError as error:
         raise VerificationError(Rule.CONTENTS, str(error)) from None
     manifest = bundle.manifest
+    # Rollback protection, as for TUF metadata.
     if not manifest.version >= floor:
         reason = f"version {manifest.version} is older than {floor}, which this robot has committed to"
         raise VerificationError(Rule.VERSION, reason)
@@ -188,11 +187,12 @@ def verify(
 
 
 def _check_publishers(members: Members, trust: TrustStore) -> tuple[str, ...]:
-    """Ids of the publishers' keys, each of which vouches for the manifest."""
+    """Ids of the publisher keys that signed the manifest."""
     if MANIFEST_FILE not in members:
         raise VerificationError(Rule.ARCHIVE, f"it has no {MANIFEST_FILE}")
     expected = bundle_statement(members.sha256(MANIFEST_FILE))
     signers: list[str] = []
+    # An unverifiable signature is refused like an invalid one: no byte of an accepted bundle is unauthenticated.
     for name in members:
         if name.startswith(SIGNATURE_FOLDER):
             envelope = _envelope(members, name)
@@ -202,7 +202,7 @@ def _check_publishers(members: Members, trust: TrustStore) -> tuple[str, ...]:
             if envelope.payload != expected:
                 raise VerificationError(Rule.STATEMENT, f"{name} signs another manifest than this bundle's")
             signers += _check_signatures(envelope, trust, "publisher")
-    _check_threshold("publisher", len(signers), trust, f"sign it, too: {_SIGN} KEY")
+    _check_threshold("publisher", len(signers), trust, f"add a signature: {_SIGN} KEY")
     return tuple(signers)
 
 
@@ -217,7 +217,7 @@ def _envelope(members: Members, name: str) -> Envelope:
 
 
 def _check_signatures(envelope: Envelope, trust: TrustStore, role: Role) -> list[str]:
-    """Ids of the keys, every one of which is known in the role, not revoked, and did sign."""
+    """Ids of the signing keys after checking each for role, revocation and a valid signature."""
     for signature in envelope.signatures:
         _check_signature(signature, envelope.payload, trust, role)
     return [signature.key_id for signature in envelope.signatures]
@@ -231,10 +231,10 @@ def _check_signature(signature: Signature, payload: bytes, trust: TrustStore, ro
     key = trust.key(signature.key_id)
     if key is None or key.role != role:
         unknown = f"is not in the trust file; `physai keys trust` adds a {role}'s key"
-        what = unknown if key is None else f"is a {key.role}'s key, here a {role} signs"
-        raise VerificationError(Rule.KEY, f"key {short} {what}")
+        reason = unknown if key is None else f"is a {key.role}'s key; a {role}'s key is required here"
+        raise VerificationError(Rule.KEY, f"key {short} {reason}")
     if not is_signed_by(bytes.fromhex(key.public), signature.value, payload):
-        raise VerificationError(Rule.SIGNATURE, f"the signature of {role} {short} does not hold")
+        raise VerificationError(Rule.SIGNATURE, f"the signature of {role} {short} is invalid")
 
 
 def _check_threshold(role: Role, count: int, trust: TrustStore, remedy: str) -> None:
@@ -244,19 +244,20 @@ def _check_threshold(role: Role, count: int, trust: TrustStore, remedy: str) -> 
 
 
 def _check_verdict(bundle: Bundle, trust: TrustStore, robot: str) -> tuple[SignedVerdict, tuple[str, ...]]:
-    """The verdict that validators signed of this bundle for this robot, and the ids of their keys."""
+    """The signed verdict on this bundle for this robot, and the ids of the validators' keys."""
     if VERDICT_FILE not in bundle.members:
-        reason = "nobody has validated this bundle; `physai sim validate`, then "
+        reason = "this bundle has no verdict; `physai sim validate`, then "
         raise VerificationError(Rule.NO_VERDICT, f"{reason}{_SIGN} validator.key --verdict VERDICT")
     envelope = _envelope(bundle.members, VERDICT_FILE)
     validators = _check_signatures(envelope, trust, "validator")
-    _check_threshold("validator", len(validators), trust, f"sign it, too: {_SIGN} KEY --role validator")
+    _check_threshold("validator", len(validators), trust, f"add a signature: {_SIGN} KEY --role validator")
+    # As with the manifest, the verdict is parsed only after its signatures are valid.
     try:
         signed = signed_verdict(bundle, envelope.payload)
     except AttestationError as error:
         raise VerificationError(Rule.STATEMENT, str(error)) from None
     if signed.outcome is not VerdictOutcome.PASS:
-        raise VerificationError(Rule.OUTCOME, f"the verdict is {signed.outcome}, and only PASS may be installed")
+        raise VerificationError(Rule.OUTCOME, f"the verdict is {signed.outcome}; only PASS may be installed")
     if not is_unit_of(robot, signed.robot):
         raise VerificationError(Rule.ROBOT, f"the verdict is for {signed.robot}, this robot is {robot}")
     return signed, tuple(validators)
@@ -270,34 +271,33 @@ def _check_requirements(verdict: Verdict, requirements: Requirements, robot: str
 
 
 def signed_verdict(bundle: Bundle, payload: bytes) -> SignedVerdict:
-    """What a statement says of this bundle, whoever signed it.
+    """Parses a verdict statement and checks that it is about this bundle; does not check signatures.
 
     Raises:
-        AttestationError: it is malformed, or about another bundle, policy or contract.
+        AttestationError: the statement is malformed, or about another bundle, policy or contract.
     """
     statement = parse_verdict_statement(payload, source=VERDICT_FILE)
-    said = statement.predicate
-    if said.policy not in bundle.members:
-        raise AttestationError(f"the verdict is on {said.policy}, which this bundle does not hold")
-    if statement != verdict_statement(said, bundle.digests):
+    predicate = statement.predicate
+    verdict, policy = predicate.verdict, predicate.policy
+    if policy not in bundle.members:
+        raise AttestationError(f"the verdict is on {policy}, which is not in this bundle")
+    if statement != verdict_statement(predicate, bundle.digests):
         raise AttestationError("the verdict is on another bundle")
-    sha256 = bundle.members.sha256(said.policy)
-    if said.verdict.policy_sha256 != sha256:
+    sha256 = bundle.members.sha256(policy)
+    if verdict.policy_sha256 != sha256:
+        raise AttestationError(f"the verdict is on a policy of SHA-256 {verdict.policy_sha256}, {policy} has {sha256}")
+    if verdict.contract_fingerprint != bundle.manifest.contract_fingerprint:
         raise AttestationError(
-            f"the verdict is on a policy of SHA-256 {said.verdict.policy_sha256}, {said.policy} has {sha256}"
-        )
-    if said.verdict.contract_fingerprint != bundle.manifest.contract_fingerprint:
-        raise AttestationError(
-            f"the verdict is under the contract {said.verdict.contract_fingerprint}, the bundle's is "
+            f"the verdict is under the contract {verdict.contract_fingerprint}, the bundle's is "
             f"{bundle.manifest.contract_fingerprint}"
         )
-    if not is_unit_of(said.robot, bundle.manifest.robot):
-        raise AttestationError(f"the verdict is for {said.robot}, which is no {bundle.manifest.robot}")
-    return SignedVerdict(said.verdict, said.robot, said.policy, parse_utc(said.expires))
+    if not is_unit_of(predicate.robot, bundle.manifest.robot):
+        raise AttestationError(f"the verdict is for {predicate.robot}, which is not a {bundle.manifest.robot}")
+    return SignedVerdict(verdict, predicate.robot, policy, parse_utc(predicate.expires))
 
 
 def parse_utc(text: str) -> datetime:
-    """The moment that `utc_text` wrote."""
+    """Inverse of `utc_text`; raises ValueError."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
@@ -305,9 +305,10 @@ def _check_time(signed: SignedVerdict, now: datetime) -> None:
     if now.tzinfo is None:
         raise VerificationError(Rule.CLOCK, f"the time {now} has no time zone")
     created = parse_utc(signed.verdict.created)
+    # A clock that is behind would make the expiry worthless.
     if not now >= created - CLOCK_SKEW:
-        reason = f"this clock shows {utc_text(now)}, before the verdict was made ({signed.verdict.created}): set it"
+        reason = f"the clock shows {utc_text(now)}, before the verdict was created ({signed.verdict.created}): set it"
         raise VerificationError(Rule.CLOCK, reason)
     if not now < signed.expires:
-        reason = f"the verdict expired on {utc_text(signed.expires)}, it is {utc_text(now)}: validate again"
+        reason = f"the verdict expired on {utc_text(signed.expires)}, it is now {utc_text(now)}: validate again"
         raise VerificationError(Rule.EXPIRED, reason)

@@ -78,7 +78,7 @@ def test_arguments_that_make_no_sense(file: Path, tmp_path: Path) -> None:
     with pytest.raises(PhysaiError, match="cannot be read"):
         run("host", tmp_path / "missing.physai")
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(PhysaiError, match=r"small\.physai: the file does not end as a bundle does"):
+    with pytest.raises(PhysaiError, match=r"small\.physai: the file does not end like a bundle"):
         run("host", file)
 
 

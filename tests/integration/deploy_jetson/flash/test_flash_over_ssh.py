@@ -271,5 +271,5 @@ def test_a_time_that_the_robot_does_not_believe_ends_the_flash(
     pendulum: SshRobot, small: BundleUpload, workshop: SampleSigners
 ) -> None:
     forged = sign_time([SampleSigners().owner], ROBOT, workshop.created).decode()
-    assert "signed by no validator or owner" in str(refused(pendulum, small, FlashOptions(time=forged)))
+    assert "not signed by a validator or owner" in str(refused(pendulum, small, FlashOptions(time=forged)))
     assert pendulum.active_version is None

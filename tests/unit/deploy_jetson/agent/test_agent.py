@@ -132,7 +132,7 @@ def test_without_a_verdict_only_by_wish_and_remembered(site: Site) -> None:
     assert open_active(site.agent.root).marker.unsafe_no_verdict
     kinds = [event.kind for event in site.agent.store.state().events]
     assert kinds == ["unsafe", "activated"]
-    assert "nobody has validated" in site.agent.store.state().events[0].reason
+    assert "has no verdict" in site.agent.store.state().events[0].reason
 
 
 def test_a_valid_verdict_makes_the_wish_moot(site: Site) -> None:

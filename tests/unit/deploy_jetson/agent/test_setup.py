@@ -79,7 +79,7 @@ def test_an_older_trust_file_brings_no_revoked_key_back(site: Site, now: datetim
     key_id = site.workshop.publisher.key_id
     newer = older.with_revoked(key_id, since=now, reason="laptop stolen")
     site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(newer))
-    with pytest.raises(TrustError, match="is version 3, the robot has version 4: it takes a higher one only"):
+    with pytest.raises(TrustError, match="is version 3, the robot has version 4 and accepts only a higher one"):
         site.agent.setup(RobotIdentity(robot=f"{ROBOT}/cell-2"), site.workshop.signed(older))
     other = older.with_revoked("0" * 64, since=now, reason="none").with_revoked("1" * 64, since=now, reason="none")
     with pytest.raises(TrustError, match=f"{key_id[:16]} was revoked on this robot .* laptop stolen.* keys revoke"):

@@ -156,8 +156,8 @@ def other_algorithm() -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no private key"),
-        (b"junk" * 100, "no private key"),
+        (b"", "not a private key"),
+        (b"junk" * 100, "not a private key"),
         (b"-----BEGIN ENCRYPTED PRIVATE KEY-----\njunk", "wrong passphrase, or damaged"),
         (bytes(20_000), "at most"),
         (other_algorithm(), "Ed25519 key is needed"),
@@ -179,7 +179,7 @@ def test_public_keys_round_trip(key: SigningKey, tmp_path: Path) -> None:
 
 
 def test_a_private_key_is_not_taken_for_a_public_one(path: Path) -> None:
-    with pytest.raises(KeyFileError, match="is a private key; hand out"):
+    with pytest.raises(KeyFileError, match="is a private key; use the"):
         load_public_key(path)
 
 
@@ -213,7 +213,7 @@ def test_a_key_signs_in_its_own_role(key: SigningKey, path: Path) -> None:
     check_role(path, key, "validator")
     save_public_key(key.public_key("publisher"), public_path(path))
     check_role(path, key, "publisher")
-    with pytest.raises(KeyFileError, match="the two roles never share a key"):
+    with pytest.raises(KeyFileError, match="two roles never share a key"):
         check_role(path, key, "validator")
     with pytest.raises(KeyFileError, match="not the public key of"):
         check_role(path, SigningKey.generate(), "publisher")

@@ -57,7 +57,7 @@ def test_a_verdict_finds_the_policy_it_is_on(
         ({"contract_fingerprint": "0" * 64}, {}, "under the contract 000000000000"),
         ({"outcome": VerdictOutcome.FAIL}, {}, "the verdict is FAIL; only a PASS"),
         ({"outcome": VerdictOutcome.INCONCLUSIVE}, {}, "the verdict is INCONCLUSIVE"),
-        ({}, {"robot": "go2"}, "the bundle is for pendulum, so the robot is pendulum or pendulum/UNIT, got 'go2'"),
+        ({}, {"robot": "go2"}, "the bundle is for pendulum: the robot must be pendulum or pendulum/UNIT, got 'go2'"),
         ({}, {"robot": "pendulum/a b"}, "robot 'pendulum/a b'"),
         ({"created": "2096-01-01T00:00:00Z"}, {}, "made on 2096-01-01T00:00:00Z, and it is 2026-11-21T12:00:00Z"),
         ({}, {"lifetime": timedelta(0)}, "1 to 3650 days"),

@@ -52,7 +52,7 @@ def test_the_override_says_what_is_missing(workshop: Workshop) -> None:
     found = workshop.verify(workshop.published(workshop.unsigned()), require_verdict=False)
     assert found.verdict is None
     assert found.policy == "policy.onnx"
-    assert found.verdict_problem.startswith("no-verdict: nobody has validated")
+    assert found.verdict_problem.startswith("no-verdict: this bundle has no verdict")
     assert found.signers["validator"] == ()
 
 
@@ -86,7 +86,7 @@ def test_strangers_sign_for_nobody(workshop: Workshop) -> None:
 def test_each_key_has_its_role(workshop: Workshop) -> None:
     error = refused(workshop, workshop.published(workshop.unsigned(), workshop.validator))
     assert error.rule is Rule.KEY
-    assert "is a validator's key, here a publisher signs" in str(error)
+    assert "is a validator's key; a publisher's key is required here" in str(error)
     published = workshop.published(workshop.unsigned())
     assert refused(workshop, workshop.validated(published, workshop.publisher)).rule is Rule.KEY
 
@@ -299,7 +299,7 @@ def test_changes_that_change_nothing(workshop: Workshop, now: datetime) -> None:
 
 def test_changes_that_make_no_sense(workshop: Workshop, now: datetime) -> None:
     trust = workshop.trust
-    with pytest.raises(TrustError, match="trusted as publisher, so it cannot be a validator's too"):
+    with pytest.raises(TrustError, match="trusted as publisher and cannot also be a validator's"):
         trust.with_key(workshop.publisher.public_key("validator"))
     revoked = trust.with_revoked(workshop.publisher.key_id, since=now, reason="stolen")
     with pytest.raises(TrustError, match=r"was revoked on .*: stolen"):

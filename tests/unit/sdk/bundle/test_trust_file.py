@@ -67,7 +67,9 @@ def test_versions_only_rise() -> None:
     revoked = KNOWN.with_revoked(SECOND.key_id, since=NOW, reason="lost")
     bare = store(with_key(OWNER)).model_copy(update={"version": 0})
     for older in (bare, KNOWN):
-        with pytest.raises(TrustError, match=rf"version {older.version}, the robot has version 4: it takes a higher"):
+        with pytest.raises(
+            TrustError, match=rf"version {older.version}, the robot has version 4 and accepts only a higher"
+        ):
             signed(older, OWNER).check_after(revoked)
     again = KNOWN.model_copy(update={"version": 9})
     with pytest.raises(TrustError, match=f"key {SECOND.key_id[:16]} was revoked on this robot on .*: lost"):
@@ -105,7 +107,7 @@ def test_a_revoked_owner_does_not_count() -> None:
 
 
 def test_the_last_owner_is_not_revoked_by_mistake() -> None:
-    with pytest.raises(TrustError, match="0 owners are left, and 1 must sign every change"):
+    with pytest.raises(TrustError, match="0 owners remain, but 1 must sign every change"):
         store(with_key(OWNER)).with_revoked(OWNER.key_id, since=NOW, reason="lost")
 
 
