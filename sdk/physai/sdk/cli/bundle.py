@@ -1,4 +1,4 @@
-"""`physai bundle`: pack a policy, look into a bundle, verify, sign and compare."""
+"""`physai bundle`: pack, inspect, verify, sign and compare bundles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 from physai.sdk.cli.command import CliCommand
-from physai.sdk.cli.keys import default_trust, key_folder
-from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
+from physai.sdk.cli.keys import default_trust, key_folder, load_key, utc_option
+from physai.sdk.cli.passphrases import add_passphrase_argument
 from physai.sdk.cli.requirements import add_requirement_arguments, requirements_from
 from physai.sdk.cli.verdicts import add_record_arguments, rederived
 
@@ -30,8 +30,8 @@ _TIME = "2026-11-21T12:00:00Z"
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_pack(actions.add_parser("pack", help="make a bundle of an exported policy"))
-    inspect = actions.add_parser("inspect", help="show what a bundle holds and says of itself; believes everything")
+    _add_pack(actions.add_parser("pack", help="pack an exported policy into a bundle"))
+    inspect = actions.add_parser("inspect", help="show the contents of a bundle, without verification")
     inspect.add_argument("bundle", type=Path, metavar="BUNDLE")
     inspect.add_argument("--bom", type=Path, metavar="FILE", help="write a CycloneDX ML-BOM, JSON")
     verify = actions.add_parser("verify", help="would a robot install it? Exit code 0: yes; 1: no")
@@ -39,16 +39,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "--trust", type=Path, metavar="FILE", help=f"the robot's trust file (default: {_KEYS}/trust.json)"
     )
-    verify.add_argument("--robot", metavar="NAME", help="the robot's name (default: the model the bundle is for)")
-    verify.add_argument("--floor", type=int, default=0, metavar="N", help="lowest version it accepts (default: 0)")
-    verify.add_argument("--at", metavar="TIME", help=f"its clock, {_TIME} (default: now)")
-    verify.add_argument("--machine", metavar="TEXT", help="its computer, as `physai robot doctor` names it")
+    verify.add_argument("--robot", metavar="NAME", help="the robot's name (default: the bundle's robot model)")
+    verify.add_argument("--floor", type=int, default=0, metavar="N", help="lowest accepted version (default: 0)")
+    verify.add_argument("--at", metavar="TIME", help=f"time on the robot, {_TIME} (default: now)")
+    verify.add_argument("--machine", metavar="TEXT", help="the robot's computer, as `physai robot doctor` shows it")
     add_requirement_arguments(verify)
-    verify.add_argument("--no-verdict", action="store_true", help="as a robot told to do without a verdict")
-    _add_sign(actions.add_parser("sign", help="sign a bundle as its publisher, or a verdict on it as a validator"))
-    compare = actions.add_parser(
-        "diff", help="name everything in which two bundles differ. Exit code 0: nothing; 1: some"
-    )
+    verify.add_argument("--no-verdict", action="store_true", help="do not require a verdict")
+    _add_sign(actions.add_parser("sign", help="sign a bundle as a publisher, or its verdict as a validator"))
+    compare = actions.add_parser("diff", help="list the differences between two bundles. Exit code 0: none; 1: some")
     compare.add_argument("left", type=Path, metavar="LEFT")
     compare.add_argument("right", type=Path, metavar="RIGHT")
     for action in actions.choices.values():
@@ -57,16 +55,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_pack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("policy", type=Path, metavar="POLICY", help="run folder, export folder, or policy.onnx")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the bundle (default: TASK.physai, here)")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="output file (default: ./TASK.physai)")
     parser.add_argument(
         "--variants",
         metavar="LIST",
-        help="quantised siblings to pack: int8,fp16,fp8 or none (default: those beside the policy)",
+        help="quantised variants to pack: int8,fp16,fp8 or none (default: all in the policy's folder)",
     )
-    parser.add_argument("--version", type=int, metavar="N", help="only grows (default: the time, seconds since 1970)")
+    parser.add_argument(
+        "--version", type=int, metavar="N", help="must increase with every release (default: seconds since 1970)"
+    )
     parser.add_argument("--created", metavar="TIME", help=f"{_TIME} (default: SOURCE_DATE_EPOCH, or now)")
-    parser.add_argument("--note", metavar="TEXT", help="kept in the provenance")
-    parser.add_argument("--sign", action="store_true", help="sign it at once, with --key")
+    parser.add_argument("--note", metavar="TEXT", help="text for the provenance")
+    parser.add_argument("--sign", action="store_true", help="also sign the bundle, with --key")
     parser.add_argument("--key", type=Path, metavar="FILE", help=f"publisher's key (default: {_KEYS}/publisher.key)")
     _add_verdict(parser)
     parser.add_argument(
@@ -85,16 +85,14 @@ def _add_sign(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", type=Path, metavar="FILE", help=f"private key (default: {_KEYS}/ROLE.key)")
     _add_verdict(parser)
     parser.add_argument("--replace", action="store_true", help="drop the signatures of other keys of the role")
-    parser.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="where the signed bundle goes (default: in place)"
-    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="output file (default: sign in place)")
     add_passphrase_argument(parser)
 
 
 def _add_verdict(parser: argparse.ArgumentParser) -> None:
     add_record_arguments(parser)
-    parser.add_argument("--robot", metavar="NAME", help="robot it counts for: ur10e, or one unit, ur10e/cell-3")
-    parser.add_argument("--days", type=int, default=90, metavar="N", help="how long it counts (default: 90)")
+    parser.add_argument("--robot", metavar="NAME", help="robot the verdict applies to: ur10e, or one unit ur10e/cell-3")
+    parser.add_argument("--days", type=int, default=90, metavar="N", help="validity of the verdict (default: 90)")
     add_requirement_arguments(parser)
 
 
@@ -124,26 +122,29 @@ def _pack(arguments: argparse.Namespace) -> int:
     return _write(bundle, data, arguments.out or Path(f"{bundle.manifest.task.replace('/', '-')}.physai"), arguments)
 
 
+def _write_file(path: Path, data: bytes) -> None:
+    """Writes a file atomically, world-readable; raises PhysaiError if that fails."""
+    from physai.sdk.base.files import write_atomic
+
+    try:
+        write_atomic(path, data)
+        path.chmod(0o644)
+    except OSError as error:
+        raise PhysaiError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 def _created(text: str | None) -> datetime:
-    """The time a bundle states: as asked for, else as builds that are to be reproduced say it, else now."""
+    """Creation time of a bundle: `--created`, else SOURCE_DATE_EPOCH, else now."""
+    # https://reproducible-builds.org/specs/source-date-epoch/
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     if text is not None:
-        return _time("--created", text)
+        return utc_option("--created", text)
     if epoch is None:
         return datetime.now(UTC).replace(microsecond=0)
     try:
         return datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError):
         raise PhysaiError(f"SOURCE_DATE_EPOCH is {epoch!r}, expected seconds since 1970") from None
-
-
-def _time(option: str, text: str) -> datetime:
-    from physai.sdk.signing.verify import parse_utc
-
-    try:
-        return parse_utc(text)
-    except ValueError:
-        raise PhysaiError(f"{option} {text!r}: expected UTC as {_TIME}") from None
 
 
 def _variants(text: str | None) -> list[str] | None:
@@ -160,14 +161,12 @@ def _variants(text: str | None) -> list[str] | None:
 
 
 def _load_key(arguments: argparse.Namespace, role: Role, path: Path | None) -> SigningKey:
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError
 
     path = path or key_folder() / f"{role}{PRIVATE_SUFFIX}"
     if not path.exists():
         raise KeyFileError(f"{path}: no such key; make keys with: physai keys init")
-    key = load_private_key(path, passphrase=passphrase_from(arguments.passphrase_file))
-    check_role(path, key, role)
-    return key
+    return load_key(path, role, arguments)
 
 
 def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey) -> bytes:
@@ -180,6 +179,7 @@ def _with_verdict(bundle: Bundle, arguments: argparse.Namespace, key: SigningKey
         verdict,
         robot=arguments.robot,
         now=datetime.now(UTC),
+        # Clamped to what timedelta can hold; sign_verdict checks the range.
         lifetime=timedelta(days=min(max(arguments.days, 0), 10**6)),
         requirements=requirements_from(arguments),
         replace=getattr(arguments, "replace", False),
@@ -192,7 +192,7 @@ def _sign(arguments: argparse.Namespace) -> int:
 
     role: Role = arguments.role or ("publisher" if arguments.verdict is None else "validator")
     if role == "publisher" and arguments.verdict is not None:
-        raise PhysaiError("a verdict is signed by a validator: leave --role publisher out")
+        raise PhysaiError("only a validator can sign a verdict: remove --role publisher")
     bundle = read_bundle(arguments.bundle)
     key = _load_key(arguments, role, arguments.key)
     if role == "publisher":
@@ -203,30 +203,21 @@ def _sign(arguments: argparse.Namespace) -> int:
 
 
 def _write(bundle: Bundle, data: bytes, path: Path, arguments: argparse.Namespace) -> int:
-    from physai.sdk.base.files import write_atomic
     from physai.sdk.cli.bundle_text import record, summary
 
-    try:
-        write_atomic(path, data)
-        path.chmod(0o644)
-    except OSError as error:
-        raise PhysaiError(f"{path}: cannot be written: {error.strerror}") from None
+    _write_file(path, data)
     print(json.dumps(record(bundle, path), indent=2) if arguments.json else printable(summary(bundle, path)))
     return 0
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from physai.sdk.base.files import write_atomic
     from physai.sdk.bundle.manifest import read_bundle
     from physai.sdk.cli.bundle_text import record, sections
     from physai.sdk.signing.bom import bom_text
 
     bundle = read_bundle(arguments.bundle)
     if arguments.bom is not None:
-        try:
-            write_atomic(arguments.bom, bom_text(bundle).encode())
-        except OSError as error:
-            raise PhysaiError(f"{arguments.bom}: cannot be written: {error.strerror}") from None
+        _write_file(arguments.bom, bom_text(bundle).encode())
     if arguments.json:
         print(json.dumps(record(bundle, arguments.bundle), indent=2, ensure_ascii=False))
     else:
@@ -240,11 +231,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     from physai.sdk.signing.verify import VerificationError, verify
 
     trust = SignedTrust.load(arguments.trust or default_trust()).check()
-    now = datetime.now(UTC) if arguments.at is None else _time("--at", arguments.at)
+    now = datetime.now(UTC) if arguments.at is None else utc_option("--at", arguments.at)
     data = read_file(arguments.bundle)
     robot = arguments.robot or _model(data)
     try:
-        found = verify(
+        verified = verify(
             data,
             trust,
             robot=robot,
@@ -260,12 +251,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         else:
             print(f"{styled('REFUSED', 'red', sys.stdout)} by {printable(robot)}: {printable(str(error))}")
         return 1
-    _print_accepted(found, robot, as_json=arguments.json)
+    _print_accepted(verified, robot, as_json=arguments.json)
     return 0
 
 
 def _model(data: bytes) -> str:
-    """The robot model a bundle is for; of a damaged one, which no robot accepts, none."""
+    """Robot model of a bundle; "any robot" for a damaged bundle, which no robot accepts."""
     from physai.sdk.bundle.archive import BundleError
     from physai.sdk.bundle.manifest import read_bundle
 
@@ -275,32 +266,31 @@ def _model(data: bytes) -> str:
         return "any robot"
 
 
-def _print_accepted(found: Verified, robot: str, *, as_json: bool) -> None:
+def _print_accepted(verified: Verified, robot: str, *, as_json: bool) -> None:
     from physai.sdk.evidence.verdict import utc_text
 
-    verdict = found.verdict
+    bundle, verdict = verified.bundle, verified.verdict
     expires = None if verdict is None else utc_text(verdict.expires)
     if as_json:
-        facts = {
+        record = {
             "accepted": True,
             "robot": robot,
-            "id": found.bundle.id,
-            "version": found.bundle.manifest.version,
-            "policy": found.policy,
+            "id": bundle.id,
+            "version": bundle.manifest.version,
+            "policy": verified.policy,
             "expires": expires,
-            "verdict_problem": found.verdict_problem,
-            "signers": {role: list(keys) for role, keys in found.signers.items()},
+            "verdict_problem": verified.verdict_problem,
+            "signers": {role: list(keys) for role, keys in verified.signers.items()},
         }
-        print(json.dumps(facts, indent=2))
+        print(json.dumps(record, indent=2))
         return
-    signers = ", ".join(f"{role} {key[:16]}" for role, keys in found.signers.items() for key in keys)
-    print(printable(f"bundle     {found.bundle.id}, version {found.bundle.manifest.version}"))
+    signers = ", ".join(f"{role} {key[:16]}" for role, keys in verified.signers.items() for key in keys)
+    print(printable(f"bundle     {bundle.id}, version {bundle.manifest.version}"))
     print(printable(f"signed by  {signers}"))
-    print(f"runs       {found.policy}" + ("" if expires is None else f", until {expires}"))
+    print(f"runs       {verified.policy}" + ("" if expires is None else f", until {expires}"))
     if verdict is None:
-        print(
-            f"{styled('ACCEPTED WITHOUT A VERDICT', 'red', sys.stdout)} by {printable(robot)}: {found.verdict_problem}"
-        )
+        label = styled("ACCEPTED WITHOUT A VERDICT", "red", sys.stdout)
+        print(f"{label} by {printable(robot)}: {verified.verdict_problem}")
     else:
         print(f"{styled('ACCEPTED', 'green', sys.stdout)} by {printable(robot)}")
 

@@ -1,4 +1,4 @@
-"""A bundle for people: what it holds, where it comes from, what it was measured to do, who signed."""
+"""Formats a bundle as text and JSON for `physai bundle`."""
 
 import re
 from pathlib import Path
@@ -12,25 +12,23 @@ from physai.sdk.signing.sign import Claims, read_claims
 from physai.sdk.signing.verify import SignedVerdict
 
 _SHORT = 16
-"""Digits of a hash in text; JSON has them all."""
+"""Digits of a hash in text; JSON contains full hashes."""
 
 
 def summary(bundle: Bundle, path: Path) -> str:
-    """A few lines, after it was written."""
-    claims = read_claims(bundle)
-    signers = [f"publisher {key[:_SHORT]}" for key in claims.publishers]
-    signers += [f"validator {key[:_SHORT]}" for key in claims.validators]
-    return "\n".join([*_head(bundle, path), f"signed by    {', '.join(signers) or 'nobody yet: physai bundle sign'}"])
+    """A few lines, shown after a bundle was written."""
+    signers = ", ".join(f"{role} {key[:_SHORT]}" for role, key in _signers(read_claims(bundle)))
+    return "\n".join([*_head(bundle, path), f"signed by    {signers or 'not signed yet: physai bundle sign'}"])
 
 
 def sections(bundle: Bundle, path: Path) -> str:
-    """Everything, in sections."""
+    """The full report of `physai bundle inspect`."""
     claims = read_claims(bundle)
     members = [
         (_shortened(name), str(bundle.members.size(name)), _shortened(bundle.members.sha256(name)))
         for name in bundle.members
     ]
-    provenance = list(bundle.manifest.provenance.items()) or [("", "nothing is known")]
+    provenance = list(bundle.manifest.provenance.items()) or [("", "none recorded")]
     lines = [
         *_head(bundle, path),
         f"file         {len(bundle.members.data)} bytes, SHA-256 {bundle.sha256}",
@@ -41,8 +39,8 @@ def sections(bundle: Bundle, path: Path) -> str:
         table(("what", ""), [(key, _one_line(value)) for key, value in provenance]),
         "\nverdict",
         _verdict_text(claims),
-        "\nsignatures (not checked here: physai bundle verify)",
-        _signers(claims),
+        "\nsignatures (not verified; run physai bundle verify)",
+        table(("role", "key"), _signers(claims)) or "  none",
     ]
     return "\n".join(lines)
 
@@ -60,7 +58,7 @@ def _head(bundle: Bundle, path: Path) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """The text with every hash cut after its first digits."""
+    """Abbreviates every SHA-256 in the text."""
     return re.sub(f"([0-9a-f]{{{_SHORT}}})[0-9a-f]{{{64 - _SHORT}}}", r"\1…", text)
 
 
@@ -72,7 +70,7 @@ def _one_line(value: str) -> str:
 def _verdict_text(claims: Claims) -> str:
     signed = claims.verdict
     if signed is None:
-        return f"  unreadable: {claims.problem}" if claims.problem else "  none: nobody has validated this bundle"
+        return f"  unreadable: {claims.problem}" if claims.problem else "  none: this bundle has not been validated"
     verdict = signed.verdict
     rows = [
         (
@@ -85,19 +83,19 @@ def _verdict_text(claims: Claims) -> str:
     ]
     facts = [
         f"  {verdict.outcome.value} for {signed.policy} on {signed.robot}, until {utc_text(signed.expires)}",
-        f"  made {verdict.created} by physai {verdict.physai_version}",
+        f"  created {verdict.created} by physai {verdict.physai_version}",
         f"  twin {verdict.twin_hash[:_SHORT]}…, gate settings {verdict.gates_sha256[:_SHORT]}…",
     ]
     return "\n".join([*facts, table(("gate", "outcome", "episodes", "measured"), rows)])
 
 
-def _signers(claims: Claims) -> str:
-    rows = [("publisher", key) for key in claims.publishers] + [("validator", key) for key in claims.validators]
-    return table(("role", "key"), rows) or "  none"
+def _signers(claims: Claims) -> list[tuple[str, str]]:
+    """Role and id of every signing key."""
+    return [("publisher", key) for key in claims.publishers] + [("validator", key) for key in claims.validators]
 
 
 def record(bundle: Bundle, path: Path) -> dict[str, Any]:
-    """Everything, as JSON has it."""
+    """The bundle as a JSON record."""
     claims = read_claims(bundle)
     sizes = {name: {"size": bundle.members.size(name), "sha256": sha256} for name, sha256 in bundle.digests.items()}
     return {
@@ -124,13 +122,13 @@ def _verdict_record(signed: SignedVerdict) -> dict[str, Any]:
 
 
 def differences_text(differences: list[BundleDifference], left: str, right: str) -> str:
-    """The differences, one a line."""
+    """The differences, one per line."""
     lines = [f"{left} and {right} differ:"]
-    for found in differences:
-        if found.left is None:
-            lines.append(f"  {found.where}: only in {right}: {found.right}")
-        elif found.right is None:
-            lines.append(f"  {found.where}: only in {left}: {found.left}")
+    for one in differences:
+        if one.left is None:
+            lines.append(f"  {one.where}: only in {right}: {one.right}")
+        elif one.right is None:
+            lines.append(f"  {one.where}: only in {left}: {one.left}")
         else:
-            lines.append(f"  {found.where}: {found.left} in {left}, {found.right} in {right}")
+            lines.append(f"  {one.where}: {one.left} in {left}, {one.right} in {right}")
     return _shortened("\n".join(lines))

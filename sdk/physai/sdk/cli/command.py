@@ -1,4 +1,4 @@
-"""What a folder contributes to the `physai` command."""
+"""The type of a `physai` verb."""
 
 import argparse
 from collections.abc import Callable
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CliCommand:
-    """One verb of `physai`, found through the entry-point group `physai.commands`.
+    """One verb of `physai`, registered in the entry-point group `physai.commands`.
 
-    The module that holds it is imported for `physai --help`, so it imports nothing heavy at its top;
-    `run` does.
+    `physai --help` imports the modules of all verbs, so they import heavy packages only inside `run`.
     """
 
     summary: str
@@ -20,4 +19,4 @@ class CliCommand:
     """Declares the verb's options."""
 
     run: Callable[[argparse.Namespace], int]
-    """Does the work and returns the exit code; raises PhysaiError for bad input."""
+    """Runs the verb and returns the exit code; raises PhysaiError for bad input."""

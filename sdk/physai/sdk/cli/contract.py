@@ -1,4 +1,4 @@
-"""`physai contract`: show one, compare two, print the schema."""
+"""`physai contract`: show a contract, compare two, print the schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from physai.sdk.contract.policy_contract import PolicyContract
     from physai.sdk.contract.terms import ObservationTerm
 
-_FILE_HELP = "a contract.json, a folder that holds one (a run), or an .onnx file that carries one"
+_FILE_HELP = "a contract.json, a folder with one (a run), or an .onnx file with an embedded contract"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +23,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("file", metavar="FILE", help=_FILE_HELP)
     compare = actions.add_parser(
         "diff",
-        help="name every term in which two contracts differ",
-        description="Name every term in which two contracts differ. Exit code 0: none; 1: some.",
+        help="list the differences between two contracts",
+        description="List the differences between two contracts. Exit code 0: none; 1: some.",
     )
     compare.add_argument("left", metavar="LEFT", help=_FILE_HELP)
     compare.add_argument("right", metavar="RIGHT", help=_FILE_HELP)
@@ -203,7 +203,7 @@ def _safety(contract: PolicyContract) -> str:
         f"  quantised and float commands differ by at most {_number(safety.parity_tolerance)}",
     ]
     if safety.frozen_samples is not None:
-        lines.append(f"  frozen after {safety.frozen_samples} samples that do not change")
+        lines.append(f"  frozen after {safety.frozen_samples} unchanged samples")
     lines += [f"  {r.name} plausible from {_vector(r.lower)} to {_vector(r.upper)}" for r in safety.sensor_ranges or ()]
     return "\n".join(lines)
 

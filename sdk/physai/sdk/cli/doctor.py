@@ -1,4 +1,4 @@
-"""`physai doctor`: what this machine has of what physai needs."""
+"""`physai doctor`: checks this machine for what physai needs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from pathlib import Path
 from physai.sdk.base.terminal import table
 from physai.sdk.cli.command import CliCommand
 
+# Distribution and extra in a Requires-Dist line of a wheel's metadata.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([A-Za-z0-9._-]+)['\"]")
-"""The parts of a requirement in a wheel's metadata: the distribution it names, the extra it belongs to."""
 
 _RENDERERS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8", "glfw": "libGL.so.1"}
-"""MuJoCo's rendering back ends (environment variable MUJOCO_GL) and the shared library each needs. glfw needs a
-display, too."""
+"""Shared library of each MuJoCo rendering back end (environment variable MUJOCO_GL); glfw also needs a display."""
 
 _COMMAND_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """What `physai doctor` found."""
+    """Result of `physai doctor`."""
 
     physai: str
     """Version of physai-sdk."""
@@ -39,22 +38,22 @@ class DoctorReport:
     executable: str
     platform: str
     cpus: int
-    """Processors this process may use."""
+    """CPUs available to this process."""
     memory_bytes: int
     disk_free_bytes: int
-    """Free space where the command runs."""
+    """Free space in the working directory's file system."""
     gpus: list[str]
     """Name, driver and memory of each NVIDIA GPU."""
     renderers: dict[str, str]
     """`ok` or what is missing, by back end."""
     extras: dict[str, dict[str, str | None]]
-    """Installed version of each requirement, by extra; None where it is missing. The key of the base is empty."""
+    """Installed version (None: missing) of each requirement, by extra; the empty key holds the base requirements."""
     problems: list[str]
-    """What keeps physai from working, and the way out."""
+    """Problems that keep physai from working, each with its remedy."""
 
 
 def inspect() -> DoctorReport:
-    """Looks at the machine; starts `nvidia-smi` where there is one, and imports nothing heavy."""
+    """Inspects the machine; runs `nvidia-smi` if installed and imports no heavy package."""
     extras = _extras(metadata.requires("physai-sdk") or [])
     return DoctorReport(
         physai=metadata.version("physai-sdk"),
@@ -73,11 +72,12 @@ def inspect() -> DoctorReport:
 
 def _problems(extras: dict[str, dict[str, str | None]]) -> list[str]:
     problems = [f"{name} is not installed: pip install physai-sdk" for name, v in extras.get("", {}).items() if not v]
+    # physai is a namespace package: another distribution with an `__init__.py` in it hides all our packages.
     foreign = _version("physai")
     if foreign is not None or Path(str(getattr(sys.modules["physai"], "__file__", None))).name == "__init__.py":
         problems.append(
-            f"the distribution physai {foreign or '(version unknown)'} is another project and takes the name of our "
-            "packages: pip uninstall physai, then pip install --force-reinstall --no-deps physai-sdk"
+            f"the distribution physai {foreign or '(version unknown)'} is another project that shadows our packages: "
+            "pip uninstall physai, then pip install --force-reinstall --no-deps physai-sdk"
         )
     return problems
 
@@ -149,20 +149,20 @@ def _text(report: DoctorReport) -> str:
         *((f"rendering {name}", state) for name, state in report.renderers.items()),
     ]
     needed_by: dict[str, list[str]] = {}
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for extra, versions in report.extras.items():
-        for name, has in versions.items():
+        for name, version in versions.items():
             needed_by.setdefault(name, []).append(extra or "always")
-            found[name] = has or "missing"
-    packages = [(name, found[name], ", ".join(extras)) for name, extras in needed_by.items()]
+            installed[name] = version or "missing"
+    packages = [(name, installed[name], ", ".join(extras)) for name, extras in needed_by.items()]
     lines = [table(("what", "found"), rows, indent=""), ""]
     lines.append(table(("package", "version", "needed by the extras"), packages, indent=""))
-    lines += ["", *(report.problems or ["no problem found"])]
+    lines += ["", *(report.problems or ["no problems found"])]
     return "\n".join(lines)
 
 
 command = CliCommand(
-    summary="what this machine has of what physai needs (Python, GPU, rendering, extras)",
+    summary="check this machine for what physai needs (Python, GPU, rendering, extras)",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -1,4 +1,4 @@
-"""`physai keys`: make keys, say whom robots trust, replace keys, revoke them; the owner signs every change."""
+"""`physai keys`: create, rotate and revoke signing keys, and edit trust files; an owner signs every change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.passphrases import add_passphrase_argument, passphrase_from
@@ -21,27 +22,46 @@ if TYPE_CHECKING:
     from physai.sdk.signing.trust_store import TrustStore
 
 SHORTEST_PREFIX = 8
-"""Fewest digits of a key id that name a key."""
+"""Minimum number of digits that identify a key."""
 
 
 def key_folder() -> Path:
-    """Where a user's keys lie if no other folder is named: `~/.config/physai/keys`, or below XDG_CONFIG_HOME."""
+    """Default folder of the user's keys: `~/.config/physai/keys`, or below XDG_CONFIG_HOME."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "physai" / "keys"
 
 
 def default_trust() -> Path:
-    """The trust file beside the user's keys."""
+    """The trust file in the user's key folder."""
     return key_folder() / "trust.json"
+
+
+def load_key(path: Path, role: Role, arguments: argparse.Namespace) -> SigningKey:
+    """Loads a private key, with `--passphrase-file` or a prompt, and checks its role; raises KeyFileError."""
+    from physai.sdk.signing.keys import check_role, load_private_key
+
+    key = load_private_key(path, passphrase=passphrase_from(arguments.passphrase_file))
+    check_role(path, key, role)
+    return key
+
+
+def utc_option(option: str, text: str) -> datetime:
+    """The time given to an option; raises PhysaiError."""
+    from physai.sdk.signing.verify import parse_utc
+
+    try:
+        return parse_utc(text)
+    except ValueError:
+        raise PhysaiError(f"{option} {text!r}: expected UTC as 2026-11-21T12:00:00Z") from None
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     init = actions.add_parser(
-        "init", help="make an owner's, a publisher's and a validator's key, and a trust file that names them"
+        "init", help="create an owner's, a publisher's and a validator's key, and a trust file for them"
     )
-    init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"new or without keys (default: {_SHOWN})")
-    init.add_argument("--label", default="", metavar="TEXT", help="whose keys they are")
+    init.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=f"folder without keys (default: {_SHOWN})")
+    init.add_argument("--label", default="", metavar="TEXT", help="holder of the keys")
     _add_encryption(init)
     trust = actions.add_parser("trust", help="add public keys to a trust file, set thresholds")
     trust.add_argument("keys", nargs="*", type=Path, metavar="PUB", help="public key files")
@@ -52,20 +72,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE=N",
         help="how many owners, publishers or validators must sign: validator=2",
     )
-    rotate = actions.add_parser("rotate", help="make the successor of a key, trusted beside it until that is revoked")
-    rotate.add_argument("key", type=Path, metavar="KEY", help="private key file to replace, its .pub beside it")
+    rotate = actions.add_parser("rotate", help="create the successor of a key; both are trusted until you revoke one")
+    rotate.add_argument("key", type=Path, metavar="KEY", help="private key file to replace, next to its .pub file")
     _add_encryption(rotate)
-    revoke = actions.add_parser("revoke", help="never believe a key again")
+    revoke = actions.add_parser("revoke", help="revoke a key")
     revoke.add_argument("key", metavar="KEY", help="key id, its first 8 digits or more, or a public key file")
-    revoke.add_argument("--reason", required=True, metavar="TEXT", help="why, for whoever finds a bundle refused")
-    sign = actions.add_parser("sign", help="sign a trust file as another of its owners")
-    moment = actions.add_parser("time", help="sign what time it is, for a robot whose clock cannot be believed")
-    moment.add_argument("--robot", required=True, metavar="NAME", help="the robot, a model or one unit: ur10e/cell-3")
-    moment.add_argument("--key", action="append", type=Path, metavar="FILE", help="of a validator or an owner")
-    moment.add_argument("--replaces", metavar="TIME", help="sets the robot's time back from this one; owners sign")
+    revoke.add_argument("--reason", required=True, metavar="TEXT", help="shown when a bundle is refused for this key")
+    sign = actions.add_parser("sign", help="add an owner's signature to a trust file")
+    moment = actions.add_parser("time", help="sign the current time, for a robot with an unreliable clock")
+    moment.add_argument("--robot", required=True, metavar="NAME", help="robot model, or one unit: ur10e/cell-3")
+    moment.add_argument("--key", action="append", type=Path, metavar="FILE", help="a validator's or owner's key")
+    moment.add_argument("--replaces", metavar="TIME", help="set the robot's time back from this one; owners must sign")
     moment.add_argument("-o", "--out", type=Path, default=Path("time.json"), metavar="FILE", help="default: time.json")
     add_passphrase_argument(moment)
-    show = actions.add_parser("list", help="whom a trust file trusts")
+    show = actions.add_parser("list", help="show the keys and thresholds of a trust file")
     show.add_argument("--json", action="store_true", help="print JSON")
     for action in (trust, rotate, revoke, sign):
         action.add_argument(
@@ -73,7 +93,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
             action="append",
             type=Path,
             metavar="FILE",
-            help="owner's private key, signs the trust file; may be given again (default: owner.key beside it)",
+            help="owner's private key that signs the trust file; repeatable (default: owner.key in the same folder)",
         )
     for action in (trust, revoke, sign):
         add_passphrase_argument(action)
@@ -94,16 +114,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _init(arguments)
     if arguments.action == "time":
         return _time(arguments)
-    trust = arguments.trust or default_trust()
-    if arguments.action == "trust":
-        return _trust(arguments, trust)
-    if arguments.action == "rotate":
-        return _rotate(arguments, trust)
-    if arguments.action == "revoke":
-        return _revoke(arguments, trust)
-    if arguments.action == "sign":
-        return _sign(arguments, trust)
-    return _list(arguments, trust)
+    actions = {"trust": _trust, "rotate": _rotate, "revoke": _revoke, "sign": _sign, "list": _list}
+    return actions[arguments.action](arguments, arguments.trust or default_trust())
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -122,30 +134,27 @@ def _init(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise KeyFileError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise KeyFileError(f"{folder}: cannot be created: {error.strerror}") from None
     passphrase = _new_passphrase(arguments, str(folder))
-    store, made = TrustStore(), list[Path]()
+    store, created = TrustStore(), list[Path]()
     keys: dict[Role, SigningKey] = {role: SigningKey.generate() for role in ROLES}
     try:
         for role, key in keys.items():
             private = folder / f"{role}{PRIVATE_SUFFIX}"
             public = _save(key, private, role, arguments.label, passphrase)
-            made += [private, public_path(private)]
+            created += [private, public_path(private)]
             store = store.with_key(public)
         SignedTrust(store).signed([keys["owner"]]).save(folder / TRUST_FILE)
     except BaseException:
-        # They have not been used, and half of them would be in the way of the next attempt.
-        for path in made:
+        # The keys have not been used, and a partial set would block the next attempt.
+        for path in created:
             path.unlink(missing_ok=True)
         raise
+    private_keys = f"{folder}/{{{','.join(ROLES)}}}{PRIVATE_SUFFIX}"
     print(printable(_keys_text(store)))
-    print(
-        printable(
-            f"\nprivate keys  {folder}/{{{','.join(ROLES)}}}{PRIVATE_SUFFIX}: keep them, back them up, never send them"
-        )
-    )
-    print(printable(f"trust file    {folder / TRUST_FILE}: goes onto the robots, signed by the owner's key, which is"))
-    print("              needed for nothing else: keep it off line")
+    print(printable(f"\nprivate keys  {private_keys}: back them up and never share them"))
+    print(printable(f"trust file    {folder / TRUST_FILE}: install it on the robots. It is signed by the owner's key,"))
+    print("              which is used for nothing else: keep that key offline")
     return 0
 
 
@@ -179,7 +188,7 @@ def _trust(arguments: argparse.Namespace, path: Path) -> int:
     from physai.sdk.signing.trust_store import TrustError, TrustStore
 
     if not arguments.keys and not arguments.threshold:
-        raise TrustError("nothing to trust: give public key files, or --threshold ROLE=N")
+        raise TrustError("nothing to change: give public key files, or --threshold ROLE=N")
     before = _load(path) if path.exists() else SignedTrust(TrustStore())
     store = before.trust
     for file in arguments.keys:
@@ -190,19 +199,19 @@ def _trust(arguments: argparse.Namespace, path: Path) -> int:
 
 
 def _load(path: Path) -> SignedTrust:
-    """The trust file, of which an owner must have signed what is changed now.
+    """Loads a trust file that is about to change.
 
     Raises:
-        TrustError: it is missing, malformed, or not signed by its owners.
+        TrustError: the file is missing, malformed, or not signed by its owners.
     """
     from physai.sdk.signing.trust_file import SignedTrust
     from physai.sdk.signing.trust_store import TrustError
 
     if not path.exists():
-        raise TrustError(f"{path}: no such trust file; make one, and the owner's key for it: physai keys init")
-    found = SignedTrust.load(path)
-    found.check()
-    return found
+        raise TrustError(f"{path}: no such trust file; create one with an owner's key: physai keys init")
+    signed = SignedTrust.load(path)
+    signed.check()
+    return signed
 
 
 def _with_threshold(store: TrustStore, text: str) -> TrustStore:
@@ -213,7 +222,7 @@ def _with_threshold(store: TrustStore, text: str) -> TrustStore:
     for role in ROLES:
         if name == role and number.isascii() and number.isdecimal() and len(number) <= 4:
             return store.with_threshold(role, int(number))
-    raise TrustError(f"--threshold {text!r}: give ROLE=N with the role {' or '.join(ROLES)}, for instance validator=2")
+    raise TrustError(f"--threshold {text!r}: give ROLE=N with role {' or '.join(ROLES)}, for example validator=2")
 
 
 def _rotate(arguments: argparse.Namespace, path: Path) -> int:
@@ -226,13 +235,13 @@ def _rotate(arguments: argparse.Namespace, path: Path) -> int:
         new for n in range(2, 10_000) if not (new := old.with_name(f"{public.role}-{n}{PRIVATE_SUFFIX}")).exists()
     )
     passphrase = _new_passphrase(arguments, str(successor))
-    # The trust file last: a key it names is a key that exists.
+    # Save the key before the trust file, so that every key in a trust file exists.
     fresh = SigningKey.generate()
     store = before.trust.with_key(_save(fresh, successor, public.role, public.label, passphrase))
     code = _save_trust(arguments, before, store, path, also=[fresh] if public.role == "owner" else [])
     remedy = f"physai keys revoke {public.key_id[:16]} --reason rotated"
-    print(printable(f"\nnew key  {successor}\nnext     put {path} onto the robots and sign with the new key;"))
-    print(printable(f"         when every robot runs what it signed: {remedy}"))
+    print(printable(f"\nnew key  {successor}\nnext     install {path} on the robots and sign with the new key;"))
+    print(printable(f"         once every robot runs a bundle signed with it: {remedy}"))
     return code
 
 
@@ -241,12 +250,12 @@ def _revoke(arguments: argparse.Namespace, path: Path) -> int:
     key_id = _find_key(before.trust, arguments.key)
     store = before.trust.with_revoked(key_id, since=datetime.now(UTC), reason=arguments.reason)
     code = _save_trust(arguments, before, store, path)
-    print(printable(f"\nnext  put {path} onto the robots; until then they believe the key"))
+    print(printable(f"\nnext  install {path} on the robots; until then they still trust the key"))
     return code
 
 
 def _find_key(store: TrustStore, text: str) -> str:
-    """The id of the key that a user names, by a file or by the beginning of its id."""
+    """Id of a key given as a public key file, an id or a prefix of it."""
     from physai.sdk.signing.keys import load_public_key
     from physai.sdk.signing.trust_store import TrustError
 
@@ -254,13 +263,13 @@ def _find_key(store: TrustStore, text: str) -> str:
         return load_public_key(Path(text)).key_id
     if len(text) == 64 and set(text) <= set("0123456789abcdef"):
         return text
-    found = [key.key_id for key in store.keys if key.key_id.startswith(text)]
-    if len(text) >= SHORTEST_PREFIX and len(found) == 1:
-        return found[0]
+    matches = [key.key_id for key in store.keys if key.key_id.startswith(text)]
+    if len(text) >= SHORTEST_PREFIX and len(matches) == 1:
+        return matches[0]
     known = ", ".join(key.key_id[:16] for key in store.keys) or "none"
     raise TrustError(
-        f"{text!r} names {len(found)} keys of the trust file; give a .pub file, or at least {SHORTEST_PREFIX} digits "
-        f"of one id: {known}"
+        f"{text!r} matches {len(matches)} keys in the trust file; give a .pub file, or at least {SHORTEST_PREFIX} "
+        f"digits of one id: {known}"
     )
 
 
@@ -271,13 +280,14 @@ def _save_trust(
     path: Path,
     also: Sequence[SigningKey] = (),
 ) -> int:
-    """Signs and writes what changed, and shows it; keeps the version before, which a robot far behind may need."""
+    """Signs, saves and prints a changed trust file."""
     from physai.sdk.signing.trust_file import SignedTrust
 
     if after == before.trust:
-        print(printable(f"{path} says so already (version {after.version})"))
+        print(printable(f"{path} is unchanged (version {after.version})"))
         return 0
     signed = SignedTrust(after).signed([*_owner_keys(arguments, path), *also])
+    # A robot follows changes of owners one version at a time, so keep the old file for robots that lag behind.
     if before.trust.version and after.usable("owner") != before.trust.usable("owner"):
         before.save(path.with_name(f"{path.stem}-{before.trust.version}{path.suffix}"))
     signed.save(path)
@@ -287,22 +297,20 @@ def _save_trust(
 
 
 def _owner_keys(arguments: argparse.Namespace, path: Path) -> list[SigningKey]:
-    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, check_role, load_private_key
+    from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError
 
-    found: list[SigningKey] = []
+    keys: list[SigningKey] = []
     for file in arguments.owner_key or [path.with_name(f"owner{PRIVATE_SUFFIX}")]:
         if not file.exists():
             raise KeyFileError(f"{file}: no such key; an owner signs every change of the trust file: --owner-key FILE")
-        key = load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file))
-        check_role(file, key, "owner")
-        found.append(key)
-    return found
+        keys.append(load_key(file, "owner", arguments))
+    return keys
 
 
 def _unsigned(before: TrustStore, signed: SignedTrust) -> str:
-    """What is still missing until a robot takes the file."""
-    lacking = max(store.threshold("owner") - signed.count(store.usable("owner")) for store in (before, signed.trust))
-    return f"; so many more owners must sign it: {lacking} (physai keys sign --owner-key KEY)" if lacking > 0 else ""
+    """How many owner signatures are missing before a robot accepts the file; empty if none are."""
+    missing = max(store.threshold("owner") - signed.count(store.usable("owner")) for store in (before, signed.trust))
+    return f"; owner signatures still missing: {missing} (physai keys sign --owner-key KEY)" if missing > 0 else ""
 
 
 def _sign(arguments: argparse.Namespace, path: Path) -> int:
@@ -313,11 +321,11 @@ def _sign(arguments: argparse.Namespace, path: Path) -> int:
     keys = _owner_keys(arguments, path)
     for key in keys:
         if before.trust.key(key.key_id) is None:
-            raise TrustError(f"key {key.key_id[:16]} is no owner's in {path}: add it with `physai keys trust`")
+            raise TrustError(f"key {key.key_id[:16]} is not an owner's in {path}: add it with `physai keys trust`")
     signed = before.signed(keys)
     signed.save(path)
-    needed, found = signed.trust.threshold("owner"), signed.count(signed.trust.usable("owner"))
-    print(printable(f"{path}, version {signed.trust.version}: {found} of {needed} owners have signed"))
+    needed, count = signed.trust.threshold("owner"), signed.count(signed.trust.usable("owner"))
+    print(printable(f"{path}, version {signed.trust.version}: {count} of {needed} owners have signed"))
     return 0
 
 
@@ -326,21 +334,17 @@ def _time(arguments: argparse.Namespace) -> int:
     from physai.sdk.evidence.verdict import utc_text
     from physai.sdk.signing.keys import PRIVATE_SUFFIX, KeyFileError, load_private_key
     from physai.sdk.signing.time_statement import sign_time
-    from physai.sdk.signing.verify import parse_utc
 
     role = "validator" if arguments.replaces is None else "owner"
     files: list[Path] = arguments.key or [key_folder() / f"{role}{PRIVATE_SUFFIX}"]
     keys = [load_private_key(file, passphrase=passphrase_from(arguments.passphrase_file)) for file in files]
-    try:
-        replaces = None if arguments.replaces is None else parse_utc(arguments.replaces)
-    except ValueError:
-        raise KeyFileError(f"--replaces {arguments.replaces!r}: expected UTC as 2026-11-21T12:00:00Z") from None
+    replaces = None if arguments.replaces is None else utc_option("--replaces", arguments.replaces)
     now = datetime.now(UTC)
     try:
         write_atomic(arguments.out, sign_time(keys, arguments.robot, now, replaces=replaces) + b"\n")
     except OSError as error:
         raise KeyFileError(f"{arguments.out}: cannot be written: {error.strerror}") from None
-    print(printable(f"{arguments.out}: it is {utc_text(now)} for {arguments.robot}"))
+    print(printable(f"{arguments.out}: states {utc_text(now)} for {arguments.robot}"))
     print("next  physai flash HOST BUNDLE --time FILE, or on the robot: physai robot time --statement FILE")
     return 0
 
@@ -358,7 +362,7 @@ def _keys_text(store: TrustStore) -> str:
     lines = [table(("role", "key", "label", ""), rows, indent="")] if rows else ["no keys"]
     for role in ROLES:
         needed, usable = store.threshold(role), len(store.usable(role))
-        short = "" if usable >= needed else ": nothing can be accepted until there are more"
+        short = "" if usable >= needed else ": too few keys, nothing can be accepted"
         lines.append(f"{role}: {needed} of {usable} must sign{short}")
     return "\n".join(lines)
 
@@ -372,7 +376,7 @@ def _list(arguments: argparse.Namespace, path: Path) -> int:
 
 
 command = CliCommand(
-    summary="make signing keys and say whom robots trust",
+    summary="manage signing keys and trust files",
     add_arguments=_add_arguments,
     run=_run,
 )

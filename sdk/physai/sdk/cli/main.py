@@ -1,7 +1,7 @@
-"""The `physai` command: finds its verbs in the entry-point group `physai.commands` and runs one.
+"""The `physai` command: runs one of the verbs in the entry-point group `physai.commands`.
 
-Exit codes: the verb's own; 2 for bad input or a full disk, with one line on stderr; 130 when interrupted; 141 when
-whoever read the output has left. A traceback is a bug.
+Exit codes: the verb's own; 2 for bad input or a failed write, with one line on stderr; 130 on SIGINT; 141 when the
+reader of a pipe closed it. A traceback is a bug.
 """
 
 import os
@@ -18,16 +18,16 @@ from physai.sdk.cli.parser import Parser
 DISTRIBUTION = "physai-sdk"
 
 _EXTRAS = {"physai.train": "train", "physai.sim": "sim", "physai.deploy_jetson": "robot", "physai.ros": "ros"}
-"""The extra that each package's dependencies come with."""
+"""The extra that installs each package's dependencies."""
 
 _ABOUT = "Carries a robot policy from training, through a digital twin, onto the robot."
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs `physai` with the arguments (those of the process if None) and returns its exit code."""
+    """Runs `physai` with the arguments (None: `sys.argv`) and returns its exit code."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        # A unit like N·m must not end a run on a terminal that cannot show it.
+        # A unit like N·m must not end a run on a terminal that cannot encode it.
         reconfigure(errors="backslashreplace")
     try:
         code = _dispatch(_without_ros(sys.argv[1:] if argv is None else argv))
@@ -37,11 +37,11 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Python flushes stdout once more at its end, and would complain.
+        # The interpreter flushes stdout again at exit and would report the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        # A full disk or a lost mount meets whatever was being written; what is saved atomically is still whole.
+        # A full disk or a lost mount can fail any write; files that are written atomically stay intact.
         return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
@@ -49,7 +49,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _without_ros(arguments: list[str]) -> list[str]:
-    """Arguments without those between `--ros-args` and `--`, or the end: rclpy reads them from the process's own."""
+    """Drops the arguments from `--ros-args` up to `--` or the end."""
+    # rclpy reads them from sys.argv itself.
     if "--ros-args" not in arguments:
         return arguments
     start = arguments.index("--ros-args")
@@ -65,7 +66,7 @@ def _refuse(message: str) -> int:
 def _dispatch(arguments: list[str]) -> int:
     for word in arguments:
         if "\0" in word:
-            raise PhysaiError(f"an argument holds a NUL byte: {reprlib.repr(word)}")
+            raise PhysaiError(f"an argument contains a NUL byte: {reprlib.repr(word)}")
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_help())
         return 0
@@ -78,7 +79,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> int:
-    verbs = _verbs()
+    verbs = contributions("physai.commands")
     if name not in verbs:
         raise unknown_name("verb", name, verbs)
     entry = verbs[name]
@@ -94,19 +95,15 @@ def _run(name: str, arguments: list[str]) -> int:
         raise missing from error
 
 
-def _verbs() -> dict[str, EntryPoint]:
-    """Every verb that an installed package contributes, by name."""
-    return contributions("physai.commands")
-
-
 def _load(entry: EntryPoint) -> CliCommand:
-    """The verb behind an entry point.
+    """Loads a verb.
 
     Raises:
-        PhysaiError: its module cannot be imported, whatever the reason, or holds no Command.
+        PhysaiError: its module cannot be imported or contains no command.
     """
     try:
         command = entry.load()
+    # Importing a third party's plugin can raise anything; it must not break the other verbs.
     except Exception as error:
         missing = _missing_extra(entry, error)
         raise missing or PhysaiError(f"{entry.name} cannot be loaded: {type(error).__name__}: {error}") from error
@@ -116,7 +113,7 @@ def _load(entry: EntryPoint) -> CliCommand:
 
 
 def _missing_extra(entry: EntryPoint, error: Exception) -> MissingExtraError | None:
-    """The error that names the extra to install; None if the cause is another."""
+    """An error that names the extra to install; None if the cause is not a missing dependency."""
     if not isinstance(error, ModuleNotFoundError) or not error.name or error.name.split(".")[0] == "physai":
         return None
     extra = next((e for package, e in _EXTRAS.items() if entry.module.startswith(f"{package}.")), None)
@@ -126,7 +123,7 @@ def _missing_extra(entry: EntryPoint, error: Exception) -> MissingExtraError | N
 
 def _help() -> str:
     rows: list[tuple[str, str]] = []
-    for name, entry in _verbs().items():
+    for name, entry in contributions("physai.commands").items():
         try:
             rows.append((name, _load(entry).summary))
         except PhysaiError as error:

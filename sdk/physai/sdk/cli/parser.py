@@ -1,4 +1,4 @@
-"""An argument parser that says what was meant and leaves the exit to `main`."""
+"""An argument parser with suggestions for typos that raises errors instead of exiting."""
 
 import argparse
 import difflib
@@ -20,12 +20,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
-        # Every option with `type=float` or `type=int` is read by these.
+        # Override `type=float` and `type=int`: reject NaN, infinities and oversized integers for every option.
         self.register("type", float, _finite_number)
         self.register("type", int, _whole_number)
 
     def parse(self, arguments: list[str]) -> argparse.Namespace:
-        """The parsed arguments.
+        """Parses the arguments.
 
         Raises:
             PhysaiError: an argument is unknown, missing or malformed.
@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Raises PhysaiError with the message and where to look."""
+        """Raises PhysaiError with a pointer to the help."""
         raise PhysaiError(f"{message} (see `{self.prog} --help`)")
 
     def _unknown_arguments(self, unknown: list[str]) -> str:
@@ -78,15 +78,15 @@ def _whole_number(text: str) -> int:
 
 
 def key_values(words: Iterable[str], option: str) -> dict[str, str]:
-    """Values by key of an option that takes KEY=VALUE and may be repeated; the last of a key counts.
+    """Values by key of a repeatable KEY=VALUE option; the last value of a key wins.
 
     Raises:
-        PhysaiError: a word has no key, or no equals sign.
+        PhysaiError: a word has no key or no equals sign.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
         if not (key and sign):
             raise PhysaiError(f"{option} takes KEY=VALUE, got {word!r}")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

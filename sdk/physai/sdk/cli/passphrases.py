@@ -1,4 +1,4 @@
-"""Where commands take passphrases from: a file, or whoever sits at the terminal."""
+"""Reads passphrases from a file or from the terminal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MAX_BYTES = 4096
 
 
 def add_passphrase_argument(parser: argparse.ArgumentParser) -> None:
-    """The option `--passphrase-file`."""
+    """Adds `--passphrase-file`."""
     parser.add_argument(
         "--passphrase-file",
         type=Path,
         metavar="FILE",
-        help="first line is the passphrase of the key (default: asked for on the terminal)",
+        help="file whose first line is the passphrase of the key (default: prompt)",
     )
 
 
 def passphrase_from(file: Path | None, *, confirm: bool = False) -> Passphrase:
-    """What asks for a passphrase: reads the file, or prompts where there is a terminal.
+    """Returns a function that reads the passphrase from a file or prompts for it.
 
     Args:
-        file: whose first line it is; None prompts.
+        file: its first line is the passphrase; None prompts.
         confirm: prompt twice, for a new key.
     """
     from physai.sdk.signing.keys import KeyFileError
@@ -39,11 +39,11 @@ def passphrase_from(file: Path | None, *, confirm: bool = False) -> Passphrase:
         if file is not None:
             return _read(file)
         if not sys.stdin.isatty():
-            raise KeyFileError(f"{path}: a passphrase is needed and nobody can be asked; give --passphrase-file")
-        word = getpass.getpass(f"passphrase of {path}: ")
-        if confirm and getpass.getpass("once more: ") != word:
-            raise KeyFileError("the two passphrases differ")
-        return word
+            raise KeyFileError(f"{path}: a passphrase is needed and there is no terminal; give --passphrase-file")
+        passphrase = getpass.getpass(f"passphrase of {path}: ")
+        if confirm and getpass.getpass("repeat passphrase: ") != passphrase:
+            raise KeyFileError("the passphrases do not match")
+        return passphrase
 
     return ask
 
@@ -55,7 +55,9 @@ def _read(path: Path) -> str:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISREG(mode) and mode & 0o077:
-                raise KeyFileError(f"{path} has mode {stat.S_IMODE(mode):04o}; a passphrase is 0600: chmod 600 {path}")
+                raise KeyFileError(
+                    f"{path} has mode {stat.S_IMODE(mode):04o}; a passphrase file must be 0600: chmod 600 {path}"
+                )
             line = file.readline(MAX_BYTES).rstrip(b"\r\n")
             return line.decode("utf-8")
     except OSError as error:

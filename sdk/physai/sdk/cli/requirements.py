@@ -1,4 +1,4 @@
-"""The options that say what a robot asks of a verdict."""
+"""Command-line options for a robot's requirements on verdicts."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ if TYPE_CHECKING:
 
 
 def add_requirement_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--settings` and `--accept`."""
+    """Adds `--settings` and `--accept`."""
     parser.add_argument(
-        "--settings", type=Path, metavar="FILE", help="what the robot asks of a verdict, JSON (default: every gate)"
+        "--settings", type=Path, metavar="FILE", help="the robot's requirements on verdicts, JSON (default: every gate)"
     )
     parser.add_argument(
         "--accept",
         metavar="KIND,…",
-        help="evidence that the robot accepts, too: stand-in, computer, unknown (default: a robot's only)",
+        help="further origins of evidence that the robot accepts: stand-in, computer, unknown (default: robot only)",
     )
 
 
 def requirements_from(arguments: argparse.Namespace) -> Requirements | None:
-    """What the options say; None where they say nothing.
+    """Requirements from the parsed options; None if neither option is given.
 
     Raises:
-        RequirementsError, OriginError: they are malformed.
+        RequirementsError, OriginError: an option is malformed.
     """
     from physai.sdk.evidence.origin import parse_accepted
     from physai.sdk.evidence.requirements import Requirements
 
     if arguments.settings is None and arguments.accept is None:
         return None
-    asked = Requirements() if arguments.settings is None else Requirements.load(arguments.settings)
+    requirements = Requirements() if arguments.settings is None else Requirements.load(arguments.settings)
     if arguments.accept is None:
-        return asked
-    return asked.model_copy(update={"accept": parse_accepted(arguments.accept, option="--accept")})
+        return requirements
+    return requirements.model_copy(update={"accept": parse_accepted(arguments.accept, option="--accept")})

@@ -1,4 +1,4 @@
-"""What a validator signs: the verdict in a report folder, derived anew from the record of its run."""
+"""Recomputes the verdict in a report folder from the record of its run, before a validator signs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import Verdict
 
 RECORDS = "physai.verdict_records"
-"""Entry-point group of what derives a verdict from the record of its run."""
+"""Entry-point group of functions that recompute a verdict from the record of its run."""
 
 
 class Rederive(Protocol):
@@ -35,37 +35,35 @@ class Rederive(Protocol):
 
 
 def add_record_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--verdict` and what it takes to derive it anew."""
+    """Adds `--verdict` and the options needed to recompute it."""
     parser.add_argument(
         "--verdict",
         type=Path,
         metavar="DIR",
-        help="folder of `physai sim validate`: its verdict is derived anew from the record there before it is signed",
+        help="report folder of `physai sim validate`; the verdict is recomputed from its record before it is signed",
     )
-    parser.add_argument(
-        "--replay", metavar="N", default="all", help="batches of episodes to play once more (default: all)"
-    )
-    parser.add_argument("--task", help="task file of the verdict, where it is no built-in task")
-    parser.add_argument("--robot-file", metavar="FILE", help="its MJCF or URDF, where it is no built-in robot")
+    parser.add_argument("--replay", metavar="N", default="all", help="batches of episodes to replay (default: all)")
+    parser.add_argument("--task", help="task file of the verdict, if the task is not built in")
+    parser.add_argument("--robot-file", metavar="FILE", help="MJCF or URDF of the robot, if it is not built in")
 
 
 def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
-    """The verdict in a report folder, which its record must bear out.
+    """The verdict in a report folder, recomputed from its record.
 
     Raises:
-        PhysaiError: no verdict was named, there is no simulator here, or the record says otherwise.
+        PhysaiError: no verdict is given, the simulator is not installed, or the record gives another verdict.
     """
     from physai.sdk.bundle.archive import BundleError
 
     if arguments.verdict is None:
-        raise BundleError("a validator signs what was validated here: --verdict DIR, as `physai sim validate` wrote it")
+        raise BundleError("a validator signs a verdict: give --verdict DIR, a report folder of `physai sim validate`")
     folder: Path = arguments.verdict if arguments.verdict.is_dir() else arguments.verdict.parent
-    found = contributions(RECORDS)
-    if not found:
+    plugins = contributions(RECORDS)
+    if not plugins:
         raise MissingExtraError(
-            "a verdict is derived anew before it is signed, and that takes the simulator: pip install 'physai-sdk[sim]'"
+            "a verdict is recomputed before it is signed, which needs the simulator: pip install 'physai-sdk[sim]'"
         )
-    rederive: Rederive = next(iter(found.values())).load()
+    rederive: Rederive = next(iter(plugins.values())).load()
     return rederive(
         folder,
         bundle.members,
@@ -80,5 +78,5 @@ def _replays(text: str) -> int | None:
     if text == "all":
         return None
     if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= 6 and int(text) >= 1):
-        raise PhysaiError(f"--replay {text!r}: give a number of batches from 1, or all")
+        raise PhysaiError(f"--replay {text!r}: give a number of batches, at least 1, or all")
     return int(text)

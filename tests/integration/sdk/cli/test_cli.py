@@ -288,7 +288,7 @@ class TestContract:
         for expected in (
             "format 2",
             "shoulder [-1.5, 1.5] 2 40 12 0.2 0.05",
-            "frozen after 5 samples that do not change",
+            "frozen after 5 unchanged samples",
             "joint_pos plausible from [-2.5, -2.5, -0.1, -] to [2.5, 2.5, 0.6, -]",
             "lacks (3)",
             "Joint passive: no velocity_limit, so no measured speed counts as too fast.",
@@ -348,4 +348,4 @@ def test_numbers_that_are_none_are_refused(text: str) -> None:
 
 def test_an_argument_with_a_nul_byte_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contract", "show", "a\0b"]) == 2
-    assert "an argument holds a NUL byte: 'a\\x00b'" in capsys.readouterr().err
+    assert "an argument contains a NUL byte: 'a\\x00b'" in capsys.readouterr().err

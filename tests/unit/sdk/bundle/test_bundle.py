@@ -86,7 +86,7 @@ def test_a_variant_of_another_contract_is_refused(workshop: Workshop, make_onnx:
 
 def test_a_variant_with_other_memories_is_refused(workshop: Workshop, make_onnx: Callable[..., bytes]) -> None:
     header = PolicyHeader(read_bundle(workshop.unsigned()).contract, {"hidden": 4})
-    with pytest.raises(BundleError, match="memories"):
+    with pytest.raises(BundleError, match="state sizes"):
         workshop.unsigned(variants={"policy.int8.onnx": make_onnx(header)})
 
 
@@ -104,7 +104,7 @@ def test_golden_states_of_another_policy_are_refused(workshop: Workshop) -> None
         ({"policy.onnx": b"junk"}, "not an ONNX model"),
         ({"golden.npz": b"junk"}, "damaged"),
         ({"contract.json": b"{}"}, "derived"),
-        ({"verdict.dsse": b"{}"}, "made later"),
+        ({"verdict.dsse": b"{}"}, "added later"),
         ({"run.sh": b""}, "not a valid member name"),
     ],
 )
@@ -150,7 +150,7 @@ MISFITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda m: m.update(contract_fingerprint="0" * 64), "its contract is"),
     (lambda m: m["members"].pop("golden.npz"), "not in the manifest"),
     (lambda m: m["members"].update({"policy.fp8.onnx": {"sha256": "0" * 64, "size": 1}}), "lacks policy.fp8.onnx"),
-    (lambda m: m["members"].update({"verdict.dsse": {"sha256": "0" * 64, "size": 1}}), "lists itself"),
+    (lambda m: m["members"].update({"verdict.dsse": {"sha256": "0" * 64, "size": 1}}), "list neither itself"),
     (lambda m: m["members"].update({"../x": {"sha256": "0" * 64, "size": 1}}), "members"),
     (lambda m: m["members"]["policy.onnx"].update(size=1), "the manifest says 1"),
     (lambda m: m["members"]["policy.onnx"].update(sha256="0" * 64), "the manifest says 000"),

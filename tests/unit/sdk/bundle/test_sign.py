@@ -59,7 +59,7 @@ def test_a_verdict_finds_the_policy_it_is_on(
         ({"outcome": VerdictOutcome.INCONCLUSIVE}, {}, "the verdict is INCONCLUSIVE"),
         ({}, {"robot": "go2"}, "the bundle is for pendulum: the robot must be pendulum or pendulum/UNIT, got 'go2'"),
         ({}, {"robot": "pendulum/a b"}, "robot 'pendulum/a b'"),
-        ({"created": "2096-01-01T00:00:00Z"}, {}, "made on 2096-01-01T00:00:00Z, and it is 2026-11-21T12:00:00Z"),
+        ({"created": "2096-01-01T00:00:00Z"}, {}, "created on 2096-01-01T00:00:00Z, but it is 2026-11-21T12:00:00Z"),
         ({}, {"lifetime": timedelta(0)}, "1 to 3650 days"),
         ({}, {"lifetime": timedelta(days=4000)}, "1 to 3650 days"),
     ],
@@ -111,7 +111,7 @@ def test_a_second_validator_signs_no_time_or_gates_that_others_made_up(
         return read_bundle(sign_verdict(read_bundle(plain), stranger, verdict, **options))
 
     for_years = planted(mine, now=now, lifetime=timedelta(days=3650))
-    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than the 90 days .* --replace"):
+    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than your 90 days .* --replace"):
         sign_verdict(for_years, workshop.validator, mine, now=now)
     from_afar = planted(make_verdict(plain, created="2026-11-30T12:00:00Z"), now=now + timedelta(days=10))
     with pytest.raises(BundleError, match=r"made on 2026-11-30T12:00:00Z, and it is 2026-11-21T12:00:00Z"):
@@ -126,7 +126,7 @@ def test_a_new_verdict_drops_what_others_have_signed_only_when_asked_to(
 ) -> None:
     second, bundle = SigningKey.generate(), read_bundle(complete)
     verdict = make_verdict(complete, twin_hash="e" * 64)
-    with pytest.raises(BundleError, match=rf"signed by {workshop.validator.key_id[:16]}, .*in twin_hash; .* --replace"):
+    with pytest.raises(BundleError, match=rf"signed by {workshop.validator.key_id[:16]}.* in twin_hash; .* --replace"):
         sign_verdict(bundle, second, verdict, now=now)
     data = sign_verdict(bundle, second, verdict, now=now, replace=True)
     assert read_claims(read_bundle(data)).validators == (second.key_id,)
