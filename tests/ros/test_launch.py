@@ -34,7 +34,7 @@ def ended_in_order(text: str) -> None:
     assert "Traceback" not in text
     assert "Caught exception in launch" not in text
     assert "process has died" not in text
-    assert text.index("not active any more: shutdown") < text.index("commands obeyed"), text
+    assert text.index("not active any more: shutdown") < text.index("commands executed"), text
 
 
 def ended_at_rest(text: str) -> None:
@@ -47,7 +47,7 @@ def ended_at_rest(text: str) -> None:
 @pytest.mark.parametrize(("task", "robot"), [("cartpole-swingup", "cartpole"), ("ur10e-reach", "ur10e")])
 def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str, robot: str) -> None:
     launched = rehearsed(world, slots, prefix, task, robot)
-    launched.says("commands come")
+    launched.says("receiving commands")
     nodes = world.ros2("node", "list").stdout
     assert "/physai_policy" in nodes
     assert "/physai_virtual_robot" in nodes
@@ -59,7 +59,7 @@ def test_the_whole_chain(world: RosWorld, slots: Slots, prefix: Path, task: str,
 def test_ctrl_c_in_a_terminal_ends_it_at_rest(world: RosWorld, slots: Slots, prefix: Path) -> None:
     """A terminal tells every process at once, the robot as well as the policy."""
     launched = rehearsed(world, slots, prefix, "ur10e-reach", "ur10e")
-    launched.says("commands come")
+    launched.says("receiving commands")
     os.killpg(launched.process.pid, signal.SIGINT)
     launched.process.wait(WAIT_S)
     ended_at_rest(launched.text())
@@ -74,7 +74,7 @@ def test_a_rehearsal_in_a_namespace(world: RosWorld, slots: Slots, prefix: Path)
     nodes = world.ros2("node", "list").stdout
     assert "/left/physai_policy" in nodes
     assert "/left/physai_virtual_robot" in nodes
-    one.says("commands come")
+    one.says("receiving commands")
 
 
 def test_only_the_first_configuration_drives_by_itself(launched: Started, world: RosWorld) -> None:

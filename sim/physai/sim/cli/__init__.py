@@ -1,1 +1,1 @@
-"""Verbs of the `physai` command that need the simulator."""
+"""Subcommands of `physai` that need the simulator."""

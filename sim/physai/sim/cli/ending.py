@@ -1,4 +1,4 @@
-"""When a stand-in for a robot ends: at a signal, or once it is no longer commanded, or when its parent has gone."""
+"""When a virtual robot exits: on a signal, after the last command, or with its parent process."""
 
 import os
 import signal
@@ -7,25 +7,25 @@ from collections.abc import Callable
 from types import FrameType
 
 AGAIN_S = 2.0
-"""Signals closer together are one: a terminal and `ros2 launch` both send it, on a busy machine not at once [s]."""
+"""Signals closer together than this count as one [s]: a terminal and `ros2 launch` each send it on Ctrl-C."""
 SILENT_S = 0.5
-"""Time without a command after which the robot counts as no longer driven [s]."""
+"""Time without a command after which the robot is no longer driven [s]."""
 
 
 class EndCondition:
-    """Whether it is time to end; SIGINT and SIGTERM are caught from now on."""
+    """Decides when to exit; handles SIGINT and SIGTERM."""
 
     def __init__(
         self, linger_s: float, parent: int | None, *, now_s: Callable[[], float] = time.monotonic, catch: bool = True
     ) -> None:
-        """Begins to listen.
+        """Installs the signal handlers.
 
         Args:
-            linger_s: longest time to go on after a signal while commands come [s]: a robot that vanishes under a
-                policy looks like an accident. 0 to end at once.
-            parent: process whose end is the end of this one, too; None for none.
+            linger_s: longest time to keep running after a signal while commands arrive [s], so that the policy's
+                process can stop first and does not report a lost robot; 0 to exit at once.
+            parent: exit when this is no longer the parent process; None to ignore the parent.
             now_s: monotonic clock [s].
-            catch: whether to catch the signals; False where `signalled` is called instead.
+            catch: install signal handlers; if False, the caller calls `signalled`.
         """
         self._linger_s, self._parent, self._now_s = linger_s, parent, now_s
         self._asked_s: float | None = None
@@ -36,7 +36,7 @@ class EndCondition:
                 signal.signal(number, self.signalled)
 
     def signalled(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """A signal asked this process to end."""
+        """Handles SIGINT or SIGTERM."""
         del number, frame
         if self._asked_s is None:
             self._asked_s = self._now_s()
@@ -45,16 +45,16 @@ class EndCondition:
 
     @property
     def lingered(self) -> bool:
-        """Whether it was told to end and went on for those who commanded it."""
+        """Whether a signal arrived and the process kept running for its commander."""
         return self._asked_s is not None and self._linger_s > 0.0 and self._commands > 0
 
     def due(self, commands: int) -> bool:
-        """Whether it is time.
+        """Whether to exit now.
 
         Args:
-            commands: how many have come so far.
+            commands: number of commands received so far.
         """
-        # A stand-in that cannot be ended any more would keep its port.
+        # An orphan would keep its port or DDS domain occupied.
         if self._parent is not None and os.getppid() != self._parent:
             return True
         asked_s, now_s = self._asked_s, self._now_s()

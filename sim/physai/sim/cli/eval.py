@@ -1,4 +1,4 @@
-"""`physai eval`: judge an exported policy in its twin."""
+"""`physai eval`: evaluates an exported policy in simulation."""
 
 import argparse
 import json
@@ -18,16 +18,16 @@ MAX_EPISODES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai eval`."""
     parser.add_argument("policy", type=Path, help="run folder or exported policy.onnx")
-    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
-    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
-    parser.add_argument("--episodes", type=int, default=256, metavar="N", help="episodes to play (default: 256)")
+    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
+    parser.add_argument("--robot", help="MJCF or URDF file, if the policy was trained with one")
+    parser.add_argument("--episodes", type=int, default=256, metavar="N", help="number of episodes (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
-    parser.add_argument("--preset", help="a published trial instead: realaigym-v2 (double pendulum)")
+    parser.add_argument("--preset", help="run a published benchmark instead: realaigym-v2 (double pendulum)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judges the policy in onnxruntime; no torch is needed."""
+    """Evaluates the policy with onnxruntime; does not need torch."""
     from physai.sim.policies.onnx import OnnxPolicy
     from physai.sim.policies.resolve import find_policy
 
@@ -114,4 +114,4 @@ def _text(result: dict[str, Any]) -> str:
     )
 
 
-command = CliCommand(summary="judge an exported policy in its twin", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="evaluate an exported policy in simulation", add_arguments=add_arguments, run=run)

@@ -1,4 +1,4 @@
-"""`physai logs`: judge recordings of a robot before a twin is calibrated on them."""
+"""`physai logs`: checks recordings of a robot before a twin is calibrated on them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from physai.sim.logs.quality import QualityReport
 
 _CHECK = """\
-Judge recordings: clock, units, wrapped and clipped channels, spikes, motion, lag of effort behind command, noise.
+Check recordings: clock, units, wrapped and clipped channels, spikes, motion, command-to-effort lag, noise.
 
 FILE is CSV, JSON (both also gzipped), Parquet, MCAP, or the folder of a ROS 2 bag; FILE#3 is its episode 3.
 
-Without --columns, `<log>.columns.yaml` or `columns.yaml` beside the recording says which column is which, then the
-format itself (ROS, LeRobot), then a shipped map that fits the columns.
+Without --columns, the column map is `<log>.columns.yaml` or `columns.yaml` next to the recording; otherwise it follows
+from the format (ROS, LeRobot) or is the built-in map that matches the columns.
 
-exit code: 0 fit to calibrate, 1 a defect forbids it, 2 a recording cannot be read
+exit code: 0 usable for calibration, 1 a defect prevents it, 2 a recording cannot be read
 """
 
 _STYLES = {"defect": "red", "warning": "bold", "note": "dim"}
@@ -35,19 +35,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
         "check",
-        help="judge whether recordings are fit to calibrate a twin",
+        help="check whether recordings are usable for calibration",
         description=_CHECK,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     check.add_argument("files", metavar="FILE", nargs="+", help="recordings")
-    check.add_argument("--robot", metavar="NAME|FILE", help="whose joints and limits (default: the column map's)")
-    check.add_argument("--columns", metavar="YAML", type=Path, help="column map for all of the recordings")
+    check.add_argument("--robot", metavar="NAME|FILE", help="robot with joints and limits (default: the column map's)")
+    check.add_argument("--columns", metavar="YAML", type=Path, help="column map for all recordings")
     check.add_argument("--json", action="store_true", help="print JSON")
     check.add_argument(
         "--picture",
         metavar="PNG",
         type=Path,
-        help="draw it; of several recordings each gets its name put before the ending",
+        help="plot the recordings; several files get the recording's name as suffix",
     )
 
 
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.columns is not None and not arguments.columns.is_file():
         raise PhysaiError(f"{arguments.columns}: no such column map")
     if arguments.picture is not None:
-        _require_drawable(arguments.picture)
+        _require_picture_path(arguments.picture)
     fixed = _robot(arguments.robot) if arguments.robot else None
     sources: list[str] = []
     unreadable: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _check_all(
     sources: list[str], fixed: RobotSpec | None, columns: Path | None, unreadable: dict[str, str]
 ) -> dict[str, QualityReport]:
-    """A report for each recording that can be read; the others' errors go into `unreadable`."""
+    """Checks each recording; errors of those that cannot be read go into `unreadable`."""
     from dataclasses import replace
 
     from rich.console import Console
@@ -109,16 +109,16 @@ def _robot(name: str) -> RobotSpec:
     return load_robot(name).spec
 
 
-def _require_drawable(path: Path) -> None:
-    """Refuses a picture that could not be written, before anything is computed for it."""
+def _require_picture_path(path: Path) -> None:
+    """Raises PhysaiError if the picture cannot be written, before any slow work."""
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise PhysaiError(f"{path}: a picture's name ends in .png, .svg or .pdf")
+        raise PhysaiError(f"{path}: the file name must end in .png, .svg or .pdf")
     if not path.parent.is_dir():
-        raise PhysaiError(f"{path}: no folder {path.parent}")
+        raise PhysaiError(f"{path}: folder {path.parent} does not exist")
 
 
 def _draw(reports: dict[str, QualityReport], path: Path) -> dict[str, str]:
-    """Draws each recording; path of the picture by recording."""
+    """Plots each recording; returns the picture's path by recording."""
     import re
 
     from physai.sim.logs.picture import draw
@@ -140,26 +140,23 @@ def _print_all(
     for source, report in reports.items():
         print("\n".join(_text(report)))
         if source in pictures:
-            print(f"  drawn into {printable(pictures[source])}")
+            print(f"  picture: {printable(pictures[source])}")
         print()
     for error in unreadable.values():
         print(styled("unreadable:", "red", sys.stdout), printable(error), "\n")
     if reports and not limits and not all(report.log.limits_known for report in reports.values()):
-        print("Without --robot nothing is known of a robot's limits, so they were not checked.")
+        print("Robot limits were not checked; give --robot to check them.")
     summary = lag_summary(lag for report in reports.values() for lag in report.lags)
     if summary is not None and len(reports) > 1:
-        print(
-            f"Effort follows its command {1e3 * summary.mean_s:.1f} ms later, 99 % within {1e3 * summary.p99_s:.1f} ms."
-        )
-    fit = sum(report.usable for report in reports.values())
+        print(f"Command-to-effort lag: {1e3 * summary.mean_s:.1f} ms, 99 % within {1e3 * summary.p99_s:.1f} ms.")
+    usable = sum(report.usable for report in reports.values())
     total = len(reports) + len(unreadable)
-    print(f"{fit} of {total} recording{'s' if total != 1 else ''} fit to calibrate")
+    print(f"{usable} of {total} recording{'s' if total != 1 else ''} usable for calibration")
 
 
 def _text(report: QualityReport) -> list[str]:
-    """Title, table of joints, findings."""
     log = report.log
-    verdict = "fit to calibrate" if report.usable else "NOT fit to calibrate"
+    verdict = "usable for calibration" if report.usable else "NOT usable for calibration"
     title = f"{printable(log.name)}: {verdict}"
     lines = [styled(title, "bold" if report.usable else "red", sys.stdout), f"  {printable(log.source)}"]
     if report.periods is not None:
@@ -181,8 +178,8 @@ def _text(report: QualityReport) -> list[str]:
 
 
 def _joint_table(report: QualityReport) -> str:
-    """Motion, noise and lag of each joint."""
     noise = report.noise
+    stds = (None,) * 3 if noise is None else (noise.joint_pos_std, noise.joint_vel_std, noise.joint_effort_std)
     rows: list[tuple[str, ...]] = []
     for j, (joint, motion) in enumerate(zip(report.log.joints, report.motions, strict=True)):
         lag = report.lags[j]
@@ -193,17 +190,10 @@ def _joint_table(report: QualityReport) -> str:
                 f"{motion.lowest:.3g} … {motion.highest:.3g}",
                 f"{motion.fastest:.3g}",
                 f"{command.min():.3g} … {command.max():.3g}" if report.log.driven[j] else "-",
-                *(
-                    "-" if noise is None or values is None else f"{values[j]:.2g}"
-                    for values in (
-                        (noise.joint_pos_std, noise.joint_vel_std, noise.joint_effort_std)
-                        if noise is not None
-                        else (None, None, None)
-                    )
-                ),
+                *("-" if std is None else f"{std[j]:.2g}" for std in stds),
                 "-"
                 if lag is None
-                else "not told"
+                else "not identifiable"
                 if not lag.identified
                 else f"{1e3 * lag.lag_s:.1f} ({1e3 * lag.lower_s:.1f} … {1e3 * lag.upper_s:.1f})",
             )
@@ -266,6 +256,6 @@ def _finding_json(finding: LogFinding) -> dict[str, Any]:
 
 
 command = CliCommand(
-    summary="judge recordings of a robot before a twin is calibrated", add_arguments=_add_arguments, run=_run
+    summary="check recordings of a robot before calibrating a twin", add_arguments=_add_arguments, run=_run
 )
 """The verb `logs`."""

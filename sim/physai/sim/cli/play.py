@@ -1,4 +1,4 @@
-"""`physai play`: watch a policy in its twin, film it or record it."""
+"""`physai play`: shows, films or records a policy in simulation."""
 
 from __future__ import annotations
 
@@ -41,50 +41,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counterexample", type=int, metavar="N", help="show counterexample N of a report of `physai sim validate`"
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
-    parser.add_argument("--robot", help="robot to play the task with (MJCF, URDF or name), where it takes another")
+    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
+    parser.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
-    parser.add_argument("--agent", help="what plays a task that has no policy: zero (default), random or hold")
-    parser.add_argument("--video", type=Path, metavar="MP4", help="film it instead of opening a window")
-    parser.add_argument("--width", type=int, default=640, help="width of the film [pixels] (default: 640)")
-    parser.add_argument("--height", type=int, default=480, help="height of the film [pixels] (default: 480)")
-    parser.add_argument("--fps", type=float, default=25.0, help="frames per second of the film (default: 25)")
-    parser.add_argument("--record", type=Path, metavar="MCAP", help="record it instead of opening a window")
+    parser.add_argument("--agent", help="scripted agent for a task without a policy: zero (default), random or hold")
+    parser.add_argument("--video", type=Path, metavar="MP4", help="write a video instead of opening a window")
+    parser.add_argument("--width", type=int, default=640, help="width of the video [pixels] (default: 640)")
+    parser.add_argument("--height", type=int, default=480, help="height of the video [pixels] (default: 480)")
+    parser.add_argument("--fps", type=float, default=25.0, help="frames per second of the video (default: 25)")
+    parser.add_argument("--record", type=Path, metavar="MCAP", help="write a recording instead of opening a window")
     parser.add_argument(
         "--episodes",
         type=int,
         metavar="N",
-        help="episodes to play (default: 1, or as many as --duration-s takes; in a window, until it is closed)",
+        help="number of episodes (default: 1, or as many as fit --duration-s; in a window, until it is closed)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="choice of episodes; 0 has those of `physai eval`")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes; 0 plays those of `physai eval`")
     parser.add_argument("--duration-s", type=float, metavar="S", help="simulated time to stop after [s]")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 @dataclass(frozen=True)
-class _Cast:
-    """Who plays what."""
+class _Session:
+    """The task, and the policy or agent that plays it."""
 
     task: Task
     played_by: str
-    """The policy's file, or the agent's name."""
+    """Policy file or agent name."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plays; no torch is needed."""
+    """Plays the episodes; does not need torch."""
     _check_numbers(arguments)
     _check_outputs(arguments)
     in_window = arguments.video is None and arguments.record is None
     if arguments.episodes is None and arguments.duration_s is None and not in_window:
         arguments.episodes = 1
-    cast, player = _staged(arguments) if arguments.counterexample is None else _recorded(arguments)
-    with _stops_at_interrupt(player) as interrupted:
+    session, player = _live(arguments) if arguments.counterexample is None else _recorded(arguments)
+    with _stop_on_interrupt(player) as interrupts:
         if in_window:
-            _play_in_window(player, cast.task)
+            _play_in_window(player, session.task)
         else:
-            _play_into_files(player, cast, arguments)
-    _report(player.outcomes, cast, arguments, interrupted=bool(interrupted))
+            _play_into_files(player, session, arguments)
+    interrupted = bool(interrupts)
+    _report(player.outcomes, session, arguments, interrupted=interrupted)
     return INTERRUPTED if interrupted else 0
 
 
@@ -105,13 +106,13 @@ def _check_numbers(arguments: argparse.Namespace) -> None:
 
 
 def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Refuses files that cannot be written before anything slow starts; leaves them as they are."""
+    """Raises PhysaiError for files that cannot be written, before any slow work; leaves them unchanged."""
     for option, ending in (("video", ".mp4"), ("record", ".mcap")):
         path: Path | None = getattr(arguments, option)
         if path is None:
             continue
         if path.suffix.lower() != ending:
-            raise PhysaiError(f"--{option} {path}: the file's name must end in {ending}")
+            raise PhysaiError(f"--{option} {path}: the file name must end in {ending}")
         existed = path.exists()
         try:
             require_replaceable(path)
@@ -122,79 +123,79 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             path.unlink()
 
 
-def _staged(arguments: argparse.Namespace) -> tuple[_Cast, Player]:
-    """A policy or an agent, and a player that plays it."""
+def _live(arguments: argparse.Namespace) -> tuple[_Session, Player]:
+    """A player that simulates a policy or agent."""
     from physai.sim.playback.player import Player
 
-    policy, cast = _cast(arguments)
+    policy, session = _open(arguments)
     player = Player(
         policy,
-        cast.task,
+        session.task,
         episodes=arguments.episodes,
         seed=arguments.seed,
         duration_s=arguments.duration_s,
         randomise=not arguments.nominal,
     )
-    return cast, player
+    return session, player
 
 
-def _recorded(arguments: argparse.Namespace) -> tuple[_Cast, RecordedPlayer]:
-    """A counterexample of a report, and a player that shows what was recorded."""
+def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
+    """A player that replays the recording of a counterexample."""
     from physai.sim.playback.counterexample import RecordedPlayer, find_counterexample
 
     for option in ("agent", "robot", "preset", "record", "duration_s"):
         if getattr(arguments, option) is not None:
-            raise PhysaiError(f"--counterexample shows a recording as it is; leave --{option.replace('_', '-')} out")
+            raise PhysaiError(f"--counterexample replays a recording; omit --{option.replace('_', '-')}")
     case, path = find_counterexample(Path(arguments.what), arguments.counterexample)
     print(printable(f"counterexample {case.index}: {case.description}"), file=sys.stderr)
     player = RecordedPlayer(path, task=arguments.task)
-    return _Cast(player.task, str(path)), player
+    return _Session(player.task, str(path)), player
 
 
-def _cast(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
+def _open(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
     from physai.sim.tasks.registry import BUILT_IN
 
     what: str = arguments.what
     if what in BUILT_IN or what.endswith(".py"):
-        return _cast_agent(arguments)
+        return _open_agent(arguments)
     path = Path(what)
     if not path.exists() and path.suffix != ".onnx" and len(path.parts) == 1:
         raise unknown_name("task, run folder or policy", what, BUILT_IN)
-    return _cast_policy(path, arguments)
+    return _open_policy(path, arguments)
 
 
-def _cast_agent(arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
+def _open_agent(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
     from physai.sim.policies.scripted import ScriptedPolicy
     from physai.sim.tasks.registry import load_task
 
     if arguments.task is not None:
-        raise TaskError(f"{arguments.what} is a task already; leave --task {arguments.task} out")
+        raise TaskError(f"{arguments.what} is already a task; omit --task {arguments.task}")
     task = load_task(arguments.what, robot=arguments.robot, preset=arguments.preset)
     name = arguments.agent or "zero"
-    return ScriptedPolicy(task.contract, name, seed=arguments.seed), _Cast(task, name)
+    return ScriptedPolicy(task.contract, name, seed=arguments.seed), _Session(task, name)
 
 
-def _cast_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Cast]:
+def _open_policy(path: Path, arguments: argparse.Namespace) -> tuple[Policy, _Session]:
     from physai.sim.policies.onnx import OnnxPolicy
     from physai.sim.policies.resolve import find_origin, find_policy
 
     if arguments.agent is not None:
-        raise PhysaiError(f"{path} is a policy; --agent {arguments.agent} plays a task: physai play TASK --agent …")
+        raise PhysaiError(f"{path} is a policy; --agent {arguments.agent} needs a task: physai play TASK --agent …")
     file = find_policy(path)
     policy = OnnxPolicy.load(file)
     origin = find_origin(file, task=arguments.task, robot=arguments.robot, preset=arguments.preset)
-    return policy, _Cast(origin.load(), str(file))
+    return policy, _Session(origin.load(), str(file))
 
 
 @contextlib.contextmanager
-def _stops_at_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]:
-    """Ctrl-C ends playing at the next moment, so that every file is finished; the list tells whether it came."""
+def _stop_on_interrupt(player: Player | RecordedPlayer) -> Generator[list[int]]:
+    """Makes Ctrl-C stop the player at the next moment, so that files are finished; yields the signals received."""
     interrupts: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         interrupts.append(number)
         player.stop()
-        # A second Ctrl-C is for someone who will not wait.
+        # A second Ctrl-C aborts at once.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before = signal.signal(signal.SIGINT, stop)
@@ -211,7 +212,7 @@ def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
         watch(player, window, RealTimePacer())
 
 
-def _play_into_files(player: Player | RecordedPlayer, cast: _Cast, arguments: argparse.Namespace) -> None:
+def _play_into_files(player: Player | RecordedPlayer, session: _Session, arguments: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -219,51 +220,53 @@ def _play_into_files(player: Player | RecordedPlayer, cast: _Cast, arguments: ar
     from physai.sim.playback.video import Film
 
     with contextlib.ExitStack() as stack:
-        takers: list[Callable[[Moment], None]] = []
+        sinks: list[Callable[[Moment], None]] = []
         if arguments.video is not None:
             size = {"width": arguments.width, "height": arguments.height, "fps": arguments.fps}
-            takers.append(stack.enter_context(Film(arguments.video, cast.task, **size)).add)
+            sinks.append(stack.enter_context(Film(arguments.video, session.task, **size)).add)
         if arguments.record is not None:
-            origin = _origin(cast, arguments)
-            takers.append(stack.enter_context(RecordingWriter(arguments.record, cast.task, origin=origin)).add)
+            origin = _origin(session, arguments)
+            sinks.append(stack.enter_context(RecordingWriter(arguments.record, session.task, origin=origin)).add)
         console = Console(stderr=True)
         bar = stack.enter_context(Progress(console=console, disable=not sys.stderr.isatty(), transient=True))
-        line = bar.add_task(f"playing {cast.task.name}", total=1.0)
+        line = bar.add_task(f"playing {session.task.name}", total=1.0)
         for moment in player:
-            for take in takers:
-                take(moment)
-            bar.update(line, completed=_share(moment, cast.task, arguments))
+            for add in sinks:
+                add(moment)
+            bar.update(line, completed=_progress(moment, session.task, arguments))
 
 
-def _share(moment: Moment, task: Task, arguments: argparse.Namespace) -> float:
-    """How much of what was asked for has been played, 0 to 1."""
+def _progress(moment: Moment, task: Task, arguments: argparse.Namespace) -> float:
+    """Fraction of the requested episodes or duration that has been played, 0 to 1."""
     episodes = moment.episode + moment.time_s / task.episode_length_s
     seconds = moment.start_s + moment.time_s
     return max(episodes / (arguments.episodes or math.inf), seconds / (arguments.duration_s or math.inf))
 
 
-def _origin(cast: _Cast, arguments: argparse.Namespace) -> dict[str, str]:
+def _origin(session: _Session, arguments: argparse.Namespace) -> dict[str, str]:
     from importlib.metadata import version
 
     return {
-        "played_by": cast.played_by,
+        "played_by": session.played_by,
         "seed": str(arguments.seed),
         "randomised": json.dumps(not arguments.nominal),
         "physai": version("physai-sdk"),
     }
 
 
-def _report(outcomes: list[EpisodeOutcome], cast: _Cast, arguments: argparse.Namespace, *, interrupted: bool) -> None:
+def _report(
+    outcomes: list[EpisodeOutcome], session: _Session, arguments: argparse.Namespace, *, interrupted: bool
+) -> None:
     files = {option: getattr(arguments, option) for option in ("video", "record")}
     judged, succeeded = sum(o.judged for o in outcomes), sum(o.succeeded for o in outcomes)
     if arguments.json:
         document = {
-            "task": cast.task.name,
-            "played_by": cast.played_by,
-            "fingerprint": cast.task.contract.fingerprint,
+            "task": session.task.name,
+            "played_by": session.played_by,
+            "fingerprint": session.task.contract.fingerprint,
             "seed": arguments.seed,
             "randomised": not arguments.nominal,
-            "criterion": cast.task.success.text,
+            "criterion": session.task.success.text,
             "judged": judged,
             "succeeded": succeeded,
             "interrupted": interrupted,
@@ -273,8 +276,8 @@ def _report(outcomes: list[EpisodeOutcome], cast: _Cast, arguments: argparse.Nam
         print(json.dumps(document))
         return
     print(printable(table(*_rows(outcomes), indent="")))
-    verdict = f"{succeeded} of {judged} succeeded" if judged else "stopped before anything was judged"
-    print(printable(f"\n{cast.task.name}, {cast.played_by}: {verdict} ({cast.task.success.text})"))
+    verdict = f"{succeeded} of {judged} succeeded" if judged else "stopped before the first success check"
+    print(printable(f"\n{session.task.name}, {session.played_by}: {verdict} ({session.task.success.text})"))
     for option, path in files.items():
         if path is not None:
             print(printable(f"{option:<6}  {path}"))
@@ -296,5 +299,5 @@ def _rows(outcomes: list[EpisodeOutcome]) -> tuple[list[str], list[list[str]]]:
     return ["episode", "succeeded", "ended", "length [s]", "return", *metrics], rows
 
 
-command = CliCommand(summary="watch a policy in its twin, film it or record it", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="show, film or record a policy in simulation", add_arguments=add_arguments, run=run)
 """The verb `play`."""

@@ -1,4 +1,4 @@
-"""`physai sim record`: recordings of a stand-in for a robot that is not at hand."""
+"""`physai sim record`: generates synthetic recordings of a robot."""
 
 import argparse
 import json
@@ -9,9 +9,9 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
 
 _EPILOG = """\
-The stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. It rehearses
-what you do with a real robot: record it, `physai sim calibrate`, `physai sim validate`. A twin fitted to it is credible
-for the stand-in, and says nothing of a real robot.
+The recorded stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. Use
+it to try the workflow without a robot: record, `physai sim calibrate`, `physai sim validate`. A twin fitted to these
+recordings is credible for the stand-in only; it says nothing about a real robot.
 """
 
 MAX_RECORDINGS = 100
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("robot", metavar="ROBOT", help="a robot's name, or the path of an MJCF or URDF file")
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder of the recordings")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder for the recordings")
     parser.add_argument("--recordings", metavar="N", type=int, default=5, help="how many (default: 5)")
     parser.add_argument("--duration-s", metavar="S", type=float, default=10.0, help="length of each (default: 10)")
     parser.add_argument("--rate-hz", metavar="HZ", type=float, default=250.0, help="samples per second (default: 250)")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Records, and writes a column map beside the recordings."""
+    """Writes the recordings and their column map."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -44,15 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
     folder: Path = arguments.output
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise PhysaiError(f"{folder} is there already; name a new or empty folder")
+        raise PhysaiError(f"{folder} already exists; name a new or empty folder")
     robot = load_robot(arguments.robot)
-    standing_in = stand_in(robot, arguments.seed)
+    synthetic = stand_in(robot, arguments.seed)
     files: list[str] = []
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         line = bar.add_task("recording", total=arguments.recordings)
         for number in range(arguments.recordings):
             recording = excite(
-                standing_in,
+                synthetic,
                 duration_s=arguments.duration_s,
                 rate_hz=arguments.rate_hz,
                 seed=number,
@@ -71,5 +71,5 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-command = CliCommand(summary="record a stand-in for a robot that is not at hand", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="generate synthetic recordings of a robot", add_arguments=add_arguments, run=run)
 """The verb `sim record`."""

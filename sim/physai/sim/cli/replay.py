@@ -1,4 +1,4 @@
-"""`physai sim replay`: how well a twin, or any model, replays recordings."""
+"""`physai sim replay`: scores how well a twin, or any model, reproduces recordings."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("logs", metavar="LOGS", nargs="+", help="recordings (see `physai logs check --help`)")
     parser.add_argument(
-        "--against", metavar="TWIN", help="compare with another twin or model, on the same resampled windows"
+        "--against", metavar="TWIN", help="compare with another twin or model on the same resampled windows"
     )
-    parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all of the recordings")
+    parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all recordings")
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
-    parser.add_argument("--seed", type=int, default=0, help="draws the bootstrap (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -65,7 +65,7 @@ def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, Replay
 
 
 def _load(reference: str) -> tuple[Robot, Any]:
-    """The robot, and the twin or model to replay in."""
+    """Loads the robot, and the twin or model to replay in."""
     from physai.sim.robots import load_robot
     from physai.sim.twin.models import calibration_model
     from physai.sim.twin.twin import load_twin
@@ -77,17 +77,17 @@ def _load(reference: str) -> tuple[Robot, Any]:
     return robot, calibration_model(robot)
 
 
-def _flat(label: str, joints: Sequence[str], found: Sequence[Interval]) -> dict[str, Any]:
+def _flat(label: str, joints: Sequence[str], intervals: Sequence[Interval]) -> dict[str, Any]:
     return {
-        f"{label}.{name}": {"value": one.value, "lo": one.lo, "hi": one.hi}
-        for name, one in zip(joints, found, strict=True)
+        f"{label}.{name}": {"value": interval.value, "lo": interval.lo, "hi": interval.hi}
+        for name, interval in zip(joints, intervals, strict=True)
     }
 
 
 def _comparison(score: ReplayScore, other: ReplayScore) -> dict[str, Any]:
-    """The other's errors, by how much they exceed ours on the same windows, and whether the two intervals are apart."""
+    """The other's errors, their excess over ours on the same windows, and whether the intervals are disjoint."""
     joints = score.joint_names
-    apart = {f"apart.{name}": found for name, found in zip(joints, score.apart_from(other), strict=True)}
+    apart = {f"apart.{name}": disjoint for name, disjoint in zip(joints, score.apart_from(other), strict=True)}
     return {**_flat("rmse", joints, other.rmse), **_flat("excess", joints, score.gain_over(other)), **apart}
 
 
@@ -115,14 +115,14 @@ def _text(name: str, score: ReplayScore) -> str:
         (joint, f"{error.value:.4f}", f"{error.lo:.4f} to {error.hi:.4f}", f"{moved:.3g}")
         for joint, error, moved in zip(score.joint_names, score.rmse, windows.motion(), strict=True)
     ]
-    own = [(log, *(f"{x:.4f}" for x in errors)) for log, errors in score.per_log().items()]
+    per_log = [(log, *(f"{x:.4f}" for x in errors)) for log, errors in score.per_log().items()]
     return "\n".join(
         [
-            f"{name}: {len(windows)} windows of {windows.window_s:g} s of {len(windows.logs)} recordings, open loop "
+            f"{name}: {len(windows)} windows of {windows.window_s:g} s from {len(windows.logs)} recordings, open loop "
             "from measured states; root mean square [rad or m]",
-            table(("joint", "error", "95 % interval", "moved by"), rows),
+            table(("joint", "error", "95 % interval", "motion"), rows),
             "",
-            table(("recording", *score.joint_names), own),
+            table(("recording", *score.joint_names), per_log),
         ]
     )
 

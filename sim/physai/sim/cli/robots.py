@@ -1,4 +1,4 @@
-"""`physai robots`: list the robot models, show one, draw it."""
+"""`physai robots`: lists, shows and renders robot models."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print JSON")
     show = actions.add_parser(
         "show",
-        help="print joints, sensors and chains of a robot, or draw it",
-        description="Print joints, sensors and kinematic chains of a robot model, or draw it.",
+        help="print joints, sensors and chains of a robot, or render it",
+        description="Print joints, sensors and kinematic chains of a robot model, or render it.",
     )
     show.add_argument(
         "robot", metavar="ROBOT", help="a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file"
@@ -33,7 +33,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PNG",
         nargs="?",
         const="",
-        help="draw the home pose into this file (default: the robot's name with .png, in this folder)",
+        help="render the home pose to this file (default: the robot's name with .png, in this folder)",
     )
 
 
@@ -52,7 +52,7 @@ def _list(*, as_json: bool) -> int:
         return 0
     rows = [(r.name, str(len(r.spec.joints)), r.spec.base, f"{_mass(r):.4g}", r.description) for r in robots]
     print(table(("name", "joints", "base", "mass [kg]", "description"), rows, indent=""))
-    print("\nyours: physai robots show FILE.xml or FILE.urdf")
+    print("\nyour own: physai robots show FILE.xml or FILE.urdf")
     return 0
 
 
@@ -60,19 +60,19 @@ def _show(name: str, *, as_json: bool, picture: str | None) -> int:
     from physai.sim.robots import load_robot
 
     robot = load_robot(name)
-    drawn = None if picture is None else picture or f"{robot.name}.png"
-    if drawn is not None:
+    picture = None if picture is None else picture or f"{robot.name}.png"
+    if picture is not None:
         from physai.sim.playback.rendering import render_png
         from physai.sim.robots import home_qpos
 
-        render_png(robot.model, home_qpos(robot.model), drawn)
+        render_png(robot.model, home_qpos(robot.model), picture)
     if as_json:
-        record = {**_summary(robot), "picture": drawn, "spec": robot.spec.model_dump(mode="json")}
+        record = {**_summary(robot), "picture": picture, "spec": robot.spec.model_dump(mode="json")}
         print(json.dumps(record, indent=2, ensure_ascii=False))
     else:
         print("\n".join(_sections(robot)))
-        if drawn is not None:
-            print(printable(f"\ndrawn into {drawn}"))
+        if picture is not None:
+            print(printable(f"\npicture: {picture}"))
     return 0
 
 
@@ -88,8 +88,9 @@ def _summary(robot: Robot) -> dict[str, str | float | int]:
 
 
 def _mass(robot: Robot) -> float:
-    """Mass of all that moves [kg]; what is fixed to the world has none in many models."""
+    """Moving mass [kg]."""
     model = robot.model
+    # Bodies welded to the world are excluded: many models give them no mass.
     return float(sum(model.body_mass[body] for body in range(model.nbody) if model.body_weldid[body] != 0))
 
 
@@ -105,7 +106,7 @@ def _sections(robot: Robot) -> list[str]:
         f"file         {printable(str(robot.path))}",
         f"base         {spec.base}",
         f"moving mass  {_mass(robot):.6g} kg",
-        *_section(f"joints ({len(spec.joints)}), in rad and N·m, slides in m and N", _joints(spec.joints)),
+        *_section(f"joints ({len(spec.joints)}), rad and N·m; slide joints m and N", _joints(spec.joints)),
         *_section(f"sensors ({len(spec.sensors)})", table(("name", "size", "unit", "frame"), sensors)),
         *_section(f"chains ({len(spec.chains)})", table(("name", "segments", "joints"), chains)),
     ]
@@ -134,7 +135,7 @@ def _joints(joints: tuple[JointSpec, ...]) -> str:
 
 
 command = CliCommand(
-    summary="list the robot models, show one, draw it",
+    summary="list, show or render robot models",
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -1,4 +1,4 @@
-"""`physai sim`: calibrate a twin on recordings, replay recordings in it, judge policies in it."""
+"""`physai sim`: calibrates a twin on recordings, replays recordings in it and validates policies in it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 command = CliCommand(
-    summary="calibrate a twin, replay recordings, judge policies", add_arguments=_add_arguments, run=_run
+    summary="calibrate a twin, replay recordings, validate policies", add_arguments=_add_arguments, run=_run
 )
 """The verb `sim`."""

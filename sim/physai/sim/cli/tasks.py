@@ -1,4 +1,4 @@
-"""`physai tasks`: list the tasks, show one."""
+"""`physai tasks`: lists and shows tasks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list the built-in tasks (default)", description="List the tasks.")
     listing.add_argument("--json", action="store_true", help="print JSON")
     show = actions.add_parser(
-        "show", help="print everything about a task", description="Print everything about a task."
+        "show", help="print the definition of a task", description="Print the definition of a task."
     )
-    show.add_argument("task", metavar="TASK", help="a task's name, or the path of a Python file that makes one")
-    show.add_argument("--robot", help="robot to use (MJCF, URDF or name), where the task takes another")
+    show.add_argument("task", metavar="TASK", help="task name, or the path of a Python file that defines one")
+    show.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     show.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Lists or shows."""
+    """Lists the tasks or shows one."""
     from physai.sim.tasks.registry import load_task
 
     if arguments.action == "show":
@@ -61,7 +61,7 @@ def _list(*, as_json: bool) -> int:
     print(table(("name", "robot", "rate [Hz]", "episode [s]", "what to do"), rows, indent=""))
     print("\nsuccess:")
     print(table(("name", "criterion"), [(task.name, task.success.text) for task in tasks]).partition("\n")[2])
-    print("\nyours: physai tasks show FILE.py")
+    print("\nyour own: physai tasks show FILE.py")
     return 0
 
 
@@ -180,7 +180,7 @@ def _commands(contract: PolicyContract) -> str:
 
 
 def _unit(field: CommandField, index: int) -> str:
-    """Unit of one element; of all, where the field does not name one each."""
+    """Unit of one element; a field has one unit per element or one for all."""
     units = field.unit.split(", ")
     return (units[index] if len(units) == field.size else field.unit) or "-"
 
@@ -205,12 +205,12 @@ def _randomisation(task: Task) -> str:
 
 
 def _elements(task: Task, entry: Randomise) -> str:
-    """Names of the rows a randomised field changes; their numbers where the model has no names for them."""
+    """Names of the rows a randomised field changes, or their numbers if the model does not name them."""
     if entry.rows is None:
         return "all"
     kind = entry.field.partition("_")[0]
     rows = [int(task.model.dof_jntid[row]) for row in entry.rows] if kind == "dof" else entry.rows
-    named = {
+    accessor = {
         "body": "body",
         "geom": "geom",
         "actuator": "actuator",
@@ -218,7 +218,7 @@ def _elements(task: Task, entry: Randomise) -> str:
         "dof": "joint",
         "site": "site",
     }.get(kind)
-    return ", ".join((getattr(task.model, named)(row).name if named else "") or str(row) for row in rows)
+    return ", ".join((getattr(task.model, accessor)(row).name if accessor else "") or str(row) for row in rows)
 
 
 def _disturbances(task: Task) -> str:
@@ -238,5 +238,5 @@ def _lag(delay: Delay) -> str:
     return f"{1e3 * delay.lower_s:g} to {1e3 * delay.upper_s:g} ms" if delay.upper_s > 0.0 else "none"
 
 
-command = CliCommand(summary="list the tasks, show one", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="list or show tasks", add_arguments=add_arguments, run=run)
 """The verb `tasks`."""

@@ -1,4 +1,4 @@
-"""`physai sim validate`: judge an exported policy in a calibrated twin."""
+"""`physai sim validate`: validates an exported policy in a calibrated twin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**20 - 1
 _STYLES = {"PASS": "green", "FAIL": "red", "INCONCLUSIVE": "yellow"}
-_WORDS = {"PASS": "may be flashed", "FAIL": "must not be flashed", "INCONCLUSIVE": "must not be flashed yet"}
+_ADVICE = {"PASS": "may be flashed", "FAIL": "must not be flashed", "INCONCLUSIVE": "must not be flashed yet"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,31 +31,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--twin",
         type=Path,
         metavar="TWIN",
-        help="twin.json of `physai sim calibrate`; without it the nominal robot, in which nothing can pass",
+        help="twin.json of `physai sim calibrate`; without it the nominal robot is used and no policy can pass",
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
-    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
-    parser.add_argument("--gates", type=Path, metavar="YAML", help="settings of the gates (default: built in)")
+    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
+    parser.add_argument("--robot", help="MJCF or URDF file, if the policy was trained with one")
+    parser.add_argument("--gates", type=Path, metavar="YAML", help="gate settings (default: built in)")
     parser.add_argument(
         "--accept",
         metavar="KIND,…",
         default="robot",
-        help="let evidence of these origins pass, too: stand-in, computer, unknown; robots refuse it by default",
+        help="also accept evidence of these origins: stand-in, computer, unknown; robots reject it by default",
     )
-    parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy it must not be worse than")
+    parser.add_argument("--baseline", type=Path, metavar="POLICY", help="older policy that it must not underperform")
+    parser.add_argument("--latency", type=Path, metavar="JSON", help="tick durations measured on the target computer")
     parser.add_argument(
-        "--latency", type=Path, metavar="JSON", help="duration of every tick, as measured on the target"
+        "--report", type=Path, metavar="DIR", help="folder for the report (default: `validation`, next to the policy)"
     )
-    parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="folder of the report (default: `validation`, next to the policy)"
-    )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to play in (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="choice of the verdict's episodes (default: 0)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of worker processes (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judges; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE and for bad input."""
+    """Validates the policy; exit code 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE or invalid input."""
     from physai.sdk.evidence.latency import load_evidence
     from physai.sdk.evidence.origin import parse_accepted
     from physai.sim.gates.settings import GateSettings, load_gates
@@ -76,34 +74,35 @@ def run(arguments: argparse.Namespace) -> int:
         baseline=arguments.baseline,
         seed=arguments.seed,
         jobs=arguments.jobs,
-        twin_name="the nominal robot, fitted to nothing" if twin is None else str(arguments.twin),
+        twin_name="the nominal robot, not calibrated" if twin is None else str(arguments.twin),
     )
     verdict = validate(policy, twin, report=report, options=options, progress=_progress)
     if arguments.json:
         print(json.dumps(verdict.model_dump(mode="json")))
     else:
         print(printable(_text(verdict, report)))
-        print(_last_line(verdict))
+        print(_conclusion(verdict))
     return verdict.outcome.exit_code
 
 
 @contextlib.contextmanager
 def _progress(context: Context) -> Generator[Callable[[Sequence[ProgressLine]], None]]:
-    """A live table on a terminal, a line per finished gate elsewhere; both on stderr."""
+    """Shows a live table on a terminal, otherwise one line per finished gate, on stderr."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(stderr=True)
     if not sys.stderr.isatty():
-        told: set[str] = set()
+        reported: set[str] = set()
 
-        def tell(lines: Sequence[ProgressLine]) -> None:
+        def report(lines: Sequence[ProgressLine]) -> None:
             for line in lines:
-                if line.finding is not None and line.gate.name not in told:
-                    told.add(line.gate.name)
-                    print(f"{line.gate.name}: {_found(line)}", file=sys.stderr, flush=True)
+                if line.finding is not None and line.gate.name not in reported:
+                    reported.add(line.gate.name)
+                    text = " ".join(part for part in (line.finding.outcome.value, _first_value(line)) if part)
+                    print(f"{line.gate.name}: {text}", file=sys.stderr, flush=True)
 
-        yield tell
+        yield report
         return
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         yield lambda lines: live.update(_live_table(lines, context))
@@ -114,11 +113,11 @@ def _live_table(lines: Sequence[ProgressLine], context: Context) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=f"{context.subject.task.name}: {context.subject.path}", title_justify="left", box=None)
-    shown.add_column("gate")
-    shown.add_column("")
-    shown.add_column("episodes", justify="right")
-    shown.add_column("measured")
+    grid = Table(title=f"{context.subject.task.name}: {context.subject.path}", title_justify="left", box=None)
+    grid.add_column("gate")
+    grid.add_column("")
+    grid.add_column("episodes", justify="right")
+    grid.add_column("measured")
     for line in lines:
         finding = line.finding
         state: Any = Text("waiting", "dim")
@@ -128,22 +127,19 @@ def _live_table(lines: Sequence[ProgressLine], context: Context) -> Any:
             state = Spinner("dots", "playing")
         most = f" of ≤ {line.most}" if line.running and line.most else ""
         episodes = f"{line.episodes}{most}" if line.episodes or (line.running and line.most) else ""
-        shown.add_row(line.gate.name, state, episodes, _numbers(line))
-    return shown
+        grid.add_row(line.gate.name, state, episodes, _first_value(line))
+    return grid
 
 
-def _found(line: ProgressLine) -> str:
-    finding = line.finding
-    return "" if finding is None else " ".join(part for part in (finding.outcome.value, _numbers(line)) if part)
-
-
-def _numbers(line: ProgressLine) -> str:
-    measured = line.finding.measured[:1] if line.finding is not None else []
-    return ", ".join(f"{m.name} {m.value:.4g}" for m in measured)
+def _first_value(line: ProgressLine) -> str:
+    if line.finding is None or not line.finding.measured:
+        return ""
+    first = line.finding.measured[0]
+    return f"{first.name} {first.value:.4g}"
 
 
 def _text(verdict: Verdict, report: Path) -> str:
-    """The gates as a table, then why it does not pass."""
+    """The gates as a table, then the reasons why the verdict is not PASS."""
     from physai.sdk.evidence.verdict import VerdictOutcome
     from physai.sim.report.summary import reasons
 
@@ -157,16 +153,16 @@ def _text(verdict: Verdict, report: Path) -> str:
         for gate in verdict.gates
     ]
     lines = [table(["gate", "outcome", "episodes", "measured"], rows, indent="")]
-    found = reasons(verdict)
-    for gate in found.blocking:
+    summary = reasons(verdict)
+    for gate in summary.blocking:
         cause = f" ({gate.cause.value})" if gate.cause else ""
         lines.append(f"\n{gate.gate}{cause}: {gate.message}\n  → {gate.next_step}")
         if gate.counterexample is not None and gate.counterexample.recording:
             lines.append(f"  → physai play --counterexample {gate.counterexample.index} {report}")
     passed = [gate for gate in verdict.gates if gate.outcome is VerdictOutcome.PASS]
     lines += [f"\ncontract, a note: {gate.message}" for gate in passed if gate.gate == "contract" and gate.message]
-    if found.waiting:
-        lines.append(f"\n{', '.join(found.waiting)}: would pass in a twin that is credible")
+    if summary.waiting:
+        lines.append(f"\n{', '.join(summary.waiting)}: would pass in a credible twin")
     evidence = verdict.evidence
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
     lines.append(f"settings  {verdict.gates_sha256}")
@@ -174,15 +170,15 @@ def _text(verdict: Verdict, report: Path) -> str:
     return "\n".join(lines)
 
 
-def _last_line(verdict: Verdict) -> str:
+def _conclusion(verdict: Verdict) -> str:
     outcome = verdict.outcome.value
     colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
-    said = f"{styled(outcome, colour, sys.stdout)}: this policy {_WORDS[outcome]}"
-    foreign = sorted({one.kind for one in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
-    if verdict.outcome.value != "PASS" or not foreign:
-        return said
-    return f"{said}, onto robots that accept this evidence: {', '.join(foreign)}; by default none does"
+    text = f"{styled(outcome, colour, sys.stdout)}: this policy {_ADVICE[outcome]}"
+    kinds = sorted({origin.kind for origin in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
+    if outcome != "PASS" or not kinds:
+        return text
+    return f"{text} to robots that accept this evidence: {', '.join(kinds)}; by default none does"
 
 
-command = CliCommand(summary="judge an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="validate an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)
 """The verb `sim validate`."""

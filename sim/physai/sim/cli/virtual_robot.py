@@ -1,4 +1,4 @@
-"""`physai robot simulate`: a process that stands in for the robot of a task."""
+"""`physai robot simulate`: runs the virtual robot of a task."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from physai.sim.virtual_robot.paced_twin import RuntimeTally
 
 _EPILOG = """\
-It publishes what the robot's sensors would show, from the task's twin with the measured lag, noise and jitter of
---twin, and obeys the joint targets that come back. Without commands for two control periods it holds its positions and
-brakes its efforts, and counts that. Start `physai robot run` with the same --transport beside it.
+The virtual robot publishes simulated sensor samples, with the measured lag, noise and jitter of --twin, and executes
+the joint targets it receives. After two control periods without a command it holds positions and brakes efforts, and
+counts a timeout. Run `physai robot run` with the same --transport in another terminal.
 """
 MAX_DURATION_S = 86_400.0
 MAX_LINGER_S = 60.0
@@ -36,46 +36,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="option of the transport, such as domain=7 or bind=HOST:PORT; may be repeated",
+        help="transport option, such as domain=7 or bind=HOST:PORT; repeatable",
     )
     parser.add_argument("--twin", type=Path, metavar="FILE", help="twin.json of `physai sim calibrate`")
-    parser.add_argument("--robot", metavar="ROBOT", help="robot to play the task with, where it takes another")
+    parser.add_argument("--robot", metavar="ROBOT", help="robot to use, for tasks that accept another one")
     parser.add_argument("--preset", metavar="NAME", help="variant of the task")
     parser.add_argument(
         "--clock",
         choices=("realtime", "lockstep"),
         default="realtime",
-        help="lockstep: a control period passes with each command, and none without",
+        help="lockstep: each command advances the simulation by one control period",
     )
-    parser.add_argument("--duration-s", type=float, metavar="S", help="time to play (default: until interrupted)")
+    parser.add_argument("--duration-s", type=float, metavar="S", help="time to run (default: until interrupted)")
     parser.add_argument(
         "--linger-s",
         type=float,
         default=0.0,
         metavar="S",
-        help="when told to end while commands still come, go on until they end, at most this long (default: 0)",
+        help="after a signal, keep running while commands still arrive, at most this long (default: 0)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="fixes every random number (default: 0)")
-    parser.add_argument("--fingerprint", metavar="SHA256", help="refuse a task whose contract has another one")
-    parser.add_argument("--parent", type=int, metavar="PID", help="end when this is no longer the parent process")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all random numbers (default: 0)")
+    parser.add_argument("--fingerprint", metavar="SHA256", help="refuse a task whose contract has another fingerprint")
+    parser.add_argument("--parent", type=int, metavar="PID", help="exit when this is no longer the parent process")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plays the robot until the time is over, or a signal ends it."""
+    """Runs the robot for the given time or until a signal."""
     from physai.sdk.transport.registry import open_robot_link
     from physai.sdk.transport.simulation import ServesSimulation
     from physai.sim.cli.ending import EndCondition
-    from physai.sim.cli.watch import TallyWatch, say
+    from physai.sim.cli.watch import TallyWatch, log
     from physai.sim.virtual_robot.process import VirtualRobot
     from physai.sim.virtual_robot.transport import simulated_robot
 
     duration_s = MAX_DURATION_S if arguments.duration_s is None else arguments.duration_s
-    _require_sane(arguments, duration_s)
+    _require_ranges(arguments, duration_s)
     link = open_robot_link(arguments.transport, key_values(arguments.set, "--set"))
     named = {name: getattr(arguments, name) for name in ("task", "twin", "robot", "preset")}
-    given = {name: str(value) for name, value in named.items() if value is not None}
-    task, twin = simulated_robot(None, given, seed=arguments.seed)
+    options = {name: str(value) for name, value in named.items() if value is not None}
+    task, twin = simulated_robot(None, options, seed=arguments.seed)
     fingerprint = task.contract.fingerprint
     if arguments.fingerprint not in (None, fingerprint):
         raise PhysaiError(f"task {task.name} has the contract {fingerprint[:12]}…, not {arguments.fingerprint[:12]}…")
@@ -84,27 +84,27 @@ def run(arguments: argparse.Namespace) -> int:
     watch: TallyWatch | None = None
     try:
         robot = VirtualRobot(twin, link, clock=arguments.clock, seed=arguments.seed)
-        say(f"{task.contract.robot.name} for {task.name} on {link.name}, {arguments.clock}")
+        log(f"{task.contract.robot.name} for {task.name} on {link.name}, {arguments.clock}")
         if isinstance(link, ServesSimulation):
-            say(link.serve(robot.control))
+            log(link.serve(robot.control))
         if not arguments.json:
-            watch = TallyWatch(robot.tally, link.problems, say, robot.control.paused)
+            watch = TallyWatch(robot.tally, link.problems, log, robot.control.paused)
         tally = robot.run(duration_s=duration_s, stopped=lambda: ending.due(robot.tally.commands))
-        # Where it outlived the policy, what is missing now was there.
-        told = () if ending.lingered else link.problems()
+        # After lingering the policy has exited first, so a missing peer is expected.
+        problems = () if ending.lingered else link.problems()
     finally:
         if watch is not None:
             watch.close()
         link.close()
     if arguments.json:
-        print(json.dumps({"task": task.name, "fingerprint": fingerprint, **tally.as_json(), "problems": told}))
+        print(json.dumps({"task": task.name, "fingerprint": fingerprint, **tally.as_json(), "problems": problems}))
     else:
-        print("\n".join((_text(tally), *told)))
+        print("\n".join((_text(tally), *problems)))
     return 0
 
 
-def _require_sane(arguments: argparse.Namespace, duration_s: float) -> None:
-    """Raises PhysaiError where a number is none that can be meant."""
+def _require_ranges(arguments: argparse.Namespace, duration_s: float) -> None:
+    """Raises PhysaiError if a number is out of range."""
     if not (math.isfinite(duration_s) and 0.0 < duration_s <= MAX_DURATION_S):
         raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
     if not 0.0 <= arguments.linger_s <= MAX_LINGER_S:
@@ -115,22 +115,22 @@ def _require_sane(arguments: argparse.Namespace, duration_s: float) -> None:
 
 def _text(tally: RuntimeTally) -> str:
     lines = [
-        f"{tally.periods} control periods, {tally.commands} commands obeyed",
-        f"silent for more than two periods: {tally.silences} times, {tally.silent_periods} periods in all",
-        f"not obeyed: {tally.unsafe} unsafe, {tally.stale} stale",
+        f"{tally.periods} control periods, {tally.commands} commands executed",
+        f"command timeouts (more than two periods): {tally.silences}, {tally.silent_periods} periods in total",
+        f"rejected: {tally.unsafe} unsafe, {tally.stale} stale",
         f"goal met at the end of {tally.met} of {tally.judged} commands, {tally.falls} falls",
     ]
     if tally.lost_s > 0.0:
-        lines.append(f"left out {tally.lost_s:.3f} s for which this process was late: the machine is busy")
+        lines.append(f"skipped {tally.lost_s:.3f} s because this process fell behind: the machine is overloaded")
     return "\n".join(lines)
 
 
-command = CliCommand(summary="stand in for the robot of a task", add_arguments=add_arguments, run=run)
+command = CliCommand(summary="run the virtual robot of a task", add_arguments=add_arguments, run=run)
 """The verb `robot simulate`."""
 
 
 def main() -> int:
-    """Runs the verb alone, as `python -m physai.sim.cli.virtual_robot`: the twin's transport starts it so."""
+    """Entry point of `python -m physai.sim.cli.virtual_robot`, which the transport `sim` starts as a subprocess."""
     parser = argparse.ArgumentParser(prog="physai robot simulate", description=command.summary)
     add_arguments(parser)
     try:

@@ -1,4 +1,4 @@
-"""What somebody who stands beside a virtual robot would see: whether it is commanded, and what is wrong."""
+"""Status lines of a virtual robot: whether it receives commands, and what is wrong."""
 
 import sys
 import threading
@@ -7,77 +7,77 @@ from collections.abc import Callable
 from physai.sdk.base.terminal import printable, styled
 from physai.sim.virtual_robot.paced_twin import RuntimeTally
 
-LOOK_S = 1.0
-MAX_TOLD = 32
-"""Different problems that are told."""
+POLL_S = 1.0
+MAX_REPORTED = 32
+"""Greatest number of distinct problems reported."""
 
 
-def say(text: str) -> None:
-    """A line on standard error."""
+def log(text: str) -> None:
+    """Prints a line on stderr."""
     print(styled("physai:", "dim", sys.stderr), printable(text), file=sys.stderr, flush=True)
 
 
 class TallyWatch:
-    """Looks at a robot's tally once a second, in a thread of its own, and tells what has changed."""
+    """Polls a robot's tally once per second in its own thread and reports what changed."""
 
     def __init__(
         self,
         tally: RuntimeTally,
         problems: Callable[[], tuple[str, ...]],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         paused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Starts to look.
+        """Starts the thread.
 
         Args:
-            tally: what the robot's thread counts.
-            problems: what its link has to complain about; asked only while no commands come, because that takes the
-                robot's own time.
-            tell: shows a line.
-            paused: whether somebody has stopped the robot's clock.
+            tally: counters updated by the robot's thread.
+            problems: problems of its link.
+            report: prints a line.
+            paused: whether the simulation is paused.
         """
         self._paused = paused
-        self._tally, self._problems, self._tell = tally, problems, tell
+        self._tally, self._problems, self._report = tally, problems, report
         self._commands, self._periods, self._falls = 0, 0, 0
         self._state = ""
-        self._told: set[str] = set()
-        self._over = threading.Event()
+        self._reported: set[str] = set()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="physai-watch", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._stop.wait(POLL_S):
             self.look()
 
     def look(self) -> None:
-        """Tells what has changed since the last look."""
+        """Reports what changed since the last call."""
         tally = self._tally
         commands, periods = tally.commands - self._commands, tally.periods - self._periods
         self._commands, self._periods = tally.commands, tally.periods
         if self._paused():
             state, text = "paused", "paused: no samples are sent"
         elif commands:
-            state, text = "commanded", f"commands come, {commands} in the last {periods} control periods"
+            state, text = "commanded", f"receiving commands, {commands} in the last {periods} control periods"
         elif tally.commands:
-            state, text = "silent", "no commands any more; positions are held, efforts brake"
+            state, text = "silent", "commands stopped; holding positions, braking efforts"
         else:
             state, text = "waiting", "waiting for commands"
         if state != self._state:
             self._state = state
-            self._tell(text)
+            self._report(text)
         if tally.falls > self._falls:
-            self._tell(f"fell {tally.falls - self._falls} times, put back into its starting pose")
+            self._report(f"fell {tally.falls - self._falls} times, returned to its starting pose")
             self._falls = tally.falls
+        # Collecting the link's problems takes the robot's own time, so do it only while no commands arrive.
         if not commands:
-            self._tell_problems()
+            self._report_problems()
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         for problem in self._problems():
-            if problem not in self._told and len(self._told) < MAX_TOLD:
-                self._told.add(problem)
-                self._tell(problem)
+            if problem not in self._reported and len(self._reported) < MAX_REPORTED:
+                self._reported.add(problem)
+                self._report(problem)
 
     def close(self) -> None:
-        """Ends the looking."""
-        self._over.set()
+        """Stops the thread."""
+        self._stop.set()
         self._thread.join()

@@ -175,7 +175,7 @@ def test_a_held_out_recording_must_be_new(bench: Bench, capsys: pytest.CaptureFi
 
 def test_no_folder_and_no_twin(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", "calibrate", bench.robot, *bench.files, "-o", str(tmp_path / "no" / "twin.json")]) == 2
-    assert "no folder" in only_line(capsys)
+    assert "does not exist" in only_line(capsys)
     corrupted = tmp_path / "twin.json"
     corrupted.write_text('{"format_version": 1}')
     assert main(["sim", "replay", str(corrupted), bench.files[0]]) == 2

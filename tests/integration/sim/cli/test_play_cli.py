@@ -183,10 +183,10 @@ def test_ctrl_c_finishes_the_files(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--fps", "inf"], "--fps must lie in 1 … 120 frames per second, got inf"),
         (["--width", "15"], "--width must lie in 16 … 4096 pixels, got 15"),
         (["--height", "5000"], "--height must lie in 16 … 4096 pixels, got 5000"),
-        (["--video", "a.avi"], r"--video a\.avi: the file's name must end in \.mp4"),
-        (["--record", "a.bag"], r"the file's name must end in \.mcap"),
+        (["--video", "a.avi"], r"--video a\.avi: the file name must end in \.mp4"),
+        (["--record", "a.bag"], r"the file name must end in \.mcap"),
         (["--record", "nowhere/a.mcap"], r"--record nowhere/a\.mcap: cannot be written: No such file"),
-        (["--record", "a.mcap", "--task", "x"], "is a task already; leave --task x out"),
+        (["--record", "a.mcap", "--task", "x"], "is already a task; omit --task x"),
         (["--record", "a.mcap", "--agent", "hodl"], "no agent named 'hodl'; did you mean hold"),
     ],
 )
@@ -213,7 +213,7 @@ def test_what_is_neither_task_nor_policy_gets_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(PhysaiError, match="physai export"):
         run(tmp_path)
     policy = write_policy(tmp_path / "policy.onnx", force=0.0)
-    with pytest.raises(PhysaiError, match="is a policy; --agent zero plays a task"):
+    with pytest.raises(PhysaiError, match="is a policy; --agent zero needs a task"):
         run(policy, "--agent", "zero")
     with pytest.raises(TaskError, match="does not exist"):
         run("nowhere.py", "--record", tmp_path / "a.mcap")

@@ -89,7 +89,7 @@ print(player.outcomes[-1].ended, player.outcomes[-1].length_s < 1.0)
         (CLOSED_BY_USER, "stopped True\n"),
         (
             "from physai.sdk.cli.main import main; main(['play', 'ur10e-reach', '--duration-s', '0.2'])",
-            "ur10e-reach, zero: stopped before anything was judged",
+            "ur10e-reach, zero: stopped before the first success check",
         ),
     ],
     ids=["closed", "played"],

@@ -78,7 +78,7 @@ def test_it_ends_in_time_and_says_what_it_saw() -> None:
         output, errors = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert "cartpole for cartpole-swingup on udp, realtime" in errors
-    assert "control periods, 0 commands obeyed" in output
+    assert "control periods, 0 commands executed" in output
 
 
 def test_a_port_in_use_is_told() -> None:

@@ -118,7 +118,7 @@ def test_the_twin_keeps_it_and_its_hash_covers_it(
 
 def test_nobody_calls_a_stand_in_a_robot(recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert calibrated(recordings, tmp_path / "twin.json", "--recorded-on", "cartpole/lab-1") == 2
-    assert "says itself that it is of a stand-in for cartpole" in capsys.readouterr().err
+    assert "states that it is from a stand-in for cartpole" in capsys.readouterr().err
     assert not (tmp_path / "twin.json").exists()
 
 

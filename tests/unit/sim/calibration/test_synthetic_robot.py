@@ -102,6 +102,6 @@ def test_the_verb_says_what_comes_next_and_overwrites_nothing(
     assert "next: physai sim calibrate cartpole" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "rec").iterdir()) == ["01.csv", "02.csv", "columns.yaml"]
     assert main(words) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main([*words[:2], "cartpole", "-o", str(tmp_path / "new"), "--recordings", "0"]) == 2
     assert "--recordings must lie in 1 … 100, got 0" in capsys.readouterr().err

@@ -43,10 +43,10 @@ def robot(tmp_path: Path) -> str:
 def test_a_sound_recording(write: CsvWriter, motion: Motion, robot: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "check", str(write(motion, name="swing.csv")), "--robot", robot]) == 0
     out = capsys.readouterr().out
-    assert "swing: fit to calibrate" in out
+    assert "swing: usable for calibration" in out
     assert "1000 samples in 1.998 s, 500 Hz (period 2.000 ms" in out
     assert "shoulder  -1 … 1" in out
-    assert out.endswith("1 of 1 recording fit to calibrate\n")
+    assert out.endswith("1 of 1 recording usable for calibration\n")
 
 
 def test_a_defect_is_exit_code_1(
@@ -57,10 +57,10 @@ def test_a_defect_is_exit_code_1(
     bad = write(motion, name="bad.csv")
     assert main(["logs", "check", str(good), str(bad), "--robot", robot]) == 1
     out = capsys.readouterr().out
-    assert "bad: NOT fit to calibrate" in out
+    assert "bad: NOT usable for calibration" in out
     assert "defect   finite  joint_pos of elbow is missing" in out
     assert "→ remove these rows" in out
-    assert "1 of 2 recordings fit to calibrate" in out
+    assert "1 of 2 recordings usable for calibration" in out
 
 
 def test_what_cannot_be_read_is_exit_code_2_and_the_rest_is_judged(
@@ -71,11 +71,11 @@ def test_what_cannot_be_read_is_exit_code_2_and_the_rest_is_judged(
     files = [str(good), str(good.parent / "empty.csv"), "none.csv"]
     assert main(["logs", "check", *files, "--robot", robot]) == 2
     out = capsys.readouterr().out
-    assert "swing: fit to calibrate" in out
+    assert "swing: usable for calibration" in out
     assert "unreadable: " in out
     assert "empty.csv: the file is empty" in out
     assert "none.csv: no such file" in out
-    assert "1 of 3 recordings fit to calibrate" in out
+    assert "1 of 3 recordings usable for calibration" in out
 
 
 def test_without_a_robot_the_maps_joints_are_judged_without_limits(
@@ -83,7 +83,7 @@ def test_without_a_robot_the_maps_joints_are_judged_without_limits(
 ) -> None:
     path = write({**motion, "q1": motion["q1"] * 3, "v1": motion["v1"] * 3})
     assert main(["logs", "check", str(path)]) == 0
-    assert "nothing is known of a robot's limits" in capsys.readouterr().out
+    assert "Robot limits were not checked" in capsys.readouterr().out
 
 
 def test_the_robot_that_a_map_names_is_taken(
@@ -122,8 +122,8 @@ def test_json_holds_everything(
     [
         (["--robot", "nosuch"], "no robot named 'nosuch'"),
         (["--columns", "none.yaml"], "none.yaml: no such column map"),
-        (["--picture", "a.gif"], "a.gif: a picture's name ends in .png, .svg or .pdf"),
-        (["--picture", "/no/such/a.png"], "no folder"),
+        (["--picture", "a.gif"], "a.gif: the file name must end in .png, .svg or .pdf"),
+        (["--picture", "/no/such/a.png"], "does not exist"),
     ],
 )
 def test_bad_options_are_one_line(
@@ -139,7 +139,7 @@ def test_bad_options_are_one_line(
 def test_help_names_the_formats_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", "check", "--help"]) == 0
     out = capsys.readouterr().out
-    for word in ("CSV", "Parquet", "MCAP", "ROS 2", "--columns", "--picture", "0 fit to calibrate"):
+    for word in ("CSV", "Parquet", "MCAP", "ROS 2", "--columns", "--picture", "0 usable for calibration"):
         assert word in out
 
 

@@ -123,7 +123,7 @@ def test_a_watcher_tells_what_changes_and_each_problem_once(
     slider_task: TaskMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It looks here only.
-    monkeypatch.setattr(watching, "LOOK_S", 600.0)
+    monkeypatch.setattr(watching, "POLL_S", 600.0)
     fake, link = robot(slider_task(), lambda number: 1.0, "lockstep")
     told: list[str] = []
     watch = TallyWatch(fake.tally, link.problems, told.append)
@@ -138,6 +138,6 @@ def test_a_watcher_tells_what_changes_and_each_problem_once(
     assert told == [
         "waiting for commands",
         "local: something is odd",
-        "commands come, 5 in the last 5 control periods",
-        "no commands any more; positions are held, efforts brake",
+        "receiving commands, 5 in the last 5 control periods",
+        "commands stopped; holding positions, braking efforts",
     ]
