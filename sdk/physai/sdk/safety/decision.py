@@ -1,4 +1,4 @@
-"""What the guard is asked, and what it answers."""
+"""Inputs and outputs of the guard."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,7 +18,7 @@ Numbers = TypeVar("Numbers", npt.NDArray[np.int64], npt.NDArray[np.uint8])
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked of the supervisor since the last control period; for one world or all alike, but for `stop`."""
+    """Requests to the supervisor since the last control period; for one world, or alike for all except `stop`."""
 
     stop: bool | Bools = False
     """A protective stop."""
@@ -35,15 +35,14 @@ class Request:
 
 
 NO_REQUEST = Request()
-"""What a period without requests passes, so that it is recognised at once."""
+"""The empty request; compared by identity, which is fast."""
 
 
 @dataclass(slots=True)
 class GuardResult:
-    """What one control period's check decided; the arrays are the caller's to keep, not to write to.
+    """Decision of one control period. Callers may keep the arrays but must not write to them."""
 
-    Not frozen, which would cost a robot's loop a microsecond in every period.
-    """
+    # Not frozen: a frozen dataclass costs a robot's loop a microsecond in every period.
 
     targets: dict[str, Array]
     """Joint commands by output name, finite and inside the limits, shape (num_worlds, joints of the term)."""

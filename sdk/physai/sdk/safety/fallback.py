@@ -1,4 +1,4 @@
-"""What goes out where the policy's own command may not: inside every limit, counted from the command sent last."""
+"""Commands sent in place of the policy's own: within every limit, relative to the command sent last."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ _DAMP = np.uint8(GuardState.DAMP)
 
 
 class Fallback:
-    """Of many worlds, one row each."""
+    """Fallback commands of many worlds, one row each."""
 
     def __init__(self, limits: GuardLimits, sensors: SensorColumns, commands: CommandColumns) -> None:
         """Reads the guard's columns.

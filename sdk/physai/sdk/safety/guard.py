@@ -1,12 +1,13 @@
-"""The guard between a policy and its joints: the very same code in the twin and on the robot.
+"""The guard between a policy and the joints: the same code in the twin and on the robot.
 
-It comes after everything else, its own fallback included, and looks first whether numbers are numbers: NaN passes
-`np.clip`, `min`, `max` and `x > limit`, so every comparison asks for what is allowed, never for what is not.
+It is the last stage, after its own fallback, and checks that values are finite first. NaN passes `np.clip`, `min`,
+`max`
+and `x > limit`, so every comparison tests what is allowed, never what is not.
 
-Each control period: `observe` takes a sample, `decide` compares the policy's command with every limit, asks the
-supervisor (`physai.sdk.safety.supervisor`) for the state, and makes the command that this state allows; `commit` says
-whether it was sent. All limits on changes count from the command sent last. What the states mean is in
-`physai.sdk.safety.states`, how commanded positions stay within their limits in `physai.sdk.safety.trajectory`.
+In each control period `observe` takes a sample, `decide` compares the policy's command with every limit, gets the state
+from the supervisor (`physai.sdk.safety.supervisor`) and computes the command that this state allows; `commit` records
+whether it was sent. All rate limits are relative to the command sent last. `physai.sdk.safety.states` defines the
+states, `physai.sdk.safety.trajectory` keeps commanded positions within their limits.
 """
 
 import math
@@ -24,13 +25,13 @@ from physai.sdk.safety.states import GuardState, Reason
 from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, SupervisorThresholds, step
 
 HOLD_S = 0.5
-"""Longest time in HOLD without a sample that is believed [s]: a legged robot cannot balance open-loop."""
+"""Maximum time in HOLD without a valid sample [s]: a legged robot cannot balance open-loop."""
 
 EFFECT_S = 1.0
 """Time DAMP has to bring joints below their speed limit, or sensors back, before a protective stop [s]."""
 
 TOLERATED_SAMPLES = 2
-"""Samples in a row outside a limit that do not yet brake: tolerated to reject sensor spikes."""
+"""Consecutive samples outside a limit that are tolerated, to reject sensor spikes."""
 
 CONFIRM_S = 2.0
 """Time after which a protective stop that was not read back is reported [s]."""
@@ -60,20 +61,20 @@ _FOUND = np.array(
 
 
 class Guard:
-    """Checks and limits the joint commands of many worlds at once; one row of every array is one world.
+    """Checks and limits joint commands; each row of every array is one world.
 
-    Rows never meet: n worlds in one guard are n guards of one world, bit for bit.
+    Rows are independent: a guard of n worlds equals n guards of one world, bit for bit.
     """
 
     def __init__(self, contract: PolicyContract, num_worlds: int = 1) -> None:
-        """A guard in RUN.
+        """Create a guard in RUN.
 
         Args:
-            contract: gives every limit.
-            num_worlds: robots it guards; one on a robot.
+            contract: source of all limits.
+            num_worlds: number of robots; 1 on a robot.
 
         Raises:
-            GuardError: no worlds, or the contract leaves a joint no command.
+            GuardError: `num_worlds` is less than 1, or the contract leaves no allowed command for a joint.
         """
         if num_worlds < 1:
             raise GuardError(f"a guard needs at least one world, got {num_worlds}")
@@ -101,7 +102,7 @@ class Guard:
         self.reset()
 
     def reset(self, mask: Bools | None = None) -> None:
-        """Begins an episode in the masked worlds (all if None), in RUN; for twins, where nothing can be hurt.
+        """Start an episode in the masked worlds (all if None), in RUN. For simulation only.
 
         The next command starts from effort 0 and from the measured position.
 
@@ -116,9 +117,9 @@ class Guard:
         self._settle()
 
     def activate(self) -> None:
-        """Begins to guard robots that were left alone: in STANDSTILL, from where they are measured next.
+        """Start guarding robots at rest: in STANDSTILL, from the position measured next.
 
-        A `Request.start` with the number that this leaves leads to RUN; older ones do not.
+        Only a `Request.start` with the number set here, or a later one, leads to RUN.
         """
         number = self._state.number + 1
         self._forget(np.ones(self.num_worlds, bool))
@@ -129,7 +130,7 @@ class Guard:
 
     @property
     def level(self) -> GuardState:
-        """State of the first world, as decided last."""
+        """Latest state of the first world."""
         state = self._state if self._pending is None else self._pending[1]
         return GuardState(int(state.level[0]))
 
@@ -139,7 +140,7 @@ class Guard:
         return int(self._state.read_back[0])
 
     def resume_from(self, last: Array, step: Array) -> None:
-        """Continues from commands that something else has sent.
+        """Continue from commands that another guard has sent.
 
         Args:
             last: the command sent last, shape (A,) or (num_worlds, A).
@@ -170,24 +171,24 @@ class Guard:
         stop: bool | Bools = False,
         least: int = GuardState.RUN,
     ) -> GuardResult:
-        """Observes, decides and commits, for callers that always send; call it once in each control period.
+        """Observe, decide and commit, for callers that always send; call it once per control period.
 
         Args:
             now_s: time at which the command goes out [s], one for all worlds or shape (num_worlds,).
-            sensor_stamp_s: when the sample that the command rests on was taken, by the sensor's own stamp on the same
-                clock [s]; never the time at which it arrived. One for all, or shape (num_worlds,).
+            sensor_stamp_s: measurement time of the sample, by the sensor's own stamp on the same clock [s], never its
+                time of arrival; one for all, or shape (num_worlds,).
             joint_pos: positions of that sample, robot's joint order [rad or m], shape (num_worlds, joints).
             joint_vel: its velocities, shape (num_worlds, joints).
             targets: the policy's commands by output name, shape (num_worlds, joints of the term); None if there are
-                none in any world, which is a missed deadline.
+                none in any world, which counts as a missed deadline.
             sensors: further sensor fields by name, those that the contract's sensor_ranges name.
             command_age_s: time since the commands were computed [s]; older than a control period counts as missing.
             deadline_missed: whether they came too late; one for all, or shape (num_worlds,).
             stop: whether a protective stop is requested, likewise.
-            least: state to rise to.
+            least: minimum state to rise to.
 
         Raises:
-            GuardError: a vector of another shape than the contract's, or one that is missing.
+            GuardError: a vector is missing or has another shape than the contract's.
         """
         with np.errstate(all="ignore"):
             self.observe(stamp_s=sensor_stamp_s, joint_pos=joint_pos, joint_vel=joint_vel, sensors=sensors)
@@ -210,17 +211,17 @@ class Guard:
         joint_vel: Floats,
         sensors: Mapping[str, Floats] | None = None,
     ) -> Bools:
-        """Takes a sample; whether it is believed, its age not considered, shape (num_worlds,). See `check`."""
+        """Take a sample; return whether it is valid apart from its age, shape (num_worlds,). See `check`."""
         if isinstance(stamp_s, np.ndarray) and stamp_s.shape != self._stamps.shape:
             raise GuardError(f"sensor_stamp_s has shape {stamp_s.shape}, expected a number or ({self.num_worlds},)")
         self._stamps[...] = stamp_s
         self.sensors.read(self._stamps, joint_pos, joint_vel, sensors or {}, self.last)
-        return self.sensors.believed
+        return self.sensors.valid
 
     @property
     def asks(self) -> Bools:
-        """Worlds in which the policy has a say: in RUN, on a sample that is believed, shape (num_worlds,)."""
-        return self.sensors.believed if self._all_run else self.sensors.believed & (self._state.level == _RUN)
+        """Worlds in which the policy is used: in RUN with a valid sample, shape (num_worlds,)."""
+        return self.sensors.valid if self._all_run else self.sensors.valid & (self._state.level == _RUN)
 
     def decide(
         self,
@@ -231,9 +232,9 @@ class Guard:
         deadline_missed: bool | Bools = False,
         request: Request = NO_REQUEST,
     ) -> GuardResult:
-        """Decides on the sample observed last; nothing is remembered of it before `commit`. See `check`.
+        """Decide on the latest sample; nothing is stored before `commit`. See `check`.
 
-        numpy's floating-point warnings should be off (`np.errstate(all="ignore")`).
+        Turn numpy's floating-point warnings off around it (`np.errstate(all="ignore")`).
         """
         commands, sensors = self._commands, self.sensors
         commands.read_age(age_s)
@@ -256,17 +257,17 @@ class Guard:
         return self._decide(commands.judge(sensors, self._quiet.no if late is None else late), request, rests)
 
     def decided(self) -> tuple[Array, Array]:
-        """The commands decided on last, and their changes from those sent before, shape (num_worlds, A) each.
+        """The decided commands and their changes from the ones sent before, shape (num_worlds, A) each.
 
-        To be called between `decide` and `commit`.
+        Valid between `decide` and `commit`.
         """
         commands = self.last if self._pending is None else self._pending[0]
         return commands, commands - self.last
 
     def commit(self, *, sent: bool = True) -> None:
-        """Ends the control period: remembers the last decision, and whether it reached the robot.
+        """End the control period: store the decision and whether it was sent.
 
-        A robot that got nothing keeps the command before, so its commanded positions were constant for a period.
+        A robot that received nothing keeps the previous command, so its commanded positions were constant.
         """
         pending, self._pending = self._pending, None
         if pending is None:
@@ -283,7 +284,7 @@ class Guard:
             self._settle()
 
     def idle(self) -> None:
-        """A control period passed in which nothing was decided or sent."""
+        """Account for a control period without a decision."""
         self.step[...] = 0.0
 
     def _flags(self, value: bool | Bools, label: str) -> Bools | None:
@@ -295,18 +296,18 @@ class Guard:
         return np.ones(self.num_worlds, bool) if value else None
 
     def _rests(self) -> Bools:
-        """Worlds outside RUN in which every joint is measured at rest; call it once in each period that has any."""
+        """Worlds outside RUN with every joint measured at rest; call it once per period that has any."""
         sensors = self.sensors
-        watched = sensors.believed & self._commands.recent & (self._state.level != _RUN)
+        watched = sensors.valid & self._commands.recent & (self._state.level != _RUN)
         return self._rest.read(self._stamps, sensors.positions, sensors.velocities, watched)
 
     def _start(self, rests: Bools) -> None:
-        """Commands of worlds that have had none start where the joints are measured, as the graph's do.
+        """Initialise the commands of worlds that have none to the measured positions, as the graph does.
 
-        A robot that was left alone has to rest there: of its first sample nothing tells yet that it is no spike.
+        After `activate` the robot must rest there, because a first sample alone could be a spike.
         """
         limits = self.limits
-        first = self._unreferenced & self.sensors.believed & self._commands.recent
+        first = self._unreferenced & self.sensors.valid & self._commands.recent
         first &= rests | (self._state.level == _RUN)
         measured = self.sensors.positions[:, limits.joints]
         measured = np.clip(measured, limits.lower, limits.upper)
@@ -314,7 +315,7 @@ class Guard:
         self._unreferenced = self._unreferenced & ~first
 
     def _settle(self) -> None:
-        """Notes whether every world is in RUN with nothing to remember, so that a sound sample needs no more work."""
+        """Cache whether every world is in RUN with no pending condition, which allows the fast path."""
         state = self._state
         self._starting = bool(self._unreferenced.any())
         self._all_run = not state.level.any()
@@ -342,7 +343,7 @@ class Guard:
         return {name: commands[:, part] for name, part in self.limits.slices.items()}
 
     def _decide(self, found: SampleFindings, request: Request, rests: Bools) -> GuardResult:
-        """Asks the supervisor, then commands what the state allows, inside the limits."""
+        """Step the supervisor, then compute the command that its state allows."""
         reasons = self._reasons(found, request)
         halt = self._flags(request.stop, "stop")
         if halt is not None:

@@ -1,7 +1,7 @@
-"""The limits the guard keeps, as arrays, derived from a contract and from nothing else.
+"""Limits of the guard as arrays, derived from the contract alone.
 
-Policies compute in float32. Every bound is therefore rounded outwards to float32, and commands are compared with a few
-roundings (`slack`) on top, so that a graph which clips to its contract is never cut by a last digit.
+Policies compute in float32. Every bound is therefore rounded outwards to float32, and commands are compared with a
+rounding tolerance (`slack`), so that a graph that clips to its contract never exceeds a limit by a last digit.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from physai.sdk.contract.terms import ActionTerm
 Array = npt.NDArray[np.float64]
 
 UNLIMITED = float(np.finfo(np.float64).max)
-"""Stands for no limit: infinity and NaN still exceed it."""
+"""Value for "no limit": infinity and NaN still exceed it."""
 
 GREATEST_COMMAND = 1e9
 """Bound of a command that the contract leaves open; greater numbers occur in no contract."""
@@ -34,7 +34,7 @@ STILL_SHARE = 0.02
 pendulum's velocity signal (0.06 rad/s)."""
 
 STILL_S = 0.25
-"""Time for which every joint must be measured at rest before a stop is believed [s]: longer than a pendulum lingers
+"""Time for which every joint must be measured at rest before a stop is confirmed [s]: longer than a pendulum lingers
 at its turning point."""
 
 STILL_SPEED = 0.1
@@ -42,7 +42,7 @@ STILL_SPEED = 0.1
 
 
 class GuardError(PhysaiError):
-    """The guard was given vectors of other shapes or names than its contract's, or a contract it cannot keep."""
+    """A vector has another shape or name than the contract's, or the contract cannot be enforced."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def guard_limits(contract: PolicyContract) -> GuardLimits:
     """The limits a contract sets.
 
     Raises:
-        GuardError: the safety envelope leaves a commanded joint no command at all.
+        GuardError: the safety envelope leaves no allowed command for a joint.
     """
     terms = contract.action.terms
     indices = [index for term in terms for index in contract.robot.joint_index(term.joints)]
@@ -182,7 +182,7 @@ def _hard_bounds(envelope: JointEnvelope, is_position: bool) -> tuple[float, flo
 
 
 def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[float, float]]:
-    """What the term can command at all: the graph bounds the network's output to [-1, 1].
+    """Return the range that the term can command: the graph bounds the network's output to [-1, 1].
 
     Positions whose steps are limited start where the joint is measured, and overshoot what was wanted when they brake.
     """

@@ -1,10 +1,10 @@
-"""What a sequence of samples says about its own credibility: frozen, jumping or contradictory sensors, and rest.
+"""Plausibility of a sequence of samples: frozen, jumping or contradictory sensors, and rest.
 
-The velocity check is a leaky residual: the change of the measured position less the integral of the measured velocity
-(trapezoids), forgotten with a time constant of `WINDOW_S`. A step of the position and a dead velocity channel both show
-in it. A sample that jumps is not taken as the reference for the next one, so a spike costs one sample. Sensors that
-contradict themselves for longer than a sample may be old have slipped, and are not believed before a reset. What is no
-number says nothing: sensors that were silent for so long begin anew.
+The velocity check is a leaky residual: the change of the measured position minus the integral of the measured velocity
+(trapezoidal rule), with the time constant `WINDOW_S`. Both a position step and a dead velocity channel show in it. A
+sample that jumps does not become the reference for the next one, so a spike costs one sample. Sensors that disagree for
+longer than the maximum age of a sample have slipped and stay invalid until a reset. Non-finite samples are ignored;
+after a silence of that length the check starts again.
 """
 
 import math
@@ -29,7 +29,7 @@ WINDOW_S = 0.25
 """Time constant with which a difference between position and velocity is forgotten [s]."""
 
 FROZEN_TRAVEL = 0.01
-"""Change of a commanded position that a sensor must show [rad or m]: thousands of steps of an industrial encoder."""
+"""Change of a commanded position that a sensor must reflect [rad or m]: thousands of increments of an encoder."""
 
 FROZEN_EFFORT_SHARE = 0.1
 """Share of the effort limit above which an effort command counts as a command to move."""
@@ -50,7 +50,7 @@ class FrozenWatch:
         self.frozen = np.zeros(num_worlds, bool)
 
     def reset(self, rows: Bools) -> None:
-        """Forgets the samples of these worlds."""
+        """Discard the samples of these worlds."""
         self._values[rows] = math.nan
         if rows.any():
             self._bytes = b""
@@ -91,10 +91,10 @@ class ConsistencyWatch:
     """Compares the change of positions with the velocities; the caller compares the columns with their bounds."""
 
     def __init__(self, contract: PolicyContract, limits: GuardLimits, step: Array, residual: Array) -> None:
-        """Nothing has been measured yet.
+        """Create the check, without samples.
 
         Args:
-            contract: which sensors there are.
+            contract: names the sensors.
             limits: of the contract.
             step: view into which the unexplained step of each joint is written, shape (n, J).
             residual: view into which the leaky sum of them is written, shape (n, J).
@@ -112,7 +112,7 @@ class ConsistencyWatch:
         self._lost = np.zeros(len(step), bool)
 
     def reset(self, rows: Bools) -> None:
-        """Forgets the samples of these worlds."""
+        """Discard the samples of these worlds."""
         self._stamp_s[rows] = self._seen_s[rows] = -math.inf
         self._lost[rows] = False
         self._step[rows] = self._residual[rows] = 0.0
@@ -184,13 +184,13 @@ def _rows(count: int, shape: tuple[int, ...]) -> list[Array]:
 
 
 class RestWatch:
-    """Whether velocities and positions show rest: no joint has left the place where its rest began.
+    """Detects rest from velocities and positions: no joint has moved away from where its rest began.
 
-    A sample is read in as many periods as it takes until a newer one comes, and says the same each time.
+    A sample may be read in several periods until a newer one arrives, with the same result each time.
     """
 
     def __init__(self, contract: PolicyContract, limits: GuardLimits, num_worlds: int) -> None:
-        """Nothing rests yet."""
+        """Create the detector, with no joint at rest."""
         self._limits = limits
         self._continuous = np.array([joint.kind == "continuous" for joint in contract.robot.joints])
         self._anchor = np.zeros((num_worlds, len(limits.speed)))
@@ -200,13 +200,13 @@ class RestWatch:
         """Whether the sample was read before, and proves nothing again, shape (n,)."""
 
     def reset(self, rows: Bools) -> None:
-        """Forgets the samples of these worlds."""
+        """Discard the samples of these worlds."""
         self._rested[rows] = self._rests[rows] = False
         self._stamp_s[rows] = -math.inf
 
-    def read(self, stamp_s: Array, position: Array, velocity: Array, believed: Bools) -> Bools:
+    def read(self, stamp_s: Array, position: Array, velocity: Array, valid: Bools) -> Bools:
         """Whether each world rests, shape (n,); call it once in each period."""
-        slow = believed & every(np.abs(velocity) <= self._limits.still)
+        slow = valid & every(np.abs(velocity) <= self._limits.still)
         # After a clock that was set back, or samples out of order, rest begins anew.
         lasts = self._rested & (stamp_s >= self._stamp_s)
         stays = lasts & every(np.abs(self._travel(position)) <= self._limits.still_travel)

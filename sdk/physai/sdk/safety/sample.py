@@ -1,4 +1,4 @@
-"""One control period's numbers and their bounds: what the guard looks at before it decides anything."""
+"""Measurements and commands of one control period, and their bounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _JOINT_FIELDS = ("joint_pos", "joint_vel")
 
 @dataclass(frozen=True, slots=True)
 class SampleFindings:
-    """What is wrong in each world, shape (num_worlds,) each. Limits are judged only where there is what to judge."""
+    """Faults of each world, shape (num_worlds,) each. Limits are checked only where values are available."""
 
     unmeasured: Bools
     """A measured position or velocity is not finite."""
@@ -35,7 +35,7 @@ class SampleFindings:
     frozen: Bools
     """The sensors have stopped to change."""
     blind: Bools
-    """Any of these: nothing can be said of the joints."""
+    """Any of these: the state of the joints is unknown."""
     not_finite: Bools
     """A command is not finite."""
     outdated: Bools
@@ -43,7 +43,7 @@ class SampleFindings:
     late: Bools
     """The command missed its deadline."""
     missing: Bools
-    """Any of these: there is no command to obey."""
+    """Any of these: there is no usable command."""
     limited: Bools
     """A command outside position or effort limits, or one that cannot stop before them."""
     jerked: Bools
@@ -61,7 +61,7 @@ class SampleFindings:
 
 
 class BoundedColumns:
-    """Groups of numbers side by side, a row per world, each with its least and greatest allowed value."""
+    """Groups of values side by side, one row per world, each with a lower and an upper bound."""
 
     def __init__(self, num_worlds: int, lower: Sequence[Array], upper: Sequence[Array]) -> None:
         """One group per pair of bounds."""
@@ -100,10 +100,10 @@ class BoundedColumns:
 
 
 class SensorColumns:
-    """Measurements of a period, and whether they are believed."""
+    """Measurements of a period, and whether they are valid."""
 
     def __init__(self, contract: PolicyContract, limits: GuardLimits, num_worlds: int) -> None:
-        """Nothing is measured yet."""
+        """Create the columns, without a sample."""
         ranges = _needed_ranges(contract)
         low = np.array([-UNLIMITED if x is None else x for one in ranges for x in one.lower])
         high = np.array([UNLIMITED if x is None else x for one in ranges for x in one.upper])
@@ -127,9 +127,9 @@ class SensorColumns:
         self._seen_s = np.full(num_worlds, -np.inf)
         self._all, self._none = np.ones(num_worlds, bool), np.zeros(num_worlds, bool)
         self.calm = False
-        """Whether every world's sample is believed and shows every joint within its limits."""
-        self.believed: Bools = self._none
-        """Whether the sample is believed, its age not considered, shape (num_worlds,)."""
+        """Whether every world's sample is valid and shows every joint within its limits."""
+        self.valid: Bools = self._none
+        """Whether the sample is valid, its age not considered, shape (num_worlds,)."""
 
     def reset(self, rows: Bools) -> None:
         """Forgets earlier samples of these worlds."""
@@ -155,7 +155,7 @@ class SensorColumns:
             self._watch(stamp_s, last)
             return
         self.calm = self._columns.compare()
-        self.believed = self._all if self.calm else self._believed()
+        self.valid = self._all if self.calm else self._valid()
 
     def _watch(self, stamp_s: Array, last: Array) -> None:
         """Compares the sample with the ones before, too."""
@@ -166,7 +166,7 @@ class SensorColumns:
         if self._consistency is not None:
             self._consistency.read(fresh, stamp_s, self.positions, self.velocities)
         self.calm = self._columns.compare() and not (self._frozen is not None and self._frozen.frozen.any())
-        self.believed = self._all if self.calm else self._believed()
+        self.valid = self._all if self.calm else self._valid()
         if self._consistency is None:
             return
         if self.calm:
@@ -176,7 +176,7 @@ class SensorColumns:
         self._consistency.accept(fresh & agrees, stamp_s, self.positions, self.velocities)
         self._consistency.refuse(fresh & finite & ~agrees, stamp_s)
 
-    def _believed(self) -> Bools:
+    def _valid(self) -> Bools:
         *_, ranges = self._columns.good()
         return self._agrees() & ranges & ~self.frozen
 
@@ -200,10 +200,10 @@ class SensorColumns:
 
 
 class CommandColumns:
-    """Commands of a period, and what they do to the joints."""
+    """Commands of a period, and their effect on the joints."""
 
     def __init__(self, contract: PolicyContract, limits: GuardLimits, num_worlds: int) -> None:
-        """Nothing is commanded yet."""
+        """Create the columns, without a command."""
         self._limits, self._num_worlds = limits, num_worlds
         timing, slack = contract.timing, limits.slack
         # A stamp may lie ahead by what two clocks differ, which is less than a period; a command cannot.
@@ -298,11 +298,11 @@ class CommandColumns:
         finite = every(np.isfinite(self.command))
         position, speed, step, residual, ranges = sensors.good()
         measured, stale = sensors.finite(), ~age
-        blind = ~sensors.believed | stale
+        blind = ~sensors.valid | stale
         missing = blind | late | ~finite | ~command_age
         limited = ~(bounds & stop & efforts) & ~missing
         jerked = ~(rate & bend) & ~missing
-        # A sample that is not believed for another reason than its age still flags that reason alone.
+        # A sample that is invalid for a reason other than its age flags that reason alone.
         return SampleFindings(
             unmeasured=~measured,
             stale=stale,

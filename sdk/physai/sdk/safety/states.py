@@ -1,10 +1,10 @@
-"""The words of the safety functions: states, reasons, and answers to an operator's requests."""
+"""States and reasons of the safety functions, and answers to operator requests."""
 
 from enum import IntEnum, IntFlag
 
 
 class GuardState(IntEnum):
-    """What the guard lets the policy do; a state only rises until a reset.
+    """What the guard allows the policy to do. Without a reset the state only rises.
 
     Stop categories are those of IEC 60204-1:2016, 9.2.2. None of these states is a safety function in the sense of
     ISO 13849: they run on the same computer as the policy, and they do not replace a safety-rated circuit.
@@ -27,7 +27,7 @@ class GuardState(IntEnum):
 
 
 class Reason(IntFlag):
-    """What is wrong, one bit each. Bits from 16 on belong to the runtime (`physai.deploy_jetson.ticks.reasons`)."""
+    """Detected faults, one bit each. Bits from 16 on belong to the runtime (`physai.deploy_jetson.ticks.reasons`)."""
 
     SENSOR_NOT_FINITE = 1 << 0
     """A measured value is NaN or infinite."""
@@ -38,7 +38,7 @@ class Reason(IntFlag):
     COMMAND_STALE = 1 << 3
     """The command was computed more than a control period ago."""
     DEADLINE_MISSED = 1 << 4
-    """There is no command of this control period in time."""
+    """No command arrived in time for this control period."""
     COMMAND_LIMIT = 1 << 5
     """A command outside the limits on position or effort, or one from which the joint could not stop before them."""
     COMMAND_RATE = 1 << 6
@@ -52,7 +52,7 @@ class Reason(IntFlag):
     STOP_NOT_CONFIRMED = 1 << 10
     """A protective stop has not brought the joints to rest in time."""
     NO_REFERENCE = 1 << 11
-    """No sound sample has shown yet where the joints are, so no position can be commanded."""
+    """No valid sample has arrived yet, so no position can be commanded."""
     FOLLOWING_ERROR = 1 << 12
     """A joint is farther from its commanded position than following_error_limit."""
     SENSOR_IMPLAUSIBLE = 1 << 13
@@ -64,7 +64,7 @@ class Reason(IntFlag):
 
 
 class RequestAnswer(IntEnum):
-    """What became of a request to reset or to start."""
+    """Answer to a reset or start request."""
 
     NONE = 0
     """Nothing was requested."""
@@ -95,4 +95,4 @@ ANSWERS = {
     RequestAnswer.NOT_READY: "refused: the newest sample is not sound, or the robot is outside its limits "
     "or not where it was commanded to be",
 }
-"""Answers in words, for an operator."""
+"""Text of each answer."""

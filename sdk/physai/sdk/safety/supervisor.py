@@ -1,7 +1,7 @@
 """The supervisor: one pure state machine for the robot's runtime, the twin's rollouts and the tests.
 
-`step(state, inputs, thresholds)` returns the next state and what came of the requests. There are no threads, clocks or
-I/O in it. Every array has shape (n,), one row per robot; rows never influence each other.
+`step(state, inputs, thresholds)` returns the next state and the answers to the requests. It has no threads, clock or
+I/O. Every array has shape (n,), one row per robot; rows never influence each other.
 
 Requests that make a robot safer (stop, a least state) are levels: they act in the period in which they are seen.
 Requests that make it less safe (reset, start) carry the number that their sender had read back. `number` counts
@@ -24,7 +24,7 @@ Levels = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint32]
 
 NOTHING = -1
-"""Stands for no request in `Inputs.reset` and `Inputs.start`."""
+"""No request, in `Inputs.reset` and `Inputs.start`."""
 
 # As numpy compares them, because looking up a member of an enumeration takes longer than the comparison.
 _RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardState)
@@ -32,30 +32,30 @@ _RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardStat
 
 @dataclass(frozen=True, slots=True)
 class SupervisorThresholds:
-    """Control periods in a row after which something is believed."""
+    """Consecutive control periods after which a condition takes effect."""
 
     reused: int
-    """Without a command, that are bridged."""
+    """Without a command, before HOLD."""
     hold: int
-    """In HOLD without a sample that is believed, before DAMP."""
+    """In HOLD without a sample that is valid, before DAMP."""
     tolerated: int
-    """With a violation, that are put down to noise."""
+    """With a violation, before HOLD; fewer are treated as noise."""
     effect: int
     """In DAMP without effect, before PROTECTIVE_STOP."""
     still: int
-    """With a new sample at rest, before a standstill is believed."""
+    """With a new sample at rest, before a standstill is confirmed."""
     confirm: int
     """In PROTECTIVE_STOP without a confirmed standstill, before that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorState:
-    """All that the machine remembers."""
+    """State of the machine."""
 
     level: Levels
     """`GuardState`."""
     number: Counts
-    """Counts what supersedes a request; see the module."""
+    """Counter of events that supersede a request; see the module docstring."""
     read_back: Counts
     """The last number in which a standstill was confirmed."""
     causes: Flags
@@ -69,7 +69,7 @@ class SupervisorState:
 
     @classmethod
     def initial(cls, count: int, level: GuardState) -> Self:
-        """Robots that nothing has happened to yet."""
+        """Initial state of n robots."""
         number, read_back, *counters = np.zeros((8, count), np.int64)
         return cls(np.full(count, level, np.uint8), number, read_back, np.zeros(count, np.uint32), *counters)
 
@@ -82,21 +82,21 @@ class SupervisorState:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What one control period found, and what was requested since the one before."""
+    """Findings of one control period, and requests since the previous one."""
 
     missing: Bools
-    """There is no command to obey."""
+    """There is no usable command."""
     blind: Bools
-    """The sample is not believed: not finite, too old, implausible, contradictory or frozen."""
+    """The sample is not valid: not finite, too old, implausible, contradictory or frozen."""
     violated: Bools
-    """A believed sample shows a joint outside its range, too fast, or too far from its command."""
+    """A valid sample shows a joint outside its range, too fast, or too far from its command."""
     too_fast: Bools
     at_rest: Bools
-    """A believed sample shows every joint at rest, and the commanded positions are constant."""
+    """A valid sample shows every joint at rest, and the commanded positions are constant."""
     repeated: Bools
-    """There is no newer sample than in the period before, so neither rest nor motion is shown once more."""
+    """No new sample arrived in this period, so it is no further evidence of rest or motion."""
     ready: Bools
-    """A believed sample inside all limits: the policy may take over."""
+    """A valid sample inside all limits: the policy may take over."""
     unreferenced: Bools
     """No position has been measured since the activation."""
     reasons: Flags
@@ -104,7 +104,7 @@ class Inputs:
     skipped: Counts
     """Control periods that passed without a decision since the last one."""
     least: Levels
-    """State asked for by an operator or the runtime; RUN for none."""
+    """Minimum state requested by an operator or the runtime; RUN for none."""
     stop: Bools
     """A protective stop was requested since the last period."""
     reset: Counts
@@ -167,7 +167,7 @@ def step(state: SupervisorState, inputs: Inputs, limits: SupervisorThresholds) -
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a request is held against."""
+    """Facts against which a request is checked."""
 
     changed: Bools
     number: Counts

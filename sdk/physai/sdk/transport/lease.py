@@ -1,15 +1,17 @@
-"""Who commands a robot, where no robot's end decides it: a lease that the runtimes agree on by telling each other.
+"""Lease on a robot among runtimes that share a bus, where the robot itself does not pick its commander.
 
-A pure state machine: no threads, no clock, no I/O. Each runtime tells its claim every `RENEW_S` and hears the others'.
+A pure state machine without threads, clock or I/O. Every runtime publishes its claim every `RENEW_S` and receives the
+claims of the others.
 
-- Who wants the robot asks, and has it after `SETTLE_S` in which nobody who holds it, or asked with a lower name, was
-  heard. The lease gets a fencing number above every number that was heard.
-- Of two holders, who cannot have heard each other, the one with the higher number keeps it, and of equal numbers the
-  lower name. The other has lost it.
-- It has the robot once it has told the others that it holds it, and heard no objection until the next telling: its
-  process may have stood still in between, and another may hold the robot that never heard of it.
-- A claim that was not heard for `EXPIRY_S` counts no more. A holder who was not able to tell his for `TERM_S`, because
-  his process stood still or nothing left it, has lost it by his own clock before another can have it.
+- A runtime that asks for the robot gets the lease after `SETTLE_S` without a claim of a holder or of a requester with a
+  lower name. The lease has a fencing number higher than any number seen.
+- If two runtimes hold a lease because their messages did not reach each other, the higher number wins, and the lower
+  name among equal numbers. The other runtime loses its lease.
+- A holder may drive the robot only after it has published its lease and received no objection until the next renewal:
+  its process may have been suspended in between while another runtime took the lease.
+- Claims expire `EXPIRY_S` after they were last received. A holder that fails to publish for `TERM_S`, because its
+process
+  was suspended or the network is down, loses the lease by its own clock before another runtime can get it.
 """
 
 from collections.abc import Mapping
@@ -17,29 +19,30 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 RENEW_S = 0.2
-"""Time between two tellings of a claim [s]."""
+"""Period at which a claim is published [s]."""
 
 SETTLE_S = 0.6
-"""Time that a claim waits for objections [s]: three tellings of another's."""
+"""Time a request waits for objections [s]: three renewals of another runtime."""
 
 GAP_S = 0.35
-"""Longest time between two renewals for which a claim goes on settling [s]: others were not heard meanwhile."""
+"""Maximum time between two renewals for the settling time to continue [s]; after a longer gap it starts again, because
+claims of others were not received meanwhile."""
 
 TERM_S = 2.0
-"""Silence of one's own after which a lease is lost [s]."""
+"""Time without publishing after which a holder loses its lease [s]."""
 
 EXPIRY_S = 3.0
-"""Silence of another after which its claim counts no more [s]; more than `TERM_S` by what a message may take."""
+"""Time after which a received claim expires [s]; longer than `TERM_S` by the maximum transit time of a message."""
 
 MAX_RIVALS = 64
-"""Other runtimes that are remembered."""
+"""Maximum number of other runtimes that are tracked."""
 
 MAX_NUMBER = 1 << 53
-"""Highest number of a lease: every reader of JSON has it exactly. Leases after it have the same one."""
+"""Highest fencing number: the largest integer that JSON readers represent exactly. It does not increase further."""
 
 
 class LeaseStage(StrEnum):
-    """How far a claim has come."""
+    """Stage of a claim."""
 
     IDLE = "idle"
     ASKS = "asks"
@@ -48,68 +51,67 @@ class LeaseStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaseClaim:
-    """What a runtime tells the others."""
+    """What a runtime publishes to the others."""
 
     name: str
-    """Drawn at random by each runtime."""
+    """Random name of the runtime."""
     stage: LeaseStage
     number: int
-    """Fencing number of the lease that it holds; 0 otherwise."""
+    """Fencing number of the lease it holds; 0 otherwise."""
 
 
 class Lease:
-    """One runtime's part in it."""
+    """One runtime's view of the lease."""
 
     def __init__(self, name: str) -> None:
-        """Wants nothing yet."""
         self.claim = LeaseClaim(name, LeaseStage.IDLE, 0)
-        """To be told to the others whenever `renew` returns, and every `RENEW_S`."""
+        """Claim to publish after each `renew`."""
         self.rival: LeaseClaim | None = None
-        """Who has the robot instead; None for nobody known."""
+        """Claim that has precedence over this one; None if there is none."""
         self.lost = ""
-        """Why a lease that was held is held no more, in words; empty otherwise."""
+        """Why the lease was lost; empty otherwise."""
         self.had = False
-        """Whether the robot is this runtime's to drive: it holds it, has said so, and nobody has objected."""
+        """Whether this runtime may drive the robot: its lease was published and no objection came."""
         self._highest = 0
-        self._heard: dict[str, tuple[LeaseClaim, float]] = {}
+        self._received: dict[str, tuple[LeaseClaim, float]] = {}
         self._settles_s = 0.0
-        self._told_s = self._before_s = 0.0
-        self._untold = False
+        self._published_s = self._before_s = 0.0
+        self._unpublished = False
 
     @property
     def holds(self) -> bool:
-        """Whether it tells the others that the robot is this runtime's."""
+        """Whether the published claim is a lease."""
         return self.claim.stage is LeaseStage.HOLDS
 
     def ask(self, now_s: float) -> None:
-        """Wants the robot; nothing new for one who asks or holds."""
+        """Request the robot; does nothing if it is already requested or held."""
         if self.claim.stage is LeaseStage.IDLE:
             self.lost = ""
             self._become(LeaseStage.ASKS)
-            self._settles_s = self._told_s = now_s
+            self._settles_s = self._published_s = now_s
 
     def release(self) -> None:
-        """Wants it no more."""
+        """Give up the request or the lease."""
         self._become(LeaseStage.IDLE)
 
     def hear(self, claim: LeaseClaim, now_s: float) -> None:
-        """Takes in what another has told."""
+        """Process a received claim."""
         if claim.name == self.claim.name:
             return
         self._highest = max(self._highest, claim.number)
-        if len(self._heard) >= MAX_RIVALS:
-            self._heard = {name: one for name, one in self._heard.items() if now_s - one[1] <= EXPIRY_S}
-        if claim.name in self._heard or len(self._heard) < MAX_RIVALS:
-            self._heard[claim.name] = claim, now_s
+        if len(self._received) >= MAX_RIVALS:
+            self._received = {name: one for name, one in self._received.items() if now_s - one[1] <= EXPIRY_S}
+        if claim.name in self._received or len(self._received) < MAX_RIVALS:
+            self._received[claim.name] = claim, now_s
         if self.holds and claim.stage is LeaseStage.HOLDS and _precedes(claim, self.claim):
             self._lose(f"another runtime holds the robot, with lease {claim.number} after {self.claim.number}", claim)
 
     def renew(self, now_s: float) -> None:
-        """To be called every `RENEW_S`, after what was told has been heard and before the own claim is told."""
+        """Update the claim; call it every `RENEW_S`, after processing received claims and before publishing."""
         if self.overdue(now_s):
-            self._lose(f"this process did not tell its claim for more than {TERM_S:g} s", None)
-        self.had, self._untold = self.holds and not self._untold, False
-        gap_s, self._before_s, self._told_s = now_s - self._told_s, self._told_s, now_s
+            self._lose(f"this process did not publish its claim for more than {TERM_S:g} s", None)
+        self.had, self._unpublished = self.holds and not self._unpublished, False
+        gap_s, self._before_s, self._published_s = now_s - self._published_s, self._published_s, now_s
         if self.claim.stage is not LeaseStage.ASKS:
             return
         if not gap_s <= GAP_S:
@@ -119,27 +121,27 @@ class Lease:
         if first:
             self._settles_s = now_s
         elif now_s - self._settles_s >= SETTLE_S:
-            # A higher one than others take in would be a lease that nobody hears of.
+            # Others reject a higher number, so they would never learn of the lease.
             self._highest = min(self._highest + 1, MAX_NUMBER)
             self.claim = replace(self.claim, stage=LeaseStage.HOLDS, number=self._highest)
 
-    def untold(self) -> None:
-        """The claim could not be told after `renew`, which then did not renew it."""
-        self._told_s, self._untold = self._before_s, True
+    def unpublished(self) -> None:
+        """Report that the claim could not be published after `renew`, which takes the renewal back."""
+        self._published_s, self._unpublished = self._before_s, True
 
     def overdue(self, now_s: float) -> bool:
-        """Whether a lease was not renewed for so long that another may have it; cheap, for every control period."""
-        return self.holds and not now_s - self._told_s <= TERM_S
+        """Whether the lease has expired by this runtime's clock; cheap enough for every control period."""
+        return self.holds and not now_s - self._published_s <= TERM_S
 
     def alive(self, now_s: float) -> Mapping[str, LeaseClaim]:
-        """Claims of others that count, by name."""
-        return {name: claim for name, (claim, heard_s) in self._heard.items() if now_s - heard_s <= EXPIRY_S}
+        """Unexpired claims of others by name."""
+        return {name: claim for name, (claim, received_s) in self._received.items() if now_s - received_s <= EXPIRY_S}
 
     def _comes_first(self, other: LeaseClaim) -> bool:
         return other.stage is LeaseStage.HOLDS or (other.stage is LeaseStage.ASKS and other.name < self.claim.name)
 
     def lose(self, why: str) -> None:
-        """Gives up a lease that is held, for a reason that is not another's claim."""
+        """Give up the lease for a reason other than another runtime's claim."""
         if self.holds:
             self._lose(why, None)
 
@@ -152,5 +154,5 @@ class Lease:
 
 
 def _precedes(claim: LeaseClaim, other: LeaseClaim) -> bool:
-    """Whether of two holders the first one keeps the robot."""
+    """Whether the first of two holders keeps the lease."""
     return (-claim.number, claim.name) < (-other.number, other.name)

@@ -1,7 +1,7 @@
-"""What crosses the wire between a policy's runtime and its robot, seen from both ends.
+"""Interfaces between a policy's runtime and its robot.
 
-The runtime holds a `Transport`, whatever stands for the robot holds a `RobotEndpoint`. Both speak in the contract's own
-names, units and joint order; what lies between (DDS, UDP, a twin in the same process) is their own business.
+The runtime uses a `Transport`; the robot's driver, or its simulation, uses a `RobotEndpoint`. Both use the names, units
+and joint order of the contract. How they are connected (DDS, UDP, in process) is up to the implementation.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ Array = npt.NDArray[np.float64]
 
 
 class TransportError(PhysaiError):
-    """A transport cannot be opened, does not fit the contract, or can no longer send."""
+    """A transport cannot be opened, does not match the contract, or can no longer send."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """The newest measurements and commands; one object per transport, overwritten in place."""
+    """Latest measurements and commands; one object per transport, overwritten in place."""
 
     fields: dict[str, Array]
     """One vector per sensor and command field of the contract, in its units and joint order; NaN until first seen."""
     stamp_ns: int = 0
     """When the oldest of the required sensor fields was measured, by the sensor's own stamp; CLOCK_REALTIME [ns]."""
     received_ns: int = 0
-    """When the newest message in it was taken in; CLOCK_MONOTONIC [ns]."""
+    """When the newest message was received; CLOCK_MONOTONIC [ns]."""
     sequence: int = 0
     """Counts samples; 0 before the first."""
     stamps_ns: dict[str, int] = field(default_factory=dict[str, int])
@@ -40,14 +40,14 @@ class Sample:
 
 @dataclass(slots=True)
 class JointCommand:
-    """The newest joint targets that reached the robot; one object per link, overwritten in place."""
+    """Latest joint targets that reached the robot; one object per endpoint, overwritten in place."""
 
     targets: dict[str, Array]
     """One vector per output of the graph, in its action term's joint order [rad, m, N·m or N]."""
     stamp_ns: int = 0
-    """When it was computed, as the sender says; CLOCK_REALTIME [ns]."""
+    """When it was computed, by the sender's clock; CLOCK_REALTIME [ns]."""
     received_ns: int = 0
-    """When it was taken in; CLOCK_MONOTONIC [ns]."""
+    """When it was received; CLOCK_MONOTONIC [ns]."""
     sequence: int = 0
     """Counts commands; 0 before the first."""
 
@@ -58,160 +58,157 @@ class Transport(Protocol):
     name: str
 
     def open(self, contract: PolicyContract) -> None:
-        """Connects, without waiting for the robot.
+        """Connect, without waiting for the robot.
 
         Raises:
-            TransportError: it does not fit the contract, or the machine refuses; says what is there instead.
+            TransportError: the transport does not match the contract or cannot be opened on this machine.
         """
         ...
 
     def sample(self) -> Sample:
-        """The one sample that `poll` and `wait` write into."""
+        """Return the sample that `poll` and `wait` update."""
         ...
 
     def poll(self) -> bool:
-        """Takes in what has arrived; whether a newer measurement of a sensor was among it. Never blocks.
+        """Receive what has arrived, without blocking.
 
-        True also needs every required field (`required_fields`) to have been seen. Commands of an operator are
-        taken in as they come and do not count as a new measurement.
+        Returns:
+            Whether a new sensor measurement arrived and every required field (`required_fields`) has been seen.
+            Operator commands are received too, but do not count as measurements.
 
         Raises:
-            TransportError: the connection is gone.
+            TransportError: the connection is lost.
         """
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """As `poll`, but blocks until it is true or the time is over; for start-up and lock-step."""
+        """As `poll`, but block until it returns True or the time is over; for start-up and lock-step simulation."""
         ...
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
-        """Sends joint targets by output name.
+        """Send joint targets by output name.
 
         Args:
             targets: one vector per output of the graph, shape (joints of the term,) or (1, joints of the term).
             stamp_ns: when they were computed, CLOCK_REALTIME [ns].
 
         Raises:
-            TransportError: they did not leave this process.
+            TransportError: they could not be sent.
         """
         ...
 
     def missing(self) -> tuple[tuple[str, float], ...]:
-        """What the robot cannot be driven without, and for how long it has been waited for [s].
+        """Return what is still missing to drive the robot, and for how long it has been missing [s].
 
-        Required fields that have not been seen yet, and where it can be known, somebody who takes the commands.
+        Required fields that have not been seen, and, where the transport can know it, a receiver of the commands.
         """
         ...
 
     def problems(self) -> tuple[str, ...]:
-        """What was refused or looks wrong, one sentence each with what was expected and what was seen.
+        """Return what was rejected or looks wrong, one sentence each with the expected and the actual value.
 
-        May take milliseconds: for start-up and for a thread that reports, not for the tick.
+        May take milliseconds: for start-up and for a reporting thread, not for the tick.
         """
         ...
 
     def close(self) -> None:
-        """Disconnects; may be called twice."""
+        """Disconnect; may be called twice."""
         ...
 
 
 @runtime_checkable
 class SupportsDiagnostics(Protocol):
-    """A transport that can tell the robot's other programs how the runtime is."""
+    """A transport that can publish diagnostics of the runtime."""
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
-        """Publishes the state of the runtime; not for the tick.
+        """Publish the state of the runtime; not for the tick.
 
         Args:
-            level: 0 for all right, 1 for a warning, 2 for an error.
-            message: in a few words.
-            values: further facts by name: the contract's fingerprint, the policy's version, counters.
+            level: 0 for OK, 1 for a warning, 2 for an error.
+            message: short description.
+            values: further values by name, for example the contract's fingerprint, the policy's version and counters.
 
         Raises:
-            TransportError: it did not leave this process.
+            TransportError: it could not be sent.
         """
         ...
 
 
 SUBSCRIBER_OF = "a subscriber of "
-"""What `Transport.missing` says first where nobody takes the commands of a topic."""
+"""Prefix of the `Transport.missing` entry for a command topic without a subscriber."""
 
 
 @dataclass(frozen=True)
 class WatchdogEndpoint:
-    """How another process of this machine speaks to the robot in the place of a transport that is open."""
+    """How a second process on this machine reaches the robot in place of an open transport."""
 
     transport: str
     """Name for `physai.sdk.transport.registry.open_transport`."""
     options: Mapping[str, str]
     descriptors: tuple[int, ...] = ()
-    """Files that the process inherits under the same numbers; they stay the transport's."""
+    """File descriptors that the process inherits under the same numbers; the transport keeps owning them."""
 
 
 @runtime_checkable
 class SupportsWatchdog(Protocol):
-    """A transport whose robot can be reached by a second process, the watchdog: as the same commander, not another."""
+    """A transport whose robot the watchdog process can reach as the same commander."""
 
     def companion(self) -> WatchdogEndpoint:
-        """For a transport that is open; what both send must never mix."""
+        """Return the endpoint of an open transport; messages of the two processes must not interleave."""
         ...
 
 
 @runtime_checkable
 class Exclusive(Protocol):
-    """A transport whose robot is driven by one runtime at a time, across processes and machines.
+    """A transport whose robot accepts one runtime at a time, across processes and machines.
 
-    The lease has a fencing number, so that a runtime that has lost it is told from the one that has it.
+    The lease carries a fencing number, so that commands of a runtime that has lost it can be rejected.
     """
 
     @property
     def lease_number(self) -> int:
-        """Of the lease that is held, or was held last; 0 for none."""
+        """Fencing number of the current or last lease; 0 for none."""
         ...
 
     def claim(self) -> str:
-        """Asks for the robot, and goes on asking with each call; empty once it is had, else what it waits for.
+        """Request the robot; call it until it returns an empty string, otherwise it says what it waits for.
 
         Not for the tick.
         """
         ...
 
     def renew(self) -> None:
-        """Tells others that the robot is asked for, or had; to be called every `RENEW_S`
-        (`physai.sdk.transport.lease`).
-
-        From a thread of its own, and not for the tick.
-        """
+        """Publish the claim; call it every `RENEW_S` (`physai.sdk.transport.lease`) from a thread of its own."""
         ...
 
     def lost(self) -> str:
-        """Why the robot is no longer this runtime's, as it was when `claim` returned; empty while it is.
+        """Return why the lease was lost; empty while it is held.
 
-        Cheap, for every tick; nothing may be sent once it is not empty.
+        Cheap enough for every tick. Nothing may be sent once it is not empty.
         """
         ...
 
     def release(self) -> None:
-        """Gives the robot up; may be called twice."""
+        """Release the robot; may be called twice."""
         ...
 
 
 @runtime_checkable
 class SupportsReset(Protocol):
-    """A transport whose `problems` remember what once was, and can be told to forget it."""
+    """A transport whose `problems` can be cleared."""
 
     def forget(self) -> None:
-        """What was refused or looked wrong until now counts no more; what goes on is told again. Not for the tick."""
+        """Clear the problems so far; those that persist are reported again. Not for the tick."""
         ...
 
 
 class RobotEndpoint(Protocol):
-    """The robot's end of the same wire: for a stand-in, a test bench, or a driver written in Python."""
+    """The robot's side of a transport: for a simulation, a test bench, or a driver written in Python."""
 
     name: str
 
     def open(self, contract: PolicyContract) -> None:
-        """Connects, without waiting for the runtime.
+        """Connect, without waiting for the runtime.
 
         Raises:
             TransportError: see `Transport.open`.
@@ -219,23 +216,23 @@ class RobotEndpoint(Protocol):
         ...
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
-        """Sends sensor and command fields of the contract; those that are left out are not sent.
+        """Send sensor and command fields of the contract; omitted fields are not sent.
 
         Raises:
-            TransportError: they did not leave this process.
+            TransportError: they could not be sent.
         """
         ...
 
     def command(self) -> JointCommand:
-        """The one command that `poll` and `wait` write into."""
+        """Return the command that `poll` and `wait` update."""
         ...
 
     def poll(self) -> bool:
-        """Takes in what has arrived; whether a newer command was among it. Never blocks."""
+        """Receive what has arrived, without blocking; return whether there is a new command."""
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """As `poll`, but blocks until it is true or the time is over."""
+        """As `poll`, but block until it returns True or the time is over."""
         ...
 
     def problems(self) -> tuple[str, ...]:
@@ -243,19 +240,19 @@ class RobotEndpoint(Protocol):
         ...
 
     def close(self) -> None:
-        """Disconnects; may be called twice."""
+        """Disconnect; may be called twice."""
         ...
 
 
 def required_fields(contract: PolicyContract) -> tuple[str, ...]:
-    """Sensor fields that a tick cannot do without, and the command fields: what the graph and the guard read."""
+    """Return the sensor and command fields that the graph and the guard read."""
     interface = graph_interface(contract)
     needed = {*interface.sensors, "joint_pos", "joint_vel"}
     return (*(s.name for s in contract.robot.sensors if s.name in needed), *interface.commands)
 
 
 def empty_sample(contract: PolicyContract) -> Sample:
-    """A sample of a contract's size in which nothing has been seen."""
+    """Return an empty sample with the vectors of a contract, all NaN."""
     sizes = {sensor.name: sensor.size for sensor in contract.robot.sensors}
     sizes |= {command.name: command.size for command in contract.command.fields}
     return Sample(
@@ -264,5 +261,5 @@ def empty_sample(contract: PolicyContract) -> Sample:
 
 
 def empty_command(contract: PolicyContract) -> JointCommand:
-    """A command of a contract's size that nobody has sent."""
+    """Return an empty command with the vectors of a contract."""
     return JointCommand(targets={n: np.full(size, np.nan) for n, size in graph_interface(contract).targets.items()})

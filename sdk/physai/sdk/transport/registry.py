@@ -1,8 +1,7 @@
-"""Both ends of the wire by name: what the entry points of `physai.transports` and `physai.robot_links` contribute.
+"""Transports and robot endpoints by name, from the entry points `physai.transports` and `physai.robot_links`.
 
-An entry point is a function from options (str to str) to a `Transport`, or to a `RobotEndpoint`; nothing of a
-transport is
-imported before it is asked for by name.
+An entry point is a function from options (str to str) to a `Transport` or a `RobotEndpoint`. A transport is imported
+only when it is opened.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,40 +15,40 @@ TRANSPORTS = "physai.transports"
 ROBOT_LINKS = "physai.robot_links"
 
 EXTRAS = {"dds": "robot", "udp": "robot", "sim": "sim"}
-"""The extra of physai-sdk that brings what a transport of this project needs."""
+"""Extra of physai-sdk that installs the libraries of a built-in transport."""
 
 
 def transport_names() -> tuple[str, ...]:
-    """Transports of this machine by name, in alphabetical order; whether their libraries are there is not asked."""
+    """Return the names of registered transports, sorted; their libraries may be missing."""
     return tuple(contributions(TRANSPORTS))
 
 
 def robot_link_names() -> tuple[str, ...]:
-    """Transports that have a robot's end, in alphabetical order."""
+    """Return the names of transports with a robot endpoint, sorted."""
     return tuple(contributions(ROBOT_LINKS))
 
 
 def open_transport(name: str, options: Mapping[str, str]) -> Transport:
-    """The runtime's end of a transport; its `open` connects it.
+    """Create the runtime's side of a transport, not yet connected.
 
     Args:
         name: one of `transport_names`.
-        options: the transport's own, as given on a command line.
+        options: options of the transport, as on the command line.
 
     Raises:
-        UnknownNameError: there is no transport or option of that name.
-        MissingExtraError: a library that it needs is not installed.
-        TransportError: an option has a value it cannot have.
+        UnknownNameError: no transport or option has that name.
+        MissingExtraError: a required library is not installed.
+        TransportError: an option has an invalid value.
     """
     transport: Transport = _made(TRANSPORTS, "transport", name, options)
     return transport
 
 
 def open_robot_link(name: str, options: Mapping[str, str]) -> RobotEndpoint:
-    """The robot's end of a transport; its `open` connects it.
+    """Create the robot's side of a transport, not yet connected.
 
     Raises:
-        UnknownNameError: there is no transport with a robot's end, or no option, of that name.
+        UnknownNameError: no transport with a robot endpoint, or no option, has that name.
         MissingExtraError, TransportError: see `open_transport`.
     """
     link: RobotEndpoint = _made(ROBOT_LINKS, "transport with a robot's end", name, options)

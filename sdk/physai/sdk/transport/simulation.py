@@ -1,7 +1,7 @@
-"""What others may do to a simulated robot while it runs: look, pause, step, reset.
+"""Control of a running simulated robot: get its state, pause, step and reset it.
 
-The words and numbers are those of ROS 2's standard interfaces for simulators, package `simulation_interfaces` 1.x
-(https://github.com/ros-simulation/simulation_interfaces), so that whoever serves them has nothing to translate.
+Names and values follow ROS 2's standard simulator interfaces, package `simulation_interfaces` 1.x
+(https://github.com/ros-simulation/simulation_interfaces), so that a server can pass them on unchanged.
 """
 
 from dataclasses import dataclass
@@ -11,98 +11,98 @@ from typing import Protocol, runtime_checkable
 from physai.sdk.base.errors import PhysaiError
 
 MAX_STEPS = 10_000
-"""Most control periods that one call steps through; it cannot be interrupted."""
+"""Maximum number of control periods per call of `step`, which cannot be interrupted."""
 
 
 class SimulationError(PhysaiError):
-    """A simulation cannot do what was asked of it, or not now."""
+    """The simulation cannot do what was requested, or not in its present state."""
 
 
 class SimulationState(IntEnum):
-    """Of simulation_interfaces/msg/SimulationState, those without worlds to load."""
+    """States of simulation_interfaces/msg/SimulationState, except those for loading worlds."""
 
     STOPPED = 0
-    """Paused, and reset to the start."""
+    """Paused and reset to the start."""
     PLAYING = 1
     PAUSED = 2
     QUITTING = 3
-    """Its process ends."""
+    """The process is ending."""
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Ground truth of a thing in the scene, in the frame `world` (z up, metres, SI units)."""
+    """Ground truth of an entity in the frame `world` (z up, SI units)."""
 
     name: str
     stamp_ns: int
-    """When, CLOCK_REALTIME [ns]."""
+    """Time of the state, CLOCK_REALTIME [ns]."""
     position: tuple[float, float, float]
-    """Of its root link's origin [m]."""
+    """Position of the origin of its root link [m]."""
     orientation: tuple[float, float, float, float]
-    """Unit quaternion of its root link, (w, x, y, z)."""
+    """Orientation of its root link, unit quaternion (w, x, y, z)."""
     linear: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Velocity of its root link's origin [m/s]."""
+    """Velocity of the origin of its root link [m/s]."""
     angular: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Angular velocity [rad/s]."""
 
 
 class Simulation(Protocol):
-    """A simulated robot; may be called from any thread but its own."""
+    """A simulated robot; its methods may be called from any thread except its own."""
 
     @property
     def description(self) -> str:
-        """What it is, in one line."""
+        """One-line description."""
         ...
 
     @property
     def state(self) -> SimulationState:
-        """What it does now."""
+        """Current state."""
         ...
 
     def change(self, state: SimulationState) -> None:
-        """Plays, pauses, stops or quits.
+        """Play, pause, stop or quit.
 
         Raises:
-            SimulationError: it has ended.
+            SimulationError: the simulation has ended.
         """
         ...
 
     def reset(self, *, whole: bool) -> None:
-        """Puts the robot into a starting pose.
+        """Reset the robot to a starting pose.
 
         Args:
-            whole: the very first one, with the first random numbers; else the next one that is drawn.
+            whole: True for the first pose and random numbers of the run, False for the next draw.
 
         Raises:
-            SimulationError: it has ended.
+            SimulationError: the simulation has ended.
         """
         ...
 
     def step(self, periods: int) -> None:
-        """Lets control periods pass while it is paused, each under the newest command, each ending with a sample.
+        """Step a paused simulation by control periods; each applies the latest command and publishes a sample.
 
         Raises:
-            SimulationError: it is not paused, or these are none or more than `MAX_STEPS`, or it has ended.
+            SimulationError: it is not paused or has ended, or the count is not between 1 and `MAX_STEPS`.
         """
         ...
 
     def robot(self) -> Entity:
-        """Where the robot is.
+        """Return the state of the robot.
 
         Raises:
-            SimulationError: it has ended.
+            SimulationError: the simulation has ended.
         """
         ...
 
 
 @runtime_checkable
 class ServesSimulation(Protocol):
-    """A robot link that lets others control the simulation behind it."""
+    """A robot endpoint that can expose the control of its simulation."""
 
     def serve(self, simulation: Simulation) -> str:
-        """Starts to serve it, until the link is closed; the link must be open.
+        """Serve the simulation until the endpoint is closed; the endpoint must be open.
 
         Returns:
-            What is served, or why nothing is, in one line.
+            One line that says what is served, or why nothing is.
         """
         ...

@@ -251,7 +251,7 @@ def test_who_cannot_tell_its_claim_has_lost_the_robot(bus: Domain, monkeypatch: 
     bus.live(TERM_S - RENEW_S, runtime)
     assert runtime.lost() == ""
     bus.live(2.0 * RENEW_S, runtime)
-    assert "this process did not tell its claim" in runtime.lost()
+    assert "this process did not publish its claim" in runtime.lost()
     assert runtime.claim() == "the robot's lease"
     bus.live(2.0, runtime, ask=[runtime])
     assert runtime.claim() != ""

@@ -152,7 +152,7 @@ def test_who_stood_still_has_lost_it() -> None:
     assert lease.overdue(now_s + TERM_S + 0.01)
     assert lease.overdue(math.nan)
     lease.renew(now_s + 2.5)
-    assert lease.lost == "this process did not tell its claim for more than 2 s"
+    assert lease.lost == "this process did not publish its claim for more than 2 s"
     lease.ask(now_s + 3.0)
     assert lease.lost == ""
 
@@ -173,16 +173,16 @@ def test_what_cannot_be_told_is_not_renewed() -> None:
     for _ in range(20):
         now_s += RENEW_S
         lease.renew(now_s)
-        lease.untold()
+        lease.unpublished()
     assert not lease.holds
     now_s = alone(1.2, lease, now_s)
     assert lease.had
     for _ in range(round(TERM_S / RENEW_S)):
         now_s += RENEW_S
         lease.renew(now_s)
-        lease.untold()
+        lease.unpublished()
     lease.renew(now_s + RENEW_S)
-    assert lease.lost == "this process did not tell its claim for more than 2 s"
+    assert lease.lost == "this process did not publish its claim for more than 2 s"
 
 
 def test_who_stood_still_before_it_told_its_decision_does_not_drive_on_it() -> None:

@@ -173,7 +173,7 @@ class Commanders:
         try:
             self._writer.write(memoryview(encode(KIND, {"data": text})[0]), time.time_ns())
         except TransportError:
-            self._lease.untold()
+            self._lease.unpublished()
 
     def _hear(self, now_s: float) -> None:
         for data, info in self._reader.take():
