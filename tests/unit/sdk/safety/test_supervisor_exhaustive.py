@@ -96,33 +96,33 @@ MUTANTS = {
         "limits.still, keep=rests)",
         "limits.still, keep=~in_run)",
     ),
-    "a reset with an older number": ("(inputs.reset != seen.number, Answer.SUPERSEDED),", ""),
-    "a reset that nothing was read back for": ("(seen.read_back != seen.number, Answer.NOT_READ_BACK),", ""),
+    "a reset with an older number": ("(inputs.reset != seen.number, RequestAnswer.SUPERSEDED),", ""),
+    "a reset that nothing was read back for": ("(seen.read_back != seen.number, RequestAnswer.NOT_READ_BACK),", ""),
     "a reset with any number that is not too great": (
-        "(inputs.reset != seen.number, Answer.SUPERSEDED),",
-        "(inputs.reset > seen.number, Answer.SUPERSEDED),",
+        "(inputs.reset != seen.number, RequestAnswer.SUPERSEDED),",
+        "(inputs.reset > seen.number, RequestAnswer.SUPERSEDED),",
     ),
     "a reset while joints move": (
-        "        (~inputs.at_rest, Answer.NOT_AT_REST),\n    )\n\n\ndef _answer_start",
+        "        (~inputs.at_rest, RequestAnswer.NOT_AT_REST),\n    )\n\n\ndef _answer_start",
         "    )\n\n\ndef _answer_start",
     ),
     "a reset in the period of a stop": (
-        "(seen.changed, Answer.SUPERSEDED),\n        (state.level <= _STANDSTILL, Answer.ALREADY),",
-        "(state.level <= _STANDSTILL, Answer.ALREADY),",
+        "(seen.changed, RequestAnswer.SUPERSEDED),\n        (state.level <= _STANDSTILL, RequestAnswer.ALREADY),",
+        "(state.level <= _STANDSTILL, RequestAnswer.ALREADY),",
     ),
     "a reset leads to RUN": ("level = np.where(down, _STANDSTILL,", "level = np.where(down, _RUN,"),
     "a start from HOLD": (
-        "(state.level != _STANDSTILL, Answer.NOT_RESET),",
-        "(state.level > _HOLD, Answer.NOT_RESET),",
+        "(state.level != _STANDSTILL, RequestAnswer.NOT_RESET),",
+        "(state.level > _HOLD, RequestAnswer.NOT_RESET),",
     ),
     "a start with the number of before the reset": (
-        "(inputs.start != seen.number, Answer.SUPERSEDED),",
-        "(inputs.start < seen.number - 1, Answer.SUPERSEDED),",
+        "(inputs.start != seen.number, RequestAnswer.SUPERSEDED),",
+        "(inputs.start < seen.number - 1, RequestAnswer.SUPERSEDED),",
     ),
-    "a start of a robot that is not ready": ("(~inputs.ready, Answer.NOT_READY),", ""),
+    "a start of a robot that is not ready": ("(~inputs.ready, RequestAnswer.NOT_READY),", ""),
     "a start in the period of a stop": (
-        "(seen.changed, Answer.SUPERSEDED),\n        (state.level == _RUN, Answer.ALREADY),",
-        "(state.level == _RUN, Answer.ALREADY),",
+        "(seen.changed, RequestAnswer.SUPERSEDED),\n        (state.level == _RUN, RequestAnswer.ALREADY),",
+        "(state.level == _RUN, RequestAnswer.ALREADY),",
     ),
     "a start moves in spite of a rise": (
         "level = np.where(down, _STANDSTILL, np.where(up, _RUN, level))",
@@ -173,12 +173,12 @@ MUTANTS = {
     ),
     "an unconfirmed stop is not reported": ("(stopping > limits.confirm)", "(stopping > limits.confirm + 1)"),
     "a refused request is not answered": (
-        "(inputs.start == NOTHING, Answer.NONE),",
-        "(inputs.start != seen.number, Answer.NONE),",
+        "(inputs.start == NOTHING, RequestAnswer.NONE),",
+        "(inputs.start != seen.number, RequestAnswer.NONE),",
     ),
     "an answer that is not true": (
-        "(state.level != _STANDSTILL, Answer.NOT_RESET)",
-        "(state.level != _STANDSTILL, Answer.ALREADY)",
+        "(state.level != _STANDSTILL, RequestAnswer.NOT_RESET)",
+        "(state.level != _STANDSTILL, RequestAnswer.ALREADY)",
     ),
 }
 """Faults that a careless change could bring, a line each: what the supervisor has, and what it has instead."""

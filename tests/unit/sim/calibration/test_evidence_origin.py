@@ -112,7 +112,7 @@ def test_the_twin_keeps_it_and_its_hash_covers_it(
     text = (tmp_path / "twin.json").read_text()
     (tmp_path / "twin.json").write_text(text.replace('"stand-in"', '"robot"'))
     assert main(["sim", "validate", str(tmp_path), "--twin", str(tmp_path / "twin.json")]) == 2
-    with pytest.raises(Exception, match="changed after the calibration"):
+    with pytest.raises(Exception, match="modified after the calibration"):
         load_twin(tmp_path / "twin.json")
 
 

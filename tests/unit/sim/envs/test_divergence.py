@@ -218,10 +218,10 @@ def test_what_is_no_dump_is_refused(slider_task: TaskMaker, dump: Path, tmp_path
     with pytest.raises(TaskError, match="cannot be read"):
         replay_diverged(tmp_path / "none.npz", task=task)
     (tmp_path / "text.npz").write_text("no zip")
-    with pytest.raises(TaskError, match="not the dump of a broken episode"):
+    with pytest.raises(TaskError, match="not the dump of a diverged episode"):
         replay_diverged(tmp_path / "text.npz", task=task)
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    with pytest.raises(TaskError, match="not the dump of a broken episode"):
+    with pytest.raises(TaskError, match="not the dump of a diverged episode"):
         replay_diverged(tmp_path / "other.npz", task=task)
     with pytest.raises(TaskError, match="dump of format 2, this physai reads 1"):
         replay_diverged(rewritten(dump, format=2), task=task)
@@ -233,7 +233,7 @@ def test_what_is_no_dump_is_refused(slider_task: TaskMaker, dump: Path, tmp_path
 
 def test_a_dump_is_never_unpickled_and_bounded(slider_task: TaskMaker, tmp_path: Path) -> None:
     np.savez(tmp_path / "pickled.npz", about=np.array([{"format": 1}], dtype=object))
-    with pytest.raises(TaskError, match="not the dump of a broken episode"):
+    with pytest.raises(TaskError, match="not the dump of a diverged episode"):
         replay_diverged(tmp_path / "pickled.npz", task=slider_task())
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.npy", bytes(broken.MAX_DUMP_BYTES + 1))
