@@ -208,7 +208,7 @@ NAMES = ["shoulder", "elbow"]
     ("sent", "column_map", "message"),
     [
         (commands(), MAP, "no topic of sensor_msgs/JointState with positions; topics: /effort/commands"),
-        (states(NAMES), None, "no topic of commands beside the joint states"),
+        (states(NAMES), None, "no command topic besides the joint states"),
         (
             by_time(states(NAMES), commands()),
             None,
@@ -222,16 +222,16 @@ NAMES = ["shoulder", "elbow"]
         (
             by_time(states(NAMES), commands(), [("/other", EPOCH_NS, numbers([1.0]))]),
             None,
-            r"2 topics may hold the commands \(/effort/commands, /other\)",
+            r"2 topics may contain the commands \(/effort/commands, /other\)",
         ),
         (by_time(states(NAMES), commands()), MAP.replace("/effort/c", "/C"), "no commands on topic /Commands, only on"),
-        (by_time(states(["a", "b"]), commands()), MAP, "no columns for joint shoulder, elbow of the robot"),
+        (by_time(states(["a", "b"]), commands()), MAP, "no columns for the robot's joint shoulder, elbow"),
         (by_time(states(NAMES), commands()), MAP + "clock: header\n", "clock: unknown entry"),
         (by_time(states(NAMES), commands()), MAP.replace("ros: {", "ros: {clock: header, "), "without a stamp"),
         (
             by_time(states(NAMES), [("/both", EPOCH_NS, joint_state(EPOCH_NS, NAMES, [0, 0], [1, 1]))] * 2),
             None,
-            "the commands on /both fill position, velocity, so what they ask for is not plain",
+            "the commands on /both set position, velocity, so their kind is ambiguous",
         ),
         (
             by_time(states(NAMES)[:30], [("/joint_states", EPOCH_NS, joint_state(EPOCH_NS, NAMES, [1, 2, 3]))]),
@@ -293,7 +293,7 @@ def test_files_that_end_early_or_are_something_else_are_refused(tmp_path: Path, 
     cut, other = tmp_path / "cut.mcap", tmp_path / "other.mcap"
     cut.write_bytes(data[: len(data) // 2])
     other.write_bytes(b"PK\x03\x04" + data)
-    for path, message in ((cut, "damaged or cut off"), (other, "not an MCAP file")):
+    for path, message in ((cut, "damaged or truncated"), (other, "not an MCAP file")):
         with pytest.raises(LogError, match=message):
             read_log(path, arm)
 

@@ -123,19 +123,19 @@ def test_a_second_file_is_held_between_its_rows(write: CsvWriter, hinge: RobotSp
     [
         (("q1", "q9"), "no column 'q9'; its columns: t, q1, v1"),
         (("time: t", "time: clock"), "no column 'clock'"),
-        (("time: t\n", ""), "does not say which column is the time; add `time: <column>`"),
+        (("time: t\n", ""), "does not define the time column; add `time: <column>`"),
         (("command_kind: joint_effort\n", ""), "add `command_kind: joint_pos`"),
         (("shoulder:", "sholder:"), "no joint named 'sholder'; did you mean shoulder"),
         (
             ("  elbow: {joint_pos: q2, joint_vel: v2, joint_effort: e2, command: u2}\n", ""),
-            "no columns for joint elbow",
+            "no columns for the robot's joint elbow",
         ),
         (("joint_vel: v1, ", ""), "no joint_vel for shoulder; map it for every joint or for none"),
         (("joint_effort: e1, ", ""), "no joint_effort for shoulder"),
         (("q1", "{column: q1, unit: degree}"), "no unit named 'degree'; did you mean deg"),
         (("q1", "{column: q1, unit: N*m}"), r"N\*m measures torque, expected angle"),
         (("time: t", "time: {column: t, unit: rad}"), "rad measures angle, expected time"),
-        (("u1", "mode"), "column 'mode' holds something other than numbers"),
+        (("u1", "mode"), "column 'mode' contains values that are not numbers"),
     ],
 )
 def test_what_does_not_fit_is_an_error(

@@ -114,10 +114,10 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_broken_gzip_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.csv.gz"
     path.write_bytes(gzip.compress(b"t,q\n0,1\n1,2\n" * 1000)[:-20])
-    with pytest.raises(LogError, match="not a whole gzip file"):
+    with pytest.raises(LogError, match="not a complete gzip file"):
         read_csv(path)
     path.write_bytes(b"t,q\n0,1\n")
-    with pytest.raises(LogError, match="not a whole gzip file"):
+    with pytest.raises(LogError, match="not a complete gzip file"):
         read_csv(path)
 
 

@@ -93,7 +93,7 @@ def test_degrees_are_refused_and_a_map_sets_them_right(tmp_path: Path, arm: Robo
 def test_lists_without_names_are_columns_by_number(tmp_path: Path, arm: RobotSpec) -> None:
     path = data_set(tmp_path, names=None)
     assert "observation.state.2" in read_parquet(path).table.columns
-    with pytest.raises(LogError, match=r"nothing says which column is which(.|\n)*observation.state.0"):
+    with pytest.raises(LogError, match=r"cannot assign its columns(.|\n)*observation.state.0"):
         read_log(f"{path}#0", arm)
 
 

@@ -95,7 +95,7 @@ def test_the_shipped_maps_know_their_recordings(write: CsvWriter, hinge: RobotSp
 def test_a_shipped_map_that_nearly_fits_says_what_is_missing(write: CsvWriter, hinge: RobotSpec) -> None:
     t = np.arange(20) * 0.01
     path = write({"time": t, "position": t, "velocity": t}, column_map=None, name="data_measured.csv")
-    with pytest.raises(LogError, match="the shipped map dfki_simple_pendulum would fit but for torque"):
+    with pytest.raises(LogError, match="the shipped map dfki_simple_pendulum would fit except for torque"):
         read_log(path, hinge)
 
 
@@ -110,9 +110,9 @@ def test_a_robot_may_spell_a_joint_in_other_case(write: CsvWriter, motion: Motio
     ("name", "message"),
     [
         ("none.csv", "none.csv: no such file"),
-        ("log.xlsx", "a recording's name ends in .csv"),
+        ("log.xlsx", "a recording ends in .csv"),
         ("old.bag", "convert a ROS 1 bag with rosbags-convert"),
-        ("log.csv#2", "log.csv#2: only Parquet and MCAP files hold several episodes"),
+        ("log.csv#2", "log.csv#2: only Parquet and MCAP files can contain several episodes"),
     ],
 )
 def test_what_is_no_recording_is_refused(

@@ -219,7 +219,8 @@ def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> 
     if lower - slack <= lowest and highest <= upper + slack:
         return
     unit = "m" if joint.kind == "prismatic" else "rad"
-    reach = f"{joint.name} moves between {lowest:.4g} and {highest:.4g} {unit}, its limits are {lower:g} and {upper:g} {unit}"
+    reach = f"{joint.name} moves between {lowest:.4g} and {highest:.4g} {unit}, "
+    reach += f"its limits are {lower:g} and {upper:g} {unit}"
     numbers = {"lowest": lowest, "highest": highest, "lower": lower, "upper": upper}
     in_degrees = lower - slack <= lowest * _DEGREE and highest * _DEGREE <= upper + slack
     if joint.kind != "prismatic" and in_degrees and max(-lowest, highest) > 3.0 * max(-lower, upper):

@@ -1,4 +1,4 @@
-"""From columns as they lie in a file to SI units in the robot's joint order."""
+"""Convert the columns of a file to SI units in the robot's joint order."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,24 +15,24 @@ from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
 from physai.sim.logs.robot_log import Array, CommandKind, LogError
 
 Fetch = Callable[[str], Array]
-"""The column of that name on the rows of the measured stream."""
+"""Returns the column of that name, aligned with the rows of the measured stream."""
 
 _UNKNOWN_EFFORT = 1e9
-"""Effort limit of a joint of which nothing but its name is known."""
+"""Effort limit of a joint that is only known by name."""
 
 
 def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, name: str, found: bool) -> RawLog:
-    """A recording in SI units and the robot's joint order.
+    """Convert a table to a recording in SI units and the robot's joint order.
 
     Args:
-        table: what the file holds.
-        column_map: which column is which.
-        robot: whose joints and their order; None to take the map's own.
-        name: of the log.
-        found: the map was found, not written for this recording: joints that the robot has not are left out.
+        table: contents of the file.
+        column_map: assigns the columns.
+        robot: defines the joints and their order; None to use the map's.
+        name: name of the log.
+        found: whether the map was detected; joints that the robot does not have are then ignored.
 
     Raises:
-        LogError: columns are missing or hold no numbers, units do not fit, or joints differ from the robot's.
+        LogError: columns are missing or not numeric, units do not fit, or joints differ from the robot's.
     """
     joints = _joint_specs(table, column_map, robot)
     columns = _columns_by_joint(table, column_map, joints, found=found)
@@ -73,7 +73,7 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
 
 
 def _joint_specs(table: Table, column_map: ColumnMap, robot: RobotSpec | None) -> tuple[JointSpec, ...]:
-    """The robot's joints, or joints that have the map's names and no known limits."""
+    """Return the robot's joints, or joints with the map's names and no known limits."""
     if robot is not None:
         return robot.joints
     if not column_map.joints:
@@ -85,7 +85,7 @@ def _joint_specs(table: Table, column_map: ColumnMap, robot: RobotSpec | None) -
 def _columns_by_joint(
     table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], *, found: bool
 ) -> dict[str, JointColumns]:
-    """The map's entries by the robot's joint names, in the robot's order."""
+    """Return the map's entries by the robot's joint names, in the robot's order."""
     names = [joint.name for joint in joints]
     chosen: dict[str, JointColumns] = {}
     for given, columns in column_map.joints.items():
@@ -95,7 +95,7 @@ def _columns_by_joint(
                 continue
             if given == ONLY_JOINT:
                 raise LogError(
-                    f"{table.source}: its column map is for a robot of one joint, this one has {len(names)}: "
+                    f"{table.source}: its column map is for a robot with one joint, this one has {len(names)}: "
                     f"{', '.join(names)}"
                 )
             raise LogError(f"{table.source}: column map: {unknown_name('joint', given, names)}")
@@ -104,14 +104,14 @@ def _columns_by_joint(
     if missing:
         known = ", ".join(column_map.joints)
         raise LogError(
-            f"{table.source}: no columns for joint {', '.join(missing)} of the robot; the recording has {known}; "
+            f"{table.source}: no columns for the robot's joint {', '.join(missing)}; the recording has {known}; "
             "map every joint, or use a robot without it"
         )
     return {name: chosen[name] for name in names}
 
 
 def _joint_name(given: str, names: list[str]) -> str | None:
-    """The robot's name for a joint of the map: the same, the only one, or the only one that differs in case alone."""
+    """Match a joint of the map to the robot's: exact name, the only joint (`*`), or a unique match ignoring case."""
     if given in names:
         return given
     if given == ONLY_JOINT:
@@ -121,14 +121,18 @@ def _joint_name(given: str, names: list[str]) -> str | None:
 
 
 def _used_columns(column_map: ColumnMap, joints: Iterable[JointColumns]) -> set[str]:
-    """Names of all columns that the recording needs."""
+    """Return the names of all columns in use."""
     refs = [ref for part in joints for ref in (part.joint_pos, part.joint_vel, part.joint_effort, part.command) if ref]
     used = {ref.column for ref in (*refs, *column_map.channels.values())}
     return used | ({column_map.enabled} if column_map.enabled else set())
 
 
 def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumns]) -> tuple[Fetch, Array, list[str]]:
-    """How to get a column on the rows of the stream that holds the positions, and the times of these rows."""
+    """Align all streams with the one that holds the positions.
+
+    Returns:
+        Accessor of aligned columns, time of the rows [s], and remarks on samples left out.
+    """
     first_position = next(iter(columns.values())).joint_pos.column
     used = _used_columns(column_map, columns.values())
     measured = table.stream_of(first_position)
@@ -152,9 +156,9 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     if not keep.all():
         if keep.sum() < 2:
             raise LogError(
-                f"{table.source}: nothing is commanded while {measured.name} is measured; are the clocks one?"
+                f"{table.source}: no command overlaps the measurements of {measured.name}; do they share one clock?"
             )
-        remarks.append(f"left out {int((~keep).sum())} samples from before the first command")
+        remarks.append(f"left out {int((~keep).sum())} samples before the first command")
 
     def fetch(column: str) -> Array:
         stream = table.stream_of(column)
@@ -167,15 +171,15 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
 
 
 def _time(table: Table, stream: ColumnStream, column_map: ColumnMap) -> Array:
-    """Time of each row of a stream [s]."""
+    """Return the time of each row of a stream [s]."""
     if stream.time is not None:
         return stream.time
     if column_map.time is None:
-        raise LogError(f"{table.source}: the column map does not say which column is the time; add `time: <column>`")
+        raise LogError(f"{table.source}: the column map does not define the time column; add `time: <column>`")
     ref = column_map.time
     name = ref.column
     if name not in stream.columns:
-        # A joined file calls its time as the first file does, behind its prefix.
+        # A joined file uses the first file's name for its time, with its own prefix.
         prefix = next((join.prefix for join in column_map.joins if f"{join.prefix}{name}" in stream.columns), "")
         name = prefix + name
     if name not in stream.columns:
@@ -193,15 +197,15 @@ def _require_same_rows(table: Table, measured: ColumnStream, other: ColumnStream
 
 
 def _last_before(table: Table, stream: ColumnStream, times: Array, when: Array) -> npt.NDArray[np.int64]:
-    """Index of the stream's last row at or before each time, -1 where there is none."""
+    """Return the index of the stream's last row at or before each time; -1 if there is none."""
     if not bool((np.diff(times) >= 0.0).all()):
-        raise LogError(f"{table.source}: the times of {stream.name} run back; do two nodes publish it?")
+        raise LogError(f"{table.source}: the times of {stream.name} run backwards; do two nodes publish it?")
     return np.searchsorted(times, when, side="right") - 1
 
 
 def _missing(table: Table, column: str) -> LogError:
     if any(column in stream.text for stream in table.streams):
-        return LogError(f"{table.source}: column {column!r} holds something other than numbers")
+        return LogError(f"{table.source}: column {column!r} contains values that are not numbers")
     known = list(table.columns)
     if len(known) > 60:
         known = [*known[:60], f"and {len(known) - 60} more"]
@@ -209,7 +213,7 @@ def _missing(table: Table, column: str) -> LogError:
 
 
 def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> RawColumn:
-    """One column in SI units."""
+    """Convert one column to SI units."""
     expected = dimension(kind, prismatic=joint.kind == "prismatic")
     where = f"{table.source}: column {ref.column}"
     factor = 1.0 if ref.unit is None else unit_factor(ref.unit, expected, where=where)
@@ -218,25 +222,20 @@ def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Co
 
 
 def _converted(raw: Array, ref: Column, factor: float) -> Array:
-    """Sign · scale · factor · column + offset, a wrapped column made whole first."""
+    """Return sign · scale · factor · column + offset, after unwrapping."""
     values = raw
     if ref.wrap is not None:
         values = np.where(values >= ref.wrap / 2, values - ref.wrap, values)
     if ref.period is not None:
-        values = _counted_turns(values, ref.period)
+        # NaN must not spread to the values after it.
+        finite = np.isfinite(values)
+        values = values.copy()
+        values[finite] = np.unwrap(values[finite], period=ref.period)
     return ref.sign * ref.scale * factor * values + ref.offset
 
 
-def _counted_turns(values: Array, period: float) -> Array:
-    """The column with every jump of more than half a period taken for the start of another; NaN stay NaN."""
-    finite = np.isfinite(values)
-    whole = values.copy()
-    whole[finite] = np.unwrap(values[finite], period=period)
-    return whole
-
-
 def _velocities(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColumns]) -> list[Column | None]:
-    """Velocity columns of all joints, or none."""
+    """Return the velocity columns of all joints; empty if none is mapped."""
     refs = [part.joint_vel for part in parts]
     without = [joint.name for joint, ref in zip(joints, refs, strict=True) if ref is None]
     if without and len(without) < len(joints):
@@ -245,7 +244,7 @@ def _velocities(table: Table, joints: tuple[JointSpec, ...], parts: list[JointCo
 
 
 def _efforts(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColumns]) -> list[Column | None]:
-    """Effort columns, or none. A joint without a command has no motor, so it needs none."""
+    """Return the effort columns; empty if none is mapped. A joint without a command has no motor and needs none."""
     refs = [part.joint_effort for part in parts]
     if not any(refs):
         return []
@@ -257,21 +256,21 @@ def _efforts(table: Table, joints: tuple[JointSpec, ...], parts: list[JointColum
 
 def _command_kind(table: Table, column_map: ColumnMap, parts: list[JointColumns]) -> CommandKind:
     if not any(part.command is not None for part in parts):
-        raise LogError(f"{table.source}: no joint has a command column; what was sent must be known to replay it")
+        raise LogError(f"{table.source}: no joint has a command column; a replay needs the commands")
     if column_map.command_kind is None:
         raise LogError(
-            f"{table.source}: the column map does not say what its commands are; add `command_kind: joint_pos`, "
+            f"{table.source}: the column map does not define the kind of its commands; add `command_kind: joint_pos`, "
             "joint_vel or joint_effort"
         )
     return column_map.command_kind
 
 
 def _further(table: Table, column_map: ColumnMap, fetch: Fetch) -> list[RawColumn]:
-    """Channels that are checked but not part of the log."""
+    """Return the extra channels, which are checked but not part of the log."""
     channels: list[RawColumn] = []
     for name, ref in column_map.channels.items():
         if ref.unit is not None:
-            raise LogError(f"{table.source}: channel {name} has a unit, but no quantity to check it by; use `scale`")
+            raise LogError(f"{table.source}: channel {name} must not have a unit; use `scale`")
         raw = fetch(ref.column)
         channels.append(RawColumn(name, ref.column, "", raw, _converted(raw, ref, 1.0), ref.wrap, ref.period))
     return channels
@@ -290,7 +289,7 @@ def _notes(table: Table, column_map: ColumnMap) -> dict[str, float]:
 
 
 def _enabled_only(log: RawLog, column_map: ColumnMap, fetch: Fetch) -> RawLog:
-    """The longest stretch in which commands have an effect."""
+    """Keep only the longest stretch in which commands have an effect."""
     if column_map.enabled is None:
         return log
     enabled = fetch(column_map.enabled) != 0.0

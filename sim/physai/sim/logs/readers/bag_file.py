@@ -1,8 +1,8 @@
-"""Reads recordings in MCAP files and ROS 2 bags.
+"""Read recordings in MCAP files and ROS 2 bags.
 
-Measured is the topic /joint_states, or the only topic of sensor_msgs/JointState; the command is the only other topic
-of std_msgs/Float64MultiArray, trajectory_msgs/JointTrajectory or sensor_msgs/JointState. Where that leaves a choice,
-the column map makes it (`ros:`). Recordings of `physai play --record` are such files too.
+Measurements come from /joint_states or the only topic of sensor_msgs/JointState, commands from the only other topic of
+std_msgs/Float64MultiArray, trajectory_msgs/JointTrajectory or sensor_msgs/JointState. Otherwise the column map selects
+the topics (`ros:`). Recordings of `physai play --record` have this format, too.
 """
 
 from dataclasses import replace
@@ -27,25 +27,25 @@ _COMMAND_FIELDS: dict[str, CommandKind] = {
     "positions": "joint_pos",
     "velocities": "joint_vel",
 }
-"""Fields that may hold a command, by what they ask for. The effort of a trajectory's point is a feed-forward."""
+"""Message fields of commands and their kinds; the effort of a trajectory point is only a feed-forward term."""
 
 
 def episodes_in_bag(path: Path) -> tuple[int, ...]:
-    """Numbers of the episodes that physai recorded in a bag; empty where there is none or one."""
+    """Return the numbers of the episodes that physai recorded in a bag; empty if there are fewer than two."""
     starts = read_topics(path).episode_starts_ns
     return tuple(range(len(starts))) if len(starts) > 1 else ()
 
 
 def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | None = None) -> Reading:
-    """Measured and commanded joints of a bag.
+    """Read measured and commanded joints of a bag.
 
     Args:
         path: an MCAP file, an SQLite file of a bag, or a bag folder.
-        column_map: says which topics to read, where that is not plain.
-        episode: of a recording of physai's, all of it if None.
+        column_map: selects the topics if they are ambiguous.
+        episode: episode of a physai recording; None for all of it.
 
     Raises:
-        LogError: the bag cannot be read, has no such episode, or does not say which topic is which.
+        LogError: the bag is unreadable, has no such episode, or its topics are ambiguous.
     """
     topics = (column_map and column_map.ros) or RosTopics()
     bag = read_topics(path)
@@ -69,7 +69,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
 
 
 def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
-    """The series with measured positions, largest set of joints first."""
+    """Return the series with measured positions, largest first."""
     states = [s for s in bag.series if s.kind == "JointState" and "position" in s.fields]
     names = sorted({series.topic for series in states})
     if not names:
@@ -84,16 +84,16 @@ def _measured(path: Path, bag: Bag, wanted: str | None) -> list[TopicSeries]:
 
 
 def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -> list[TopicSeries]:
-    """The series with commands."""
+    """Return the series with commands."""
     others = [s for s in bag.series if s.topic != measured and s.fields]
     names = sorted({series.topic for series in others})
     if wanted is None and names and all(name.startswith(TARGET_TOPIC) for name in names):
         return others
     if wanted is None and len(names) != 1:
-        reason = _choose("commands", names) if names else "no topic of commands beside the joint states"
+        reason = _choose("commands", names) if names else "no command topic besides the joint states"
         example = names[0] if names else "/commands"
         raise LogError(
-            f"{path}: {reason}; record it, or name it in the column map:\n"
+            f"{path}: {reason}; record one, or name it in the column map:\n"
             f"  ros: {{command: {{topic: {example}, joints: [in, the, controller's, order]}}}}"
         )
     topic = wanted.topic if wanted is not None else names[0]
@@ -103,11 +103,11 @@ def _command(path: Path, bag: Bag, measured: str, wanted: CommandTopic | None) -
 
 
 def _choose(what: str, names: list[str]) -> str:
-    return f"{len(names)} topics may hold the {what} ({', '.join(names)}); say which in the column map"
+    return f"{len(names)} topics may contain the {what} ({', '.join(names)}); select one in the column map"
 
 
 def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
-    """The series as columns `<topic>.<field>.<joint>`."""
+    """Convert a series to columns `<topic>.<field>.<joint>`."""
     columns = {
         f"{series.column(name)}{joint}": np.array([row[i] for row in series.rows[name]])
         for name in series.fields
@@ -124,10 +124,10 @@ def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
 def _cut(
     path: Path, streams: tuple[ColumnStream, ...], bag: Bag, episode: int, origin: int, clock: str
 ) -> tuple[ColumnStream, ...]:
-    """The rows of one episode."""
+    """Return the rows of one episode."""
     starts = bag.episode_starts_ns
     if not 0 <= episode < len(starts):
-        raise LogError(f"{path}: no episode {episode}; it holds {len(starts)}, counted from 0")
+        raise LogError(f"{path}: no episode {episode}; it contains {len(starts)}, counted from 0")
     first = (starts[episode] - origin) * 1e-9
     last = (starts[episode + 1] - origin) * 1e-9 if episode + 1 < len(starts) else np.inf
     parts: list[ColumnStream] = []
@@ -143,15 +143,15 @@ def _cut(
 def _convention(
     path: Path, measured: list[TopicSeries], command: list[TopicSeries], wanted: CommandTopic | None
 ) -> ColumnMap:
-    """The joints as the messages name them."""
+    """Return a column map with the joint names of the messages."""
     commanded, kind = _commanded(path, command, wanted)
     joints: dict[str, JointColumns] = {}
     for series in measured:
         for joint in series.joints:
             if joint in joints:
                 raise LogError(
-                    f"{path}: topic {series.topic} names joint {joint} in messages of different joints; two nodes "
-                    "publish it; record them on topics of their own"
+                    f"{path}: topic {series.topic} has joint {joint} in messages with different sets of joints: two "
+                    "nodes publish it; record them on separate topics"
                 )
             start = f"{series.topic}."
             joints[joint] = JointColumns(
@@ -166,7 +166,7 @@ def _convention(
 def _commanded(
     path: Path, command: list[TopicSeries], wanted: CommandTopic | None
 ) -> tuple[dict[str, str], CommandKind | None]:
-    """Column of each joint's command, and what it asks for where the messages say so."""
+    """Return the column of each joint's command, and the kind of command if the messages define it."""
     columns: dict[str, str] = {}
     kinds: set[CommandKind] = set()
     for series in command:
@@ -183,12 +183,12 @@ def _commanded(
             continue
         fields = [name for name in series.fields if name in _COMMAND_FIELDS]
         if series.kind == "JointTrajectory" and "positions" in fields:
-            # A trajectory's velocities go with its positions.
+            # A trajectory's velocities accompany its positions.
             fields = ["positions"]
         if len(fields) != 1:
             raise LogError(
-                f"{path}: the commands on {series.topic} fill {', '.join(fields) or 'nothing'}, so what they ask for "
-                "is not plain; name each joint's command column in the column map"
+                f"{path}: the commands on {series.topic} set {', '.join(fields) or 'no field'}, so their kind is "
+                "ambiguous; name each joint's command column in the column map"
             )
         kinds.add(_COMMAND_FIELDS[fields[0]])
         columns |= {joint: f"{series.topic}.{fields[0]}.{joint}" for joint in series.joints}

@@ -1,6 +1,7 @@
-"""Messages of bags: MCAP files and ROS 2 bag folders. Bounded first, decompressed second, parsed third.
+"""Read messages from MCAP files and ROS 2 bag folders, which are not trusted.
 
-Only messages of known types are decoded, with the definitions that ROS publishes, not with those in the file.
+Sizes are checked before anything is decompressed or parsed. Only known message types are decoded, with ROS's own
+definitions instead of those in the file.
 """
 
 import json
@@ -27,10 +28,10 @@ _KINDS: dict[str, Kind] = {
     "trajectory_msgs/JointTrajectory": "JointTrajectory",
     "physai.Episode": "episode",
 }
-"""Types that are decoded, without ROS 2's `/msg`."""
+"""Decoded types, without ROS 2's `/msg`."""
 
 _TWIN_METADATA = "physai.recording"
-"""Name of the metadata in recordings that a twin made."""
+"""Name of the metadata in recordings from simulation."""
 
 _MAX_CHUNK_BYTES = 256 << 20
 _MAX_TOTAL_BYTES = 4 << 30
@@ -45,35 +46,35 @@ class BagMessage:
     topic: str
     kind: Kind
     log_ns: int
-    """When it was recorded [ns]."""
+    """Time of recording [ns]."""
     content: Any
-    """With the fields of the ROS type, as attributes (CDR) or as a mapping (JSON); of an origin, its mark."""
+    """Fields of the ROS type as attributes (CDR) or as a mapping (JSON); for an origin, its mark."""
 
 
 def bag_files(path: Path) -> tuple[Path, ...]:
-    """The files that hold a bag's messages.
+    """Return the files with a bag's messages.
 
     Raises:
-        LogError: it is no bag, or one of a kind that is not read.
+        LogError: the path is not a bag, or its storage is not supported.
     """
     if not path.is_dir():
         return (path,)
     storage, names = _metadata(path)
     if storage not in ("mcap", "sqlite3"):
-        raise LogError(f"{path}: a bag stored as {storage!r}; this physai reads mcap and sqlite3")
-    # Only names count: a bag folder may have been moved, and must not point elsewhere.
+        raise LogError(f"{path}: unsupported storage {storage!r}; supported are mcap and sqlite3")
+    # Keep only the names: a bag folder may have been moved, and must not refer to files outside of it.
     files = tuple(path / Path(name).name for name in names)
     for file in files:
-        if not os.path.isfile(file):  # false, too, for what can be no file's name
-            raise LogError(f"{path}: metadata.yaml names {file.name:.80}, which is not there; copy the whole folder")
+        if not os.path.isfile(file):  # unlike Path.is_file, also false for invalid file names
+            raise LogError(f"{path}: metadata.yaml names {file.name:.80}, which is missing; copy the whole folder")
     return files
 
 
 def bag_messages(path: Path) -> Iterator[BagMessage]:
-    """Messages of known types, file by file in the order they were recorded.
+    """Yield messages of known types, file by file in the order of recording.
 
     Raises:
-        LogError: the bag is missing, too large, cut off, damaged, or holds too many messages.
+        LogError: the bag is missing, too large, truncated, damaged, or has too many messages.
     """
     count = 0
     for file in bag_files(path):
@@ -88,12 +89,10 @@ def bag_messages(path: Path) -> Iterator[BagMessage]:
 
 
 def _metadata(folder: Path) -> tuple[str, list[str]]:
-    """Storage and file names in a bag's metadata.yaml."""
+    """Return storage and file names in a bag's metadata.yaml."""
     file = folder / "metadata.yaml"
     if not file.is_file():
-        raise LogError(
-            f"{folder}: a folder without a readable metadata.yaml is no ROS 2 bag; name the recordings in it"
-        )
+        raise LogError(f"{folder}: not a ROS 2 bag, as it has no readable metadata.yaml; name the recordings in it")
     content = read_yaml(file, what="metadata of a ROS 2 bag", max_bytes=_MAX_METADATA_BYTES, error=LogError)
     try:
         information: Any = content["rosbag2_bagfile_information"]
@@ -103,8 +102,8 @@ def _metadata(folder: Path) -> tuple[str, list[str]]:
         raise LogError(f"{file}: not the metadata of a ROS 2 bag: {' '.join(str(error).split())}") from error
     if compressed != "none":
         raise LogError(
-            f"{folder}: compressed by rosbag2 ({compressed} by {compressed}); store it as MCAP, which compresses by "
-            "itself: ros2 bag convert"
+            f"{folder}: compressed by rosbag2 ({compressed} by {compressed}); convert it to MCAP, which has its own "
+            "compression: ros2 bag convert"
         )
     return storage, names
 
@@ -130,17 +129,17 @@ def _mcap_messages(path: Path) -> Iterator[BagMessage]:
                 yield BagMessage("", "origin", 0, mark)
     except (McapError, struct.error, OverflowError, ValueError) as error:
         raise LogError(
-            f"{path}: damaged or cut off: {type(error).__name__} {error}; `mcap recover` may save what is whole"
+            f"{path}: damaged or truncated: {type(error).__name__} {error}; `mcap recover` may restore the intact part"
         ) from error
 
 
 def _origin_mark(name: str, metadata: Mapping[str, str]) -> str:
-    """What a file's metadata say of where it was recorded; empty where they say nothing."""
+    """Return the origin in a file's metadata; empty if there is none."""
     return metadata.get(ORIGIN_METADATA_KEY, "stand-in" if name == _TWIN_METADATA else "")
 
 
 def _mcap_records(path: Path) -> Iterator[Any]:
-    """Records of a file, those in its chunks included."""
+    """Yield the records of a file, including those in its chunks."""
     from mcap.records import Chunk
     from mcap.stream_reader import StreamReader, breakup_chunk
 
@@ -158,7 +157,7 @@ def _mcap_records(path: Path) -> Iterator[Any]:
         content = _chunk_content(path, record)
         total += len(content)
         if not total <= _MAX_TOTAL_BYTES:
-            raise LogError(f"{path}: more than {_MAX_TOTAL_BYTES} bytes once decompressed; split the recording")
+            raise LogError(f"{path}: more than {_MAX_TOTAL_BYTES} bytes when decompressed; split the recording")
         plain = Chunk(
             compression="",
             data=content,
@@ -171,10 +170,10 @@ def _mcap_records(path: Path) -> Iterator[Any]:
 
 
 def _chunk_content(path: Path, chunk: Any) -> bytes:
-    """A chunk's records, decompressed, refused before that where it says it is too large."""
+    """Decompress a chunk after checking its stated size."""
     if not chunk.uncompressed_size <= _MAX_CHUNK_BYTES:
         raise LogError(
-            f"{path}: a chunk of {chunk.uncompressed_size} bytes once decompressed, at most {_MAX_CHUNK_BYTES} are read"
+            f"{path}: a chunk of {chunk.uncompressed_size} bytes when decompressed, at most {_MAX_CHUNK_BYTES} are read"
         )
     if not chunk.compression:
         content = bytes(chunk.data)
@@ -183,9 +182,9 @@ def _chunk_content(path: Path, chunk: Any) -> bytes:
     elif chunk.compression == "lz4":
         content = _lz4(path, chunk)
     else:
-        raise LogError(f"{path}: compressed with {chunk.compression!r}; this physai reads zstd and lz4")
+        raise LogError(f"{path}: unsupported compression {chunk.compression!r}; supported are zstd and lz4")
     if len(content) != chunk.uncompressed_size:
-        raise LogError(f"{path}: a chunk of {len(content)} bytes says it has {chunk.uncompressed_size}; damaged")
+        raise LogError(f"{path}: damaged: a chunk has {len(content)} bytes but states {chunk.uncompressed_size}")
     return content
 
 
@@ -193,9 +192,9 @@ def _zstd(path: Path, chunk: Any) -> bytes:
     from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
     try:
-        # A frame that states its size is decompressed to that size whatever limit is asked for; -1 is "not stated".
+        # A frame with a size in its header is decompressed to that size regardless of max_output_size; -1: not stated.
         if frame_content_size(chunk.data) not in (-1, chunk.uncompressed_size):
-            raise LogError(f"{path}: a chunk's two statements of its size disagree; damaged")
+            raise LogError(f"{path}: damaged: two stated sizes of a chunk differ")
         return ZstdDecompressor().decompress(chunk.data, max_output_size=chunk.uncompressed_size)
     except ZstdError as error:
         raise LogError(f"{path}: damaged chunk: {error}") from error
@@ -211,8 +210,8 @@ def _lz4(path: Path, chunk: Any) -> bytes:
 
 
 def _sqlite_messages(path: Path) -> Iterator[BagMessage]:
-    """Messages of an SQLite file of a ROS 2 bag."""
-    import apsw  # what rosbags reads SQLite with
+    """Yield the messages of an SQLite file of a ROS 2 bag."""
+    import apsw  # the SQLite binding of rosbags, for its errors
     from rosbags.rosbag2 import Reader, ReaderError
 
     try:
@@ -223,11 +222,11 @@ def _sqlite_messages(path: Path) -> Iterator[BagMessage]:
             wanted = [connection for connection in reader.connections if kinds[connection.id] is not None]
             for connection, log_ns, data in reader.messages(wanted) if wanted else ():
                 kind = kinds[connection.id]
-                # SQLite checks no types: a damaged file may hold anything in any column.
+                # SQLite does not enforce column types: a damaged file may contain anything.
                 message: Any = data
                 when: Any = log_ns
                 if kind is None or type(message) is not bytes or type(when) is not int:
-                    raise ValueError(f"a message of {connection.topic} that is no bytes, or no time")
+                    raise ValueError(f"a message of {connection.topic} with invalid data or time")
                 yield BagMessage(connection.topic, kind, when, _decode(path, connection.topic, kind, "cdr", message))
     except (ReaderError, OSError, ValueError, KeyError, TypeError, AttributeError, apsw.Error) as error:
         raise LogError(f"{path}: not a readable bag: {' '.join(str(error).split())}") from error
@@ -240,13 +239,13 @@ def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> A
         if encoding == "json":
             content: Any = json.loads(data)
             if not isinstance(content, dict):
-                raise ValueError(f"holds {type(content).__name__}, expected an object")
+                raise ValueError(f"contains {type(content).__name__}, expected an object")
             return cast("dict[str, Any]", content)
         if encoding == "cdr":
             return _typestore().deserialize_cdr(data, _ROS_NAMES[kind])
     except (SerdeError, ValueError, KeyError, IndexError, RecursionError, struct.error) as error:
-        raise LogError(f"{path}: topic {topic}: a {kind} that cannot be decoded: {error}") from error
-    raise LogError(f"{path}: topic {topic}: {kind} encoded as {encoding!r}; this physai reads cdr and json")
+        raise LogError(f"{path}: topic {topic}: cannot decode a {kind}: {error}") from error
+    raise LogError(f"{path}: topic {topic}: {kind} has encoding {encoding!r}; supported are cdr and json")
 
 
 _ROS_NAMES: dict[Kind, str] = {
@@ -258,7 +257,7 @@ _ROS_NAMES: dict[Kind, str] = {
 
 @cache
 def _typestore() -> Any:
-    """ROS 2's own message definitions; these three types have not changed since its first release."""
+    """Return ROS 2's message definitions; these three types have not changed since its first release."""
     from rosbags.typesys import Stores, get_typestore
 
     return get_typestore(Stores.ROS2_HUMBLE)

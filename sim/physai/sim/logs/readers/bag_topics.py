@@ -1,4 +1,4 @@
-"""Turns a bag's messages into series: one per topic and set of joints."""
+"""Collect a bag's messages into series, one per topic and set of joints."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,58 +25,60 @@ _MAX_TIME_NS = 1 << 62
 
 @dataclass
 class TopicSeries:
-    """Messages of one topic that speak of the same joints."""
+    """Messages of one topic with the same set of joints."""
 
     topic: str
     kind: Kind
     joints: tuple[str, ...]
-    """Names in the messages; numbers for messages without names."""
+    """Joint names, or indices for messages without names."""
     log_ns: list[int] = field(default_factory=list[int])
     stamp_ns: list[int] = field(default_factory=list[int])
-    """From the header, 0 where there is none."""
+    """Time stamp in the header; 0 without one."""
     sent_ns: list[int] = field(default_factory=list[int])
-    """How much later than that the row counts [ns]: the time_from_start of a trajectory's point."""
+    """Offset after which a row takes effect [ns]: the time_from_start of a trajectory point."""
     rows: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
-    """Field, then one row of numbers per message, in the order of `joints`."""
+    """One row per message in the order of `joints`, by field."""
 
     @property
     def has_stamps(self) -> bool:
-        """Whether every message carries the time of its source."""
+        """Whether every message has a time stamp."""
         return all(stamp > 0 for stamp in self.stamp_ns)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Fields that every message fills."""
+        """Fields that are set in every message."""
         return tuple(name for name, rows in self.rows.items() if len(rows) == len(self.log_ns))
 
     def times(self, clock: str) -> Times:
-        """Time of each row [ns] by the messages' own stamps (`header`) or their recording (`log`)."""
+        """Return the time of each row [ns], by the messages' stamps (`header`) or the time of recording (`log`)."""
         base = self.stamp_ns if clock == "header" else self.log_ns
         times = [start + later for start, later in zip(base, self.sent_ns, strict=True)]
         if not all(0 <= time < _MAX_TIME_NS for time in times):
-            raise LogError(f"topic {self.topic}: a time of {max(times, key=abs)} ns; damaged, or use `clock: log`")
+            raise LogError(
+                f"topic {self.topic}: invalid time {max(times, key=abs)} ns; the file is damaged, or use `clock: log`"
+            )
         return np.array(times, np.int64)
 
     def column(self, name: str) -> str:
-        """What the columns of a field start with."""
+        """Return the prefix of a field's columns."""
         return f"{self.topic}.{name}."
 
 
 @dataclass(frozen=True)
 class Bag:
-    """All series of a bag, and where its episodes start, if it knows of any."""
+    """All series of a bag and the starts of its episodes, if recorded."""
 
     series: tuple[TopicSeries, ...]
     episode_starts_ns: tuple[int, ...]
     origins: frozenset[str] = frozenset()
-    """Marks of where it was recorded, as its metadata say."""
+    """Origin marks in the metadata."""
 
 
 def read_topics(path: Path) -> Bag:
-    """The series in a bag.
+    """Read the series in a bag.
 
     Raises:
-        LogError: the bag cannot be read, or a message contradicts itself.
+        LogError: the bag is unreadable, or a message is inconsistent.
     """
     found: dict[tuple[str, tuple[str, ...]], TopicSeries] = {}
     starts: list[int] = []
@@ -117,15 +119,13 @@ def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], mess
 
 
 def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
-    """A trajectory of one point is a command sent at once; of several, each is sent when its time comes.
-
-    A later message takes the place of the points that were still to come.
-    """
+    """Add the points of a trajectory; a single point takes effect immediately, several at their times."""
     names = [str(name) for name in _get(message.content, "joint_names")]
     order = np.argsort(names)
     joints = tuple(sorted(names))
     series = found.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
     now = message.log_ns
+    # A new trajectory replaces the pending points of the last one.
     while series.log_ns and series.log_ns[-1] + series.sent_ns[-1] > now:
         for values in (series.log_ns, series.stamp_ns, series.sent_ns, *series.rows.values()):
             del values[-1:]
@@ -140,9 +140,9 @@ def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSe
 
 
 def _add_row(path: Path, series: TopicSeries, name: str, values: Array, order: npt.NDArray[np.int64]) -> None:
-    """Appends one row in the order of the sorted names; an empty one means "not measured" or "not commanded"."""
+    """Append one row in the order of the sorted names."""
     if len(values) == 0:
-        return
+        return  # ROS leaves fields empty that are not measured or commanded
     if len(values) != len(series.joints):
         raise LogError(
             f"{path}: topic {series.topic}: a {series.kind} with {len(series.joints)} names and {len(values)} numbers "
@@ -152,7 +152,7 @@ def _add_row(path: Path, series: TopicSeries, name: str, values: Array, order: n
 
 
 def _get(content: Any, name: str) -> Any:
-    """A field of a decoded message, empty where a JSON message leaves it out."""
+    """Return a field of a decoded message; empty if a JSON message omits it."""
     if isinstance(content, Mapping):
         return cast("Mapping[str, Any]", content).get(name) or []
     return getattr(content, name)
@@ -164,7 +164,7 @@ def _floats(path: Path, message: BagMessage, values: Any) -> Array:
     try:
         return as_numbers(values)
     except (TypeError, ValueError, OverflowError) as error:
-        raise LogError(f"{path}: topic {message.topic}: {message.kind} with something else than numbers") from error
+        raise LogError(f"{path}: topic {message.topic}: {message.kind} with values that are not numbers") from error
 
 
 def _stamp_ns(content: Any) -> int:
@@ -173,7 +173,7 @@ def _stamp_ns(content: Any) -> int:
 
 
 def _duration_ns(value: Any) -> int:
-    """A time or duration of ROS in nanoseconds; JSON may call the fraction `nsec`."""
+    """Convert a ROS time or duration to nanoseconds; JSON may name the fraction `nsec`."""
     if not value:
         return 0
     if isinstance(value, Mapping):

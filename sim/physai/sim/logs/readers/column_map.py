@@ -1,6 +1,6 @@
-"""The column map: which column of a recording is which quantity of which joint, in YAML.
+"""Column map: a YAML file that assigns the columns of a recording to joints and quantities.
 
-    robot: double_pendulum            # whose joints these are, for messages; optional
+    robot: double_pendulum            # optional, for messages
     time: {column: t, unit: ms}       # or just the column's name, in seconds
     command_kind: joint_effort        # or joint_pos, joint_vel
     joints:
@@ -10,8 +10,8 @@
         joint_effort: tau1
         command: u1
 
-A value is sign · scale · unit's factor · column + offset, the offset in SI units. `joint_vel`, `joint_effort` and
-`command` may be left out; a joint without a command is not driven.
+A value is sign · scale · unit's factor · column + offset, with the offset in SI units. `joint_vel`, `joint_effort` and
+`command` are optional; a joint without a command is not driven.
 """
 
 import json
@@ -26,31 +26,31 @@ from physai.sim.logs.readers.table import MAX_COLUMNS
 from physai.sim.logs.robot_log import CommandKind, LogError
 
 MAX_MAP_BYTES = 1 << 18
-"""Largest column map that is read."""
+"""Maximum size of a column map."""
 
 ONLY_JOINT = "*"
-"""Stands for the one joint of a robot that has no other."""
+"""Matches the joint of a robot with a single joint."""
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Column(Frozen):
-    """One column and how its numbers become SI units. A plain name in YAML is a column in SI units."""
+    """One column and its conversion to SI units. A plain name in YAML is a column in SI units."""
 
     column: ColumnName
-    """Name of the column in the file; columns of joined files carry their prefix."""
+    """Name of the column in the file, with the prefix of a joined file."""
     unit: Annotated[str, Field(max_length=16)] | None = None
-    """Unit the column is in, SI if left out."""
+    """Unit of the column; SI by default."""
     scale: Finite = 1.0
-    """Factor, for what has no unit of its own: counts, gear ratios."""
+    """Factor for values without a unit, such as counts and gear ratios."""
     sign: Literal[-1, 1] = 1
-    """-1 where the file counts the other way round."""
+    """-1 to reverse the direction."""
     offset: Finite = 0.0
     """Added last, in SI units."""
     wrap: Annotated[int, Field(ge=2, le=2**32)] | None = None
-    """Values of a signed integer that was stored unsigned are taken modulo this: 65536 for 16 bits."""
+    """Modulus of signed integers stored as unsigned: 65536 for 16 bits."""
     period: Positive | None = None
-    """The column starts anew after this much, as a single-turn encoder does: 360 for degrees. Turns are counted."""
+    """Period at which the column wraps, as of a single-turn encoder: 360 for degrees. The values are unwrapped."""
 
     @model_validator(mode="before")
     @classmethod
@@ -60,7 +60,7 @@ class Column(Frozen):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if self.scale == 0.0:
-            raise ValueError(f"column {self.column}: scale 0 would make every value the same")
+            raise ValueError(f"column {self.column}: scale must not be 0")
         if self.wrap is not None and self.period is not None:
             raise ValueError(f"column {self.column}: give wrap (stored integers) or period (turns), not both")
         return self
@@ -76,53 +76,53 @@ class JointColumns(Frozen):
 
 
 class JoinedFile(Frozen):
-    """A second file of the same recording."""
+    """Additional file of the same recording."""
 
     file: Annotated[str, Field(pattern=r"^[^/\\]{1,128}$")]
-    """Its name; it lies beside the first."""
+    """File name, in the folder of the first file."""
     prefix: Annotated[str, Field(min_length=1, max_length=64)]
-    """Put before the names of its columns."""
+    """Prefix of its column names."""
     by: Literal["row", "hold"] = "hold"
-    """`row`: its rows belong to the first file's one by one. `hold`: what it last said at or before a time."""
+    """`row`: the files have matching rows. `hold`: use its last row at or before each time."""
 
 
 class CommandTopic(Frozen):
-    """A topic whose messages do not name their joints."""
+    """A command topic whose messages do not name joints."""
 
     topic: ColumnName
     joints: Annotated[tuple[Name, ...], Field(max_length=MAX_JOINTS)] = ()
-    """Joints in the order of the message's numbers, as the controller was configured."""
+    """Joints in the order of the message's values, as configured in the controller."""
 
 
 class RosTopics(Frozen):
-    """Which topics of a bag to read."""
+    """Topics of a bag to read."""
 
     joint_states: ColumnName | None = None
     command: CommandTopic | None = None
     clock: Literal["header", "log"] | None = None
-    """`header`: the messages' own stamps; `log`: when they were recorded. By default the stamps, if all have one."""
+    """`header`: the messages' stamps; `log`: the time of recording. Default: the stamps, if all messages have one."""
 
 
 class MapMatch(Frozen):
-    """What a recording must look like for a shipped map to be taken without asking."""
+    """Condition under which a shipped map is selected automatically."""
 
     file: Annotated[str, Field(min_length=1, max_length=128)] = "*"
-    """Pattern of the file's name."""
+    """Pattern of the file name."""
     columns: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=MAX_COLUMNS)]
-    """Columns it must have, joined files left out."""
+    """Required columns of the first file."""
 
 
 class ColumnMap(Frozen):
-    """A whole column map."""
+    """A complete column map."""
 
     format: Literal[1] = 1
     robot: Name | None = None
-    """Robot the recording is of, where it is one of physai's own."""
+    """Name of the robot, if it is built in."""
     match: MapMatch | None = None
     records: ColumnName | None = None
     """Name of the list of records in a JSON file."""
     time: Column | None = None
-    """Not needed where the format itself has times (bags) or says where they are (LeRobot)."""
+    """Not needed for formats with time stamps (bags) or a fixed time column (LeRobot)."""
     joins: Annotated[tuple[JoinedFile, ...], Field(max_length=16)] = ()
     ros: RosTopics | None = None
     joints: Annotated[dict[Name | Literal["*"], JointColumns], Field(max_length=MAX_JOINTS)] = Field(
@@ -130,9 +130,9 @@ class ColumnMap(Frozen):
     )
     command_kind: CommandKind | None = None
     enabled: ColumnName | None = None
-    """Column that is 0 while commands have no effect; the longest stretch without 0 is kept."""
+    """Column that is 0 while commands have no effect; only the longest nonzero stretch is kept."""
     channels: Annotated[dict[Name, Column], Field(max_length=MAX_COLUMNS)] = Field(default_factory=dict[str, Column])
-    """Further columns, checked for defects but not part of the log."""
+    """Extra columns that are checked but not part of the log."""
     notes: Annotated[dict[Name, ColumnName | Finite], Field(max_length=256)] = Field(
         default_factory=dict[str, str | float]
     )
@@ -140,10 +140,10 @@ class ColumnMap(Frozen):
 
 
 def load_column_map(path: Path) -> ColumnMap:
-    """The column map in a YAML file.
+    """Load a column map from a YAML file.
 
     Raises:
-        LogError: it is missing, too large, no YAML, or says something that a column map cannot.
+        LogError: the file is missing, too large, not YAML, or not a valid column map.
     """
     document = read_yaml(path, what="a column map", max_bytes=MAX_MAP_BYTES, error=LogError, words_are_text=True)
     try:
@@ -157,7 +157,7 @@ def load_column_map(path: Path) -> ColumnMap:
 
 
 def problems(error: ValidationError) -> str:
-    """The first problems that pydantic found, on one line."""
+    """Format the first validation errors on one line."""
     lines: list[str] = []
     for detail in error.errors(include_url=False)[:3]:
         where = ".".join(str(part) for part in detail["loc"])

@@ -1,4 +1,4 @@
-"""Reads recordings in CSV, gzipped or not."""
+"""Read recordings in CSV, plain or gzipped."""
 
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,17 @@ _MAX_HEADER = 1 << 20
 
 
 def read_csv(path: Path) -> Table:
-    """The columns of a CSV file with a header line.
+    """Read a CSV file with a header line.
 
     Raises:
-        LogError: it is missing, too large, not text, ragged, without a header, or a header says a name twice.
+        LogError: the file is missing, too large, not text, ragged, has no header, or a duplicate name in it.
     """
     stream = read_csv_stream(path)
     return Table(source=str(path), files=(path,), sha256=digest([path]), streams=(stream,))
 
 
 def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> ColumnStream:
-    """One CSV file as a stream, its column names behind a prefix."""
+    """Read a CSV file as a stream, with a prefix for its column names."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -64,7 +64,7 @@ def read_csv_stream(path: Path, *, prefix: str = "", join: Join = "row") -> Colu
 
 
 def _origins(table: Any, header: list[str]) -> frozenset[str]:
-    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    """Return the origins stated in the rows; an empty cell counts as unknown origin."""
     if ORIGIN_COLUMN not in header:
         return frozenset()
     values: list[Any] = table.column(header.index(ORIGIN_COLUMN)).unique().to_pylist()
@@ -72,7 +72,7 @@ def _origins(table: Any, header: list[str]) -> frozenset[str]:
 
 
 def _header(path: Path, content: bytes) -> tuple[list[str], str]:
-    """Names in the first line, and what separates them."""
+    """Return the names in the first line and their separator."""
     if not content.strip():
         raise LogError(f"{path}: the file is empty")
     line, _, rest = content[:_MAX_HEADER].partition(b"\n")
@@ -87,14 +87,12 @@ def _header(path: Path, content: bytes) -> tuple[list[str], str]:
     if not len(names) <= MAX_COLUMNS:
         raise LogError(f"{path}: {len(names)} columns, at most {MAX_COLUMNS} are read")
     if all(_is_number(name) for name in names):
-        raise LogError(
-            f"{path}: the first line holds numbers ({text[:60]}), not names; put a line of column names above it"
-        )
+        raise LogError(f"{path}: the first line contains numbers ({text[:60]}); add a header line with column names")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated or "" in names:
         raise LogError(
-            f"{path}: the header names {repeated[0] if repeated and repeated[0] else 'nothing'!r} twice"
-            if repeated
+            f"{path}: the header has two columns {repeated[0]!r}"
+            if repeated and repeated[0]
             else f"{path}: column {names.index('') + 1} of the header has no name"
         )
     return names, separator
@@ -109,7 +107,7 @@ def _is_number(text: str) -> bool:
 
 
 def _numbers(column: Any) -> Array | None:
-    """The column as float64 with NaN for empty cells; None if it holds something other than numbers."""
+    """Return the column as float64 with NaN for empty cells; None if it is not numeric."""
     import pyarrow as pa
 
     kind: Any = column.type

@@ -1,4 +1,4 @@
-"""Reads recordings in JSON: a list of records, one object with such a list and constants beside it, or JSON lines."""
+"""Read recordings in JSON: a list of records, an object with such a list and constants, or JSON lines."""
 
 import json
 from collections.abc import Mapping
@@ -22,25 +22,23 @@ from physai.sim.logs.robot_log import Array, LogError
 SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 
 _MAX_JSON_BYTES = 128 << 20
-"""Python objects take some ten times the room of their text."""
+"""Lower than for other formats: parsed JSON takes about ten times the memory of its text."""
 _MAX_DEPTH = 4
 
 
 def read_json(path: Path, *, records: str | None = None) -> Table:
-    """The records of a JSON file as columns; what lies deeper is named `outer.inner`, elements of lists `outer.0`.
+    """Read the records of a JSON file as columns; nested values are named `outer.inner`, list elements `outer.0`.
 
     Args:
-        path: of the file.
-        records: name of the list of records in the top object; not needed where there is but one.
+        path: the file.
+        records: name of the list of records in the top object; not needed if there is only one.
 
     Raises:
-        LogError: it is missing, too large, no JSON, or holds no list of records, or several.
+        LogError: the file is missing, too large or not JSON, or does not contain exactly one list of records.
     """
     content = read_bytes(path)
     if not len(content) <= _MAX_JSON_BYTES:
-        raise LogError(
-            f"{path}: {len(content)} bytes of JSON, at most {_MAX_JSON_BYTES} are read; write CSV or Parquet"
-        )
+        raise LogError(f"{path}: {len(content)} bytes of JSON, at most {_MAX_JSON_BYTES} are read; use CSV or Parquet")
     top = _parse(path, content)
     rows, constants = _records(path, top, records)
     columns, text = _columns(path, rows)
@@ -49,11 +47,12 @@ def read_json(path: Path, *, records: str | None = None) -> Table:
 
 
 def _origins(top: Any, rows: list[Any], text: frozenset[str]) -> frozenset[str]:
-    """What the records, or the object around them, say of where they were recorded."""
-    found = {str(row.get(ORIGIN_COLUMN) or "unknown") for row in rows} if ORIGIN_COLUMN in text else set[str]()
+    """Return the origins stated in the records or the top object."""
+    origins = {str(row.get(ORIGIN_COLUMN) or "unknown") for row in rows} if ORIGIN_COLUMN in text else set[str]()
     if isinstance(top, dict) and ORIGIN_COLUMN in top:
-        found.add(str(cast("dict[str, Any]", top)[ORIGIN_COLUMN]))
-    return frozenset(sorted(found)[: MAX_ORIGINS + 1])
+        origins.add(str(cast("dict[str, Any]", top)[ORIGIN_COLUMN]))
+    # One more than allowed, so that `Table.origin` notices.
+    return frozenset(sorted(origins)[: MAX_ORIGINS + 1])
 
 
 def _parse(path: Path, content: bytes) -> Any:
@@ -66,11 +65,11 @@ def _parse(path: Path, content: bytes) -> Any:
 
 
 def _records(path: Path, top: Any, name: str | None) -> tuple[list[Any], dict[str, float]]:
-    """The list of records and the numbers beside it."""
+    """Return the list of records and the constants next to it."""
     if isinstance(top, list):
         return cast("list[Any]", top), {}
     if not isinstance(top, dict):
-        raise LogError(f"{path}: holds {type(top).__name__}, expected a list of records or an object with one")
+        raise LogError(f"{path}: contains {type(top).__name__}, expected a list of records or an object with one")
     content = cast("dict[str, Any]", top)
     lists = [key for key, value in content.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     if name is None:
@@ -83,23 +82,22 @@ def _records(path: Path, top: Any, name: str | None) -> tuple[list[Any], dict[st
     if name not in content or not isinstance(content[name], list):
         raise LogError(f"{path}: no list named {name!r}, only {', '.join(content)}")
     numbers = {
-        key: _finite_size(path, f"constant {key}", value)
+        key: _to_float(path, f"constant {key}", value)
         for key, value in content.items()
         if isinstance(value, int | float)
     }
     return content[name], numbers
 
 
-def _finite_size(path: Path, where: str, value: float) -> float:
-    """The number as a float; JSON has integers of any size."""
+def _to_float(path: Path, where: str, value: float) -> float:
     try:
         return float(value)
-    except OverflowError as error:
+    except OverflowError as error:  # JSON integers have any size
         raise LogError(f"{path}: {where} is out of range") from error
 
 
 def _columns(path: Path, rows: list[Any]) -> tuple[dict[str, Array], frozenset[str]]:
-    """One array per name that occurs, NaN where a record lacks it."""
+    """Return one array per name, with NaN for records without a value."""
     require_size(str(path), len(rows), 1)
     columns: dict[str, Array] = {}
     text: set[str] = set()
@@ -113,14 +111,14 @@ def _columns(path: Path, rows: list[Any]) -> tuple[dict[str, Array], frozenset[s
             if name not in columns:
                 require_size(str(path), len(rows), len(columns) + 1)
                 columns[name] = np.full(len(rows), np.nan)
-            columns[name][i] = np.nan if value is None else _finite_size(path, f"record {i}: {name}", value)
+            columns[name][i] = np.nan if value is None else _to_float(path, f"record {i}: {name}", value)
     if not columns:
-        raise LogError(f"{path}: its {len(rows)} records hold no number")
+        raise LogError(f"{path}: its {len(rows)} records contain no numbers")
     return columns, frozenset(text - columns.keys())
 
 
 def _leaves(value: Mapping[str, Any] | list[Any], prefix: str, depth: int) -> list[tuple[str, Any]]:
-    """Names and values of everything in a record that is no object or list itself."""
+    """Return names and values of all leaves of a record."""
     items = value.items() if isinstance(value, Mapping) else ((str(i), part) for i, part in enumerate(value))
     leaves: list[tuple[str, Any]] = []
     for key, part in items:

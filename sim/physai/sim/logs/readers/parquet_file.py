@@ -1,7 +1,7 @@
-"""Reads recordings in Parquet; of a LeRobot data set, one episode at a time.
+"""Read recordings in Parquet; of a LeRobot dataset, one episode at a time.
 
 LeRobot (github.com/huggingface/lerobot) stores observation.state and action as lists, timestamp [s] from the start of
-the episode, episode_index, and the names of the lists' elements in meta/info.json at the data set's root.
+the episode, episode_index, and the names of the list elements in meta/info.json at the dataset's root.
 """
 
 import json
@@ -35,17 +35,17 @@ ACTION = "action"
 TIMESTAMP = "timestamp"
 
 _IS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]{0,63}")
-"""What may be a joint's name; the numbers of lists without names may not."""
+"""Pattern of joint names, which excludes the indices of unnamed list elements."""
 
 _MAX_INFO_BYTES = 8 << 20
 _MAX_EPISODES = 100_000
 
 
 def episodes_in(path: Path) -> tuple[int, ...]:
-    """Numbers of the episodes in a file, in ascending order; empty for a file without the column `episode_index`.
+    """Return the episode numbers in a file, ascending; empty without the column `episode_index`.
 
     Raises:
-        LogError: the file is missing, no Parquet, or has too many.
+        LogError: the file is missing, not Parquet, or has too many episodes.
     """
     file = _open(path)
     if EPISODE not in file.schema_arrow.names:
@@ -57,14 +57,14 @@ def episodes_in(path: Path) -> tuple[int, ...]:
 
 
 def read_parquet(path: Path, *, episode: int | None = None) -> Reading:
-    """The numbers of a Parquet file as columns; a list's elements are named `list.element`.
+    """Read the numeric columns of a Parquet file; list elements are named `list.element`.
 
     Args:
-        path: of the file.
-        episode: of the data set, all rows if None.
+        path: the file.
+        episode: episode of the dataset; None for all rows.
 
     Raises:
-        LogError: the file is missing, too large, no Parquet, has no such episode, or lists of unequal length.
+        LogError: the file is missing, too large, not Parquet, has no such episode, or lists of unequal length.
     """
     file = _open(path)
     table = _numeric_part(path, file)
@@ -82,7 +82,7 @@ def read_parquet(path: Path, *, episode: int | None = None) -> Reading:
 
 
 def _origins(path: Path, file: Any) -> frozenset[str]:
-    """What the rows say of where they were recorded; a row that says nothing counts as one of unknown origin."""
+    """Return the origins stated in the rows; an empty cell counts as unknown origin."""
     if ORIGIN_COLUMN not in file.schema_arrow.names:
         return frozenset()
     values: list[Any] = _column(path, file, ORIGIN_COLUMN).unique().to_pylist()
@@ -90,9 +90,9 @@ def _origins(path: Path, file: Any) -> frozenset[str]:
 
 
 def _convention(columns: Iterable[str]) -> ColumnMap | None:
-    """LeRobot's columns, where the data set names its joints: what is measured, and targets for the positions.
+    """Return a column map for a LeRobot dataset with named joints: measured states and position targets.
 
-    Names end in .pos, .vel or .effort or, for positions, in nothing.
+    Names end in .pos, .vel or .effort; positions may have no suffix.
     """
     known = set(columns)
     if TIMESTAMP not in known:
@@ -122,10 +122,9 @@ def _open(path: Path) -> Any:
     try:
         if not path.stat().st_size <= MAX_FILE_BYTES:
             raise LogError(f"{path}: {path.stat().st_size} bytes, at most {MAX_FILE_BYTES} are read")
-        open_plain(path).close()  # Arrow waits for a pipe
+        open_plain(path).close()  # rejects a pipe, on which Arrow would block
         file = parquet.ParquetFile(path)
-        # Reads the names, which may be no text.
-        list(file.schema_arrow.names)
+        list(file.schema_arrow.names)  # decodes the names, which may not be UTF-8
         return file
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror or str(error).splitlines()[0]}") from error
@@ -134,11 +133,11 @@ def _open(path: Path) -> Any:
 
 
 def _numeric_part(path: Path, file: Any) -> Any:
-    """Columns of numbers, flags and lists of numbers."""
+    """Read the columns of numbers, booleans and lists of numbers."""
     schema: Any = file.schema_arrow
     chosen = [field.name for field in schema if _is_numeric(_element_type(field.type) or field.type)]
     if not chosen:
-        raise LogError(f"{path}: no column of numbers, only {', '.join(schema.names[:20])}")
+        raise LogError(f"{path}: no numeric column, only {', '.join(schema.names[:20])}")
     require_size(str(path), file.metadata.num_rows, len(chosen))
     return _decode(path, lambda: file.read(columns=chosen, use_threads=False))
 
@@ -158,7 +157,7 @@ def _decode(path: Path, read: Any) -> Any:
 
 
 def _element_type(kind: Any) -> Any:
-    """Type of a list's elements, None for what is no list."""
+    """Return the type of a list's elements; None for other types."""
     import pyarrow as pa
 
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -179,18 +178,18 @@ def _only(path: Path, table: Any, episode: int) -> Any:
     part = table.filter(pc.equal(table.column(EPISODE), episode))
     if part.num_rows == 0:
         known = np.unique(table.column(EPISODE).to_numpy())
-        raise LogError(f"{path}: no episode {episode}; it holds {known[0]} to {known[-1]}")
+        raise LogError(f"{path}: no episode {episode}; it contains {known[0]} to {known[-1]}")
     return part
 
 
 def _expand(path: Path, name: str, column: Any, names: Iterable[str]) -> list[tuple[str, Array]]:
-    """A column of numbers as it is, a column of lists as one column per element."""
+    """Split a column of lists into one column per element; other columns are kept."""
     if _element_type(column.type) is None:
         return [(name, _float64(column))]
     lengths = np.unique(column.combine_chunks().value_lengths().to_numpy(zero_copy_only=False))
     if len(lengths) != 1 or not np.isfinite(lengths[0]) or not 0 < lengths[0] <= MAX_COLUMNS:
         raise LogError(
-            f"{path}: the lists of column {name!r} have {lengths.tolist()[:5]} elements, expected one length"
+            f"{path}: the lists of column {name!r} have {lengths.tolist()[:5]} elements, expected equal lengths"
         )
     size = int(lengths[0])
     flat = _float64(column.combine_chunks().flatten()).reshape(-1, size)
@@ -208,7 +207,7 @@ def _float64(column: Any) -> Array:
 
 
 def _element_names(path: Path) -> dict[str, tuple[str, ...]]:
-    """Names of the elements of each list, from the data set's meta/info.json; empty where there is none."""
+    """Return the names of each list's elements from the dataset's meta/info.json; empty without one."""
     for folder in list(path.resolve().parents)[:5]:
         file = folder / "meta" / "info.json"
         if file.is_file():
@@ -222,12 +221,12 @@ def _names_from(file: Path) -> dict[str, tuple[str, ...]]:
         features = cast("dict[str, Any]", info["features"])
         named = {key: _flat_names(feature.get("names")) for key, feature in features.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise LogError(f"{file}: not the description of a LeRobot data set: {error}") from error
+        raise LogError(f"{file}: not the description of a LeRobot dataset: {error}") from error
     return {key: names for key, names in named.items() if len(set(names)) == len(names)}
 
 
 def _flat_names(names: Any) -> tuple[str, ...]:
-    """LeRobot writes a list of names, or an object with one such list under a name like `motors`."""
+    """Flatten LeRobot's names: a list, or an object with one list under a key such as `motors`."""
     if isinstance(names, dict):
         lists = list(cast("dict[str, Any]", names).values())
         names = lists[0] if len(lists) == 1 else None

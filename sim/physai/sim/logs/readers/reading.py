@@ -1,4 +1,4 @@
-"""What reading a file yields: its table, and what its format itself says of the columns."""
+"""Result of reading a file: its table and the column map implied by its format."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from physai.sim.logs.readers.table import Table
 
 @dataclass(frozen=True)
 class Reading:
-    """A recording as it lies in its files."""
+    """A recording as stored in its files."""
 
     table: Table
     convention: ColumnMap | None = None
-    """Columns by the names that the format gives them; None for formats without any, such as CSV. It may name more
-    joints than the robot has: a gripper, a mimic joint."""
+    """Column map from the format's own names; None for formats without, such as CSV. It may name more joints than the
+    robot has, for instance a gripper or a mimic joint."""

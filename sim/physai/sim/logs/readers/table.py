@@ -1,4 +1,4 @@
-"""What a file reader hands on: named columns of numbers, as they lie in the file, and the bounds on all of it."""
+"""Output of the file readers: named numeric columns, unconverted, with limits on their size."""
 
 import gzip
 import hashlib
@@ -15,23 +15,21 @@ from physai.sdk.evidence.origin import Origin, OriginError, combine_origins
 from physai.sim.logs.robot_log import Array, LogError
 
 MAX_FILE_BYTES = 512 << 20
-"""Largest file that is read, and the most one may have once decompressed."""
+"""Maximum size of a file, also when decompressed."""
 MAX_ROWS = 2_000_000
-"""Most samples of a recording: more than an hour at 500 Hz."""
+"""Maximum number of samples: more than an hour at 500 Hz."""
 MAX_COLUMNS = 1024
-"""Most columns of a recording."""
 MAX_CELLS = 200_000_000
-"""Most numbers of a recording, 1.6 GB of them."""
+"""Maximum number of values, 1.6 GB as float64."""
 
 MAX_ORIGINS = 16
-"""Most origins that one recording names."""
+"""Maximum number of distinct origins in a recording."""
 
 ORIGIN_COLUMN = "physai_origin"
-"""Column of text that says in every row where a recording was made, `Origin.mark`: in a column it survives whatever
-copies, cuts and converts tables."""
+"""Text column with `Origin.mark` in every row: unlike metadata, a column survives copying, cutting and conversion."""
 
 Join = Literal["row", "hold"]
-"""How a stream meets the measured one: row by row, or by what was last sent at or before a measured time."""
+"""How a stream is aligned with the measured one: row by row, or by its last row at or before each time (hold)."""
 
 
 @dataclass(frozen=True)
@@ -41,35 +39,33 @@ class ColumnStream:
     name: str
     """File or topic, for messages."""
     columns: Mapping[str, Array]
-    """Numbers as they lie in the file, NaN where there is none, shape (n,) each."""
+    """Values in the file, NaN if missing, shape (n,) each."""
     time: Array | None = None
-    """Time of each row [s] where the format itself says it; None where a column does."""
+    """Time of each row [s] if defined by the format; None if a column holds it."""
     join: Join = "row"
-    """How it meets the stream that holds the measured positions."""
+    """Alignment with the stream of the measured positions."""
     text: frozenset[str] = frozenset()
-    """Columns that hold something other than numbers."""
+    """Columns that are not numeric."""
     origins: frozenset[str] = frozenset()
-    """What the file says of where it was recorded: the values of its column ORIGIN_COLUMN, or its metadata."""
+    """Origins stated in the file: values of ORIGIN_COLUMN, or metadata."""
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return 0 if not self.columns else len(next(iter(self.columns.values())))
 
 
 @dataclass(frozen=True)
 class Table:
-    """One recording as its files hold it."""
+    """One recording as stored in its files."""
 
     source: str
     """Path as given."""
     files: tuple[Path, ...]
-    """The files it was read from."""
     sha256: str
     """Digest of the files, see `digest`."""
     streams: tuple[ColumnStream, ...]
     constants: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Numbers that hold for the whole recording."""
+    """Constants of the whole recording."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,14 +74,14 @@ class Table:
 
     @property
     def origin(self) -> Origin:
-        """Where the recording was made, by what its files say; a file that says nothing is of unknown origin.
+        """Combined origin of the recording; a file that states none is of unknown origin.
 
         Raises:
-            LogError: a file says something that is no origin, or they name too many.
+            LogError: a file states an invalid origin, or there are too many.
         """
         marks = sorted({mark for stream in self.streams for mark in stream.origins or ("unknown",)})
         if not len(marks) <= MAX_ORIGINS:
-            # Left out, the least trustworthy might be among the rest.
+            # Not truncated: the least trustworthy origin might be among the rest.
             raise LogError(f"{self.source}: more than {MAX_ORIGINS} origins in {ORIGIN_COLUMN}; split the recording")
         try:
             return combine_origins(Origin.from_mark(mark, source=self.source) for mark in marks)
@@ -93,15 +89,15 @@ class Table:
             raise LogError(str(error)) from None
 
     def stream_of(self, column: str) -> ColumnStream | None:
-        """The stream that holds a column."""
+        """Return the stream with a column."""
         return next((stream for stream in self.streams if column in stream.columns), None)
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a file, decompressed if its name ends in .gz.
+    """Return the content of a file, decompressed if its name ends in .gz.
 
     Raises:
-        LogError: it is missing, unreadable, too large, or no gzip file although it is called so.
+        LogError: the file is missing, unreadable, too large, or not valid gzip despite its name.
     """
     raw = _read_bounded(path)
     if path.suffix.lower() != ".gz":
@@ -109,7 +105,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return _decompress(path, raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise LogError(f"{path}: not a whole gzip file: {error}; copy or download it again") from error
+        raise LogError(f"{path}: not a complete gzip file: {error}; copy or download it again") from error
 
 
 def _read_bounded(path: Path) -> bytes:
@@ -118,7 +114,7 @@ def _read_bounded(path: Path) -> bytes:
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     if not len(content) <= MAX_FILE_BYTES:
-        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes, the most a recording may have; cut it into parts")
+        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes, the maximum for a recording; split it")
     return content
 
 
@@ -128,12 +124,12 @@ def _decompress(path: Path, raw: bytes) -> bytes:
     with gzip.GzipFile(fileobj=BytesIO(raw)) as stream:
         content = stream.read(MAX_FILE_BYTES + 1)
     if not len(content) <= MAX_FILE_BYTES:
-        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes once decompressed, the most a recording may have")
+        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes when decompressed, the maximum for a recording")
     return content
 
 
 def digest(files: Iterable[Path]) -> str:
-    """SHA-256 of a file's bytes as they lie there; of several files, that of their concatenated binary digests."""
+    """Return the SHA-256 of a file; for several files, of their concatenated binary digests."""
     digests = [hashlib.sha256(_read_bounded(path)) for path in files]
     if len(digests) == 1:
         return digests[0].hexdigest()
@@ -141,20 +137,20 @@ def digest(files: Iterable[Path]) -> str:
 
 
 def require_size(source: str, rows: int, columns: int) -> None:
-    """Refuses a recording without rows or columns, or with more than this reader takes.
+    """Require a recording's size to be within the limits.
 
     Raises:
-        LogError: so it is.
+        LogError: there are too few or too many rows, columns or values.
     """
     if rows < 2:
-        raise LogError(f"{source}: {rows} rows; a recording has at least two samples")
+        raise LogError(f"{source}: {rows} rows, at least 2 are needed")
     if not (rows <= MAX_ROWS and columns <= MAX_COLUMNS and rows * columns <= MAX_CELLS):
         raise LogError(
             f"{source}: {rows} rows and {columns} columns; at most {MAX_ROWS} rows, {MAX_COLUMNS} columns and "
-            f"{MAX_CELLS} numbers are read; cut the recording into parts"
+            f"{MAX_CELLS} numbers are read; split the recording"
         )
 
 
 def as_numbers(values: Iterable[float | int | bool | None]) -> Array:
-    """Numbers as float64, None as NaN."""
+    """Convert numbers to float64, None to NaN."""
     return np.array([np.nan if value is None else value for value in values], np.float64)

@@ -1,4 +1,4 @@
-"""Units a recording may be in, and their factors to SI."""
+"""Supported units of recordings and their factors to SI."""
 
 import math
 from typing import Literal
@@ -41,20 +41,20 @@ _SLIDING: dict[Quantity, Dimension] = {"joint_pos": "length", "joint_vel": "spee
 
 
 def dimension(quantity: Quantity, *, prismatic: bool) -> Dimension:
-    """What a quantity of a joint is measured in."""
+    """Return the dimension of a joint's quantity."""
     return (_SLIDING if prismatic else _ROTATING)[quantity]
 
 
 def unit_factor(unit: str, expected: Dimension, *, where: str) -> float:
-    """Factor from a unit to SI.
+    """Return the factor from a unit to SI.
 
     Args:
         unit: as written in a column map; `N·m` and `N*m` are the same.
-        expected: what the unit must measure.
+        expected: required dimension.
         where: the column, for messages.
 
     Raises:
-        LogError: the unit is not known, or measures something else.
+        LogError: the unit is unknown or of another dimension.
     """
     name = unit.replace("·", "*").replace("°", "deg")
     if name not in UNITS:

@@ -1,4 +1,4 @@
-"""How late a robot's efforts follow its commands."""
+"""Estimate the lag of a robot's efforts behind its commands."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from physai.sim.logs.robot_log import Array, RobotLog
 from physai.sim.logs.signals.lag_fit import LagEstimate, LagFit
 
 MAX_LAG_SAMPLES = 12_000
-"""The lag is estimated from at most so many samples, those in which the command changes most."""
+"""Maximum number of samples for an estimate: those in which the command changes most."""
 
 _MIN_SAMPLES = 50
 
 _FLOOR_S = 1e-4
-"""An interval is never taken for narrower than this: half of what a lag differs by between two motors of a kind."""
+"""Minimum standard deviation of an estimate [s]: half the lag difference between two motors of the same model."""
 
 
 def estimate_lag(time: Array, command: Array, measured: Array, *, seed: int = 0) -> LagEstimate | None:
-    """Lag of a measured series behind a command of the same kind, such as effort behind commanded effort.
+    """Estimate the lag of a measured series behind a command of the same kind, such as effort and commanded effort.
 
     Args:
-        time: of each sample [s], shape (n,), strictly ascending.
-        command: what was sent at that time and held until the next, shape (n,).
-        measured: what was measured at that time, shape (n,).
-        seed: of the bootstrap.
+        time: time of each sample [s], shape (n,), strictly ascending.
+        command: command sent at that time and held until the next, shape (n,).
+        measured: measurement at that time, shape (n,).
+        seed: seed of the bootstrap.
 
     Returns:
-        None where either series is constant or the recording has fewer than 50 samples.
+        The estimate; None if either series is constant or there are fewer than 50 samples.
     """
-    lively = _liveliest(command)
-    time, command, measured = time[lively], command[lively], measured[lively]
+    excited = _most_excited(command)
+    time, command, measured = time[excited], command[excited], measured[excited]
     if len(time) < _MIN_SAMPLES or np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
         return None
     fit = LagFit(time, command, measured)
     return fit.estimate(seed) if fit.has_quick_changes else None
 
 
-def _liveliest(command: Array) -> slice:
-    """Where the command changes most, over `MAX_LAG_SAMPLES`."""
+def _most_excited(command: Array) -> slice:
+    """Return the window of `MAX_LAG_SAMPLES` in which the command changes most."""
     count = min(MAX_LAG_SAMPLES, len(command))
     changes = np.concatenate([[0.0, 0.0], np.cumsum(np.square(np.diff(command)))])
     starts = np.arange(0, len(command) - count + 1, max(1, count // 8))
@@ -48,11 +48,11 @@ def _liveliest(command: Array) -> slice:
 
 
 def command_lag(log: RobotLog) -> tuple[LagEstimate | None, ...]:
-    """Lag of measured effort behind commanded effort for each joint.
+    """Estimate the lag of measured behind commanded effort for each joint.
 
-    None for a joint that is not driven, and for all joints where the command is no effort or none was measured:
-    what follows a position command is the servo's motion, not its delay.
+    None for a joint that is not driven, and for all joints if the command is not an effort or efforts are not measured.
     """
+    # The response to a position command is the servo's motion, not its delay.
     if log.command_kind != "joint_effort" or log.joint_effort is None:
         return (None,) * len(log.joint_names)
     return tuple(
@@ -63,24 +63,25 @@ def command_lag(log: RobotLog) -> tuple[LagEstimate | None, ...]:
 
 @dataclass(frozen=True)
 class LagSummary:
-    """The lag of several joints and recordings together."""
+    """Combined lag of several joints and recordings."""
 
     mean_s: float
-    """Mean, the surer an estimate the more it counts [s]."""
+    """Inverse-variance weighted mean [s]."""
     p99_s: float
-    """Lag that 1 % exceed, by how sure each estimate is and how far they differ [s]."""
+    """99th percentile, from the spread and the uncertainty of the estimates [s]."""
     estimates: int
-    """Number of estimates it is made of."""
+    """Number of estimates."""
 
 
 def lag_summary(estimates: Iterable[LagEstimate | None]) -> LagSummary | None:
-    """Mean and 99 % of the identified estimates, each counted by the inverse square of its interval; None without any.
+    """Combine the identified estimates, weighted by inverse variance; None without any.
 
-    Each estimate stands for a normal distribution with its interval; the 99 % are those of their mixture.
+    The 99th percentile is that of the mixture of one normal distribution per estimate.
     """
     known = [estimate for estimate in estimates if estimate is not None and estimate.identified]
     if not known:
         return None
+    # A 95 % interval of a normal distribution is 2 · 1.96 standard deviations wide.
     spread = [max((e.upper_s - e.lower_s) / 3.92, _FLOOR_S) for e in known]
     levels = [(i + 0.5) / 500.0 for i in range(500)]
     drawn: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""How much a robot's sensors add to what they measure."""
+"""Estimate the noise of a robot's sensors."""
 
 import itertools
 from dataclasses import dataclass
@@ -8,30 +8,30 @@ import numpy as np
 from physai.sim.logs.robot_log import Array, RobotLog
 
 STILL_S = 0.25
-"""Shortest stretch without motion whose spread is taken for noise."""
+"""Minimum length of a stretch at rest that is used for the noise [s]."""
 
 MIN_STILL_S = 0.5
-"""Least time without motion, in all, before it is preferred to differences of a moving joint."""
+"""Minimum total time at rest; with less, noise is estimated from third differences [s]."""
 
 _STILL_STEPS = 4.0
-"""A joint that stays within so many steps of its encoder stands still …"""
+"""A joint is at rest while it stays within this many encoder steps …"""
 
 _STILL_STDS = 8.0
-"""… or within so many standard deviations of its noise, as third differences have it."""
+"""… or within this many standard deviations of its noise, estimated from third differences."""
 
 _TRIMMED = 0.01
-"""Part of the differences, the largest, that is left out: spikes."""
+"""Share of the largest differences that is dropped as spikes."""
 
 _TRIMMED_STD = 0.9616
 """Standard deviation of a normal distribution without its outer 1 %: (1 - 2·z·φ(z)/0.99)^½ at z = 2.5758."""
 
 _THIRD_DIFFERENCE_GAIN = 20.0**0.5
-"""Standard deviation of the third differences of white noise over its own: 1² + 3² + 3² + 1² = 20."""
+"""Gain of third differences on the standard deviation of white noise: 1² + 3² + 3² + 1² = 20."""
 
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Standard deviation of the noise of each joint's sensors, shape (J,); None for what is not measured."""
+    """Standard deviation of each joint's sensor noise, shape (J,); None if not measured."""
 
     joint_pos_std: Array
     """[rad or m]"""
@@ -40,12 +40,12 @@ class NoiseEstimate:
     joint_effort_std: Array | None
     """[N·m or N]"""
     still_s: Array
-    """Time each joint stood still [s], shape (J,). Below `MIN_STILL_S` the noise is that of third differences, which
-    holds for white noise only and counts a motor's ripple as noise."""
+    """Time of each joint at rest [s], shape (J,). Below `MIN_STILL_S` the noise is estimated from third differences,
+    which assumes white noise and includes a motor's ripple."""
 
 
 def sensor_noise(log: RobotLog) -> NoiseEstimate:
-    """Noise of a recording's sensors: the spread while a joint stands still, else that of third differences."""
+    """Estimate each joint's sensor noise from its time at rest, otherwise from third differences."""
     count = len(log.joint_names)
     pos, still_s = np.zeros(count), np.zeros(count)
     vel = None if log.joint_vel is None else np.zeros(count)
@@ -64,12 +64,12 @@ def sensor_noise(log: RobotLog) -> NoiseEstimate:
 
 
 def noise_std(series: Array, stretches: list[slice]) -> float:
-    """Standard deviation of a series' noise, in its unit.
+    """Return the standard deviation of a series' noise, in its unit.
 
     Args:
         series: shape (n,).
-        stretches: where the true value is constant; their own means are taken out. Empty to take third differences,
-            which leave nothing of a parabola, without the largest 1 %.
+        stretches: where the true value is constant. Empty to use third differences, without the largest 1 %; these
+            remove motion up to a parabola.
     """
     if stretches:
         parts = [series[part] - series[part].mean() for part in stretches]
@@ -82,23 +82,23 @@ def noise_std(series: Array, stretches: list[slice]) -> float:
 
 
 def resolution(series: Array) -> float:
-    """Smallest step between the values a series takes, 0 for a constant one."""
+    """Return the smallest step between the distinct values of a series; 0 if it is constant."""
     values = np.unique(series)
     if len(values) < 2:
         return 0.0
     steps = np.diff(values)
-    # Two values that differ by rounding only are one.
+    # Ignore steps that are only rounding.
     real = steps[steps > 1e-9 * float(np.abs(values).max())]
     return float(real.min()) if len(real) else 0.0
 
 
 def still_stretches(time: Array, position: Array, command: Array) -> list[slice]:
-    """Stretches of at least `STILL_S` in which neither position nor command of a joint moves.
+    """Return stretches of at least `STILL_S` in which neither position nor command of a joint changes.
 
     Args:
-        time: of each sample [s], shape (n,).
-        position: of the joint, shape (n,).
-        command: to the joint, shape (n,).
+        time: time of each sample [s], shape (n,).
+        position: position of the joint, shape (n,).
+        command: command to the joint, shape (n,).
     """
     span = max(_STILL_STEPS * resolution(position), _STILL_STDS * noise_std(position, []))
     wiggle = 0.01 * float(np.ptp(command))
@@ -117,7 +117,7 @@ def still_stretches(time: Array, position: Array, command: Array) -> list[slice]
 
 
 def _blocks(time: Array, length_s: float) -> list[slice]:
-    """Blocks of that length, end to end, the last one shorter; those of fewer than eight samples are left out."""
+    """Split into consecutive blocks of that length; blocks of fewer than eight samples are dropped."""
     number = np.floor((time - time[0]) / length_s)
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(time)]
     return [slice(first, last) for first, last in itertools.pairwise(edges) if last - first >= 8]

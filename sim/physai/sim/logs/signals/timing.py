@@ -1,4 +1,4 @@
-"""How regular a robot's loop was."""
+"""Statistics of the sampling period."""
 
 from dataclasses import dataclass
 
@@ -7,40 +7,35 @@ import numpy as np
 from physai.sim.logs.robot_log import Array, LogError
 
 GAP_FACTOR = 5.0
-"""A period longer than this many median periods is a gap: samples are missing there."""
+"""A period longer than this many median periods is a gap with missing samples."""
 
 
 @dataclass(frozen=True)
 class PeriodStatistics:
-    """How far apart the samples of a recording are [s]."""
+    """Statistics of the periods between samples [s]."""
 
     median_s: float
-    """Median period."""
     p99_s: float
-    """Period that 1 % of the periods exceed."""
     min_s: float
-    """Shortest period."""
     max_s: float
-    """Longest period."""
     std_s: float
-    """Standard deviation of the periods."""
     gaps: int
-    """Periods longer than `GAP_FACTOR` medians."""
+    """Number of periods longer than `GAP_FACTOR` medians."""
 
     @property
     def rate_hz(self) -> float:
-        """Samples per second, from the median period."""
+        """Sampling rate from the median period [Hz]."""
         return 1.0 / self.median_s
 
 
 def period_statistics(time: Array) -> PeriodStatistics:
-    """Statistics of the periods between the samples.
+    """Compute the statistics of the periods between samples.
 
     Args:
-        time: of each sample [s], shape (n,), strictly ascending, n at least 2.
+        time: time of each sample [s], shape (n,), strictly ascending, n ≥ 2.
 
     Raises:
-        LogError: fewer than two samples, or time does not ascend.
+        LogError: there are fewer than two samples, or time is not ascending.
     """
     periods = np.diff(time)
     if not (len(periods) > 0 and bool((periods > 0.0).all())):
