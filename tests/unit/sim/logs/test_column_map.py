@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_an_error(
         ("tiem: t\n", "tiem: unknown entry"),
         ("joints: {a: {command: u1}}\n", "joints.a.joint_pos: Field required"),
         ("joints: {a: {joint_pos: {column: q, sign: 2}}}\n", "sign"),
-        ("joints: {a: {joint_pos: {column: q, scale: 0}}}\n", "scale 0 would make every value the same"),
+        ("joints: {a: {joint_pos: {column: q, scale: 0}}}\n", "scale must not be 0"),
         ("joints: {a: {joint_pos: {column: q, scale: .nan}}}\n", "scale|NaN"),
         ("joints: {a: {joint_pos: {column: q, wrap: 256, period: 1}}}\n", "not both"),
         ("joins: [{file: ../b.csv, prefix: b.}]\n", "file"),

@@ -180,5 +180,5 @@ def test_a_picture_of_a_defective_recording_of_many_joints(write: CsvWriter, tmp
 def test_a_picture_that_cannot_be_written_is_an_error(
     write: CsvWriter, motion: Motion, arm: RobotSpec, tmp_path: Path
 ) -> None:
-    with pytest.raises(LogError, match="the picture cannot be written"):
+    with pytest.raises(LogError, match="cannot be written"):
         draw(check_raw(read_raw(write(motion), arm)), tmp_path / "none" / "out.png")

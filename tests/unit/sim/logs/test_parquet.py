@@ -67,7 +67,7 @@ def test_each_episode_of_a_data_set_is_one_log(tmp_path: Path, arm: RobotSpec, n
 def test_one_episode_by_its_number(tmp_path: Path, arm: RobotSpec) -> None:
     path = data_set(tmp_path, episodes=(4, 7))
     assert len(read_log(f"{path}#7", arm).time) == 37
-    with pytest.raises(LogError, match="no episode 5; it holds 4 to 7"):
+    with pytest.raises(LogError, match="no episode 5; it contains 4 to 7"):
         read_log(f"{path}#5", arm)
     with pytest.raises(LogError, match=r"holds 2 episodes, 4 to 7; say which: .*file-000.parquet#4"):
         read_log(path, arm)
@@ -129,13 +129,13 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="not a Parquet file"):
         read_parquet(path)
     pq.write_table(pa.table({"s": ["a", "b"]}), path)
-    with pytest.raises(LogError, match="no column of numbers, only s"):
+    with pytest.raises(LogError, match="no numeric column, only s"):
         read_parquet(path)
     pq.write_table(pa.table({"q": [[1.0], [1.0, 2.0]]}), path)
     with pytest.raises(LogError, match=r"lists of column 'q' have \[1, 2\] elements"):
         read_parquet(path)
     pq.write_table(pa.table({"q": [1.0]}), path)
-    with pytest.raises(LogError, match="1 rows; a recording has at least two"):
+    with pytest.raises(LogError, match="1 rows, at least 2 are needed"):
         read_parquet(path)
 
 
@@ -152,5 +152,5 @@ def test_a_damaged_page_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_description_is_refused(tmp_path: Path, arm: RobotSpec) -> None:
     path = data_set(tmp_path)
     (tmp_path / "meta" / "info.json").write_text('{"features": 3}')
-    with pytest.raises(LogError, match="not the description of a LeRobot data set"):
+    with pytest.raises(LogError, match="not the description of a LeRobot dataset"):
         read_log(f"{path}#0", arm)

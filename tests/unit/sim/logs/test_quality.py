@@ -184,7 +184,7 @@ def test_one_joint_that_hardly_moves_is_a_warning_and_none_a_defect(check: Check
 
 def test_one_way_motion(check: Check, motion: Motion) -> None:
     motion["q1"], motion["v1"] = motion["t"] * 0.5, np.full(1000, 0.5) + 1e-6 * motion["t"]
-    assert "one way only" in only(check(motion), "motion").message
+    assert "one direction only" in only(check(motion), "motion").message
 
 
 def test_effort_that_counts_oppositely_or_in_another_unit(check: Check, motion: Motion) -> None:

@@ -71,7 +71,7 @@ def test_the_map_beside_a_recording_goes_before_the_folders(write: CsvWriter, mo
 def test_without_a_map_the_error_shows_how_to_write_one(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
     path = write(motion, column_map=None)
     with pytest.raises(
-        LogError, match=r"write log.columns.yaml beside it(.|\n)*joint_pos: q1(.|\n)*columns: t, q1, v1"
+        LogError, match=r"write log.columns.yaml next to it(.|\n)*joint_pos: q1(.|\n)*columns: t, q1, v1"
     ):
         read_log(path, arm)
 
@@ -85,7 +85,7 @@ def test_the_shipped_maps_know_their_recordings(write: CsvWriter, hinge: RobotSp
     assert (log.joint_effort is not None) & (log.command[0, 0] == 2.0)
     assert robot_of(path) is None
     joints = tuple(hinge.joints[0].model_copy(update={"name": name}) for name in "ab")
-    with pytest.raises(LogError, match="for a robot of one joint, this one has 2: a, b"):
+    with pytest.raises(LogError, match="for a robot with one joint, this one has 2: a, b"):
         read_log(path, hinge.model_copy(update={"joints": joints}))
     path.with_name("data_desired.csv").unlink()
     with pytest.raises(LogError, match=r"data_desired.csv.gz: cannot be read: no such file"):
@@ -150,7 +150,7 @@ def test_a_log_is_consistent_or_refused() -> None:
     assert log().duration_s == 0.2
     with pytest.raises(LogError, match=r"joint_vel has shape \(2, 1\), expected \(3, 1\)"):
         log(joint_vel=np.zeros((2, 1)))
-    with pytest.raises(LogError, match="joint_pos is not finite in 1 places"):
+    with pytest.raises(LogError, match="joint_pos has 1 values that are not finite"):
         log(joint_pos=np.array([[0.0], [np.nan], [0.0]]))
     for time in ([0.0, 0.1, 0.1], [0.0, 0.2, 0.1], [0.1, 0.2, 0.3], [0.0, np.inf, 1.0]):
         with pytest.raises(LogError, match="finite, start at 0 and ascend strictly"):
