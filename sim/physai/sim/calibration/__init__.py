@@ -1,1 +1,1 @@
-"""Fitting the twin to recordings of the robot, and saying how far to believe it."""
+"""Fit the twin to recordings of the robot and quantify its uncertainty."""

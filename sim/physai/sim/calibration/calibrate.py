@@ -1,4 +1,4 @@
-"""From recordings to a twin: split, fit, and judge on what the fit did not see."""
+"""Calibrate a twin: split the recordings, fit, and score on held-out recordings."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -32,16 +32,16 @@ Array = npt.NDArray[np.float64]
 
 TIME_BUDGET_S = 180.0
 HELD_OUT_SHARE = 0.4
-"""Share of the recordings that a split keeps out of the fit."""
+"""Share of the recordings that a split holds out."""
 STILL_RANGE = 0.01
-"""A recording in which no joint leaves so narrow a range is one of a robot at rest [rad or m]."""
+"""Range of motion below which a robot counts as at rest [rad or m]."""
 MOTION_MIN = 2e-3
-"""Least motion within a window of the joint that moves most, root mean square [rad or m]."""
+"""Minimum root mean square motion within a window of the joint that moves most [rad or m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A twin and what there is to show of it."""
+    """A twin with its fit and scores."""
 
     twin: Twin
     fit: Fit
@@ -52,7 +52,7 @@ class Calibration:
 
 
 def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Recordings in which something moves, and those in which nothing does: they tell of sensor noise and no more."""
+    """Separate recordings with motion from those at rest, which only show sensor noise."""
     moving = [bool((np.ptp(log.joint_pos, axis=0) >= STILL_RANGE).any()) for log in logs]
     return (
         tuple(log for log, moves in zip(logs, moving, strict=True) if moves),
@@ -61,12 +61,10 @@ def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple
 
 
 def split_logs(logs: Sequence[RobotLog], seed: int) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Recordings to fit and recordings to judge by, drawn by a seed, each in the order given.
-
-    A recording is never cut in two: its halves share their friction, temperature and mistakes.
-    """
+    """Split recordings randomly into training and held-out ones, each in the given order."""
     if len(logs) < 2:
         return tuple(logs), ()
+    # Recordings stay whole: two halves of one share friction, temperature and errors, so they are not independent.
     count = max(1, round(HELD_OUT_SHARE * len(logs)))
     held = set(np.random.default_rng(seed).permutation(len(logs))[:count].tolist())
     train = tuple(log for number, log in enumerate(logs) if number not in held)
@@ -87,24 +85,24 @@ def calibrate(
     folder: Path | None = None,
     report: Callable[[FitProgress], None] = lambda step: None,
 ) -> Calibration:
-    """Fits the twin of a robot to recordings and judges it on others.
+    """Fit the twin of a robot to recordings and score it on others.
 
     Args:
         robot: the nominal robot.
         train: recordings to fit.
-        held_out: recordings to judge by; without any the twin is not credible.
+        held_out: recordings for the score; without any the twin is not credible.
         window_s: length of the windows [s].
-        time_budget_s: time after which the search ends with the best so far [s].
-        seed: of the bootstrap.
-        num_threads: threads; 0 for one per processor this process may use.
-        still: recordings of the robot at rest, for its sensors' noise.
-        only: parameters to fit, the others being known; all of them by default.
-        folder: where the twin file will lie; names the robot's file from there. The current folder by default.
-        report: told of every evaluation.
+        time_budget_s: time after which the search ends with the best result so far [s].
+        seed: seed of the bootstrap.
+        num_threads: threads; 0 for one per available processor.
+        still: recordings of the robot at rest, for its sensor noise.
+        only: parameters to fit; all of them by default.
+        folder: folder of the twin file, to which the path of the robot's file is relative. The current one by default.
+        report: called after every evaluation.
 
     Raises:
-        LogError: the recordings are of another robot, too short, or nothing moves in them.
-        UnknownNameError: `only` names a parameter that the robot has not.
+        LogError: the recordings are of another robot, too short, or without motion.
+        UnknownNameError: `only` names a parameter that the robot does not have.
     """
     logs = (*train, *held_out)
     _check(robot, train, held_out, window_s, time_budget_s)
@@ -113,29 +111,29 @@ def calibrate(
         train, window_s, stride_s=0.5 * window_s, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
     )
     _require_motion(windows)
-    parameters = _named(catalogue(robot, drive), only)
+    parameters = _select(catalogue(robot, drive), only)
     threads = num_threads or len(os.sched_getaffinity(0))
-    found = fit(robot, parameters, windows, drive, time_budget_s=time_budget_s, num_threads=threads, report=report)
+    fitted = fit(robot, parameters, windows, drive, time_budget_s=time_budget_s, num_threads=threads, report=report)
     home = (folder or Path.cwd()).resolve()
     twin = Twin(
         robot=robot_reference(robot, home),
         model_sha256=model_fingerprint(robot),
         joint_names=robot.spec.joint_names,
-        parameters=_fitted(parameters, found),
-        covariance=_in_units(parameters, found),
+        parameters=_fitted_parameters(parameters, fitted),
+        covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
         timing=measured_timing(logs),
         logs=Logs(train=_records(train), held_out=_records(held_out)),
-        notes=found.notes,
+        notes=fitted.notes,
         physai_version=installed_version(),
         folder=str(home),
     )
-    return _judged(twin, found, robot, train, held_out, window_s, seed, threads)
+    return _scored(twin, fitted, robot, train, held_out, window_s, seed, threads)
 
 
-def _judged(
+def _scored(
     twin: Twin,
-    found: Fit,
+    result: Fit,
     robot: Robot,
     train: Sequence[RobotLog],
     held_out: Sequence[RobotLog],
@@ -143,7 +141,7 @@ def _judged(
     seed: int,
     threads: int,
 ) -> Calibration:
-    """Scores the fitted and the nominal robot on both parts."""
+    """Score the fitted and the nominal robot on both parts."""
 
     def scores(logs: Sequence[RobotLog]) -> tuple[ReplayScore, ReplayScore]:
         return (
@@ -156,12 +154,12 @@ def _judged(
     if held is not None and held_nominal is not None:
         twin = replace(twin, residuals=residuals(held, held_nominal))
     return Calibration(
-        twin=twin, fit=found, train=fitted, train_nominal=nominal, held_out=held, held_out_nominal=held_nominal
+        twin=twin, fit=result, train=fitted, train_nominal=nominal, held_out=held, held_out_nominal=held_nominal
     )
 
 
 def residuals(twin: ReplayScore, nominal: ReplayScore) -> Residuals:
-    """What a twin file keeps of two scores on the same windows."""
+    """Summarise two scores on the same windows for the twin file."""
     return Residuals(
         window_s=twin.windows.window_s,
         joint_names=twin.joint_names,
@@ -178,17 +176,17 @@ def _check(
     require_logs_of(robot, train)
     if held_out:
         require_logs_of(robot, held_out)
-    twice = {log.sha256 for log in train} & {log.sha256 for log in held_out}
+    shared = {log.sha256 for log in train} & {log.sha256 for log in held_out}
     for log in train:
-        if log.sha256 in twice:
-            raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must be new to the twin")
+        if log.sha256 in shared:
+            raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must not be fitted")
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
-        raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
+        raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
     if not 1.0 <= time_budget_s <= 1e6:
-        raise PhysaiError(f"a time budget lies in 1 … 1 000 000 s, got {time_budget_s:g}")
+        raise PhysaiError(f"the time budget must be in 1 … 1 000 000 s, got {time_budget_s:g}")
 
 
-def _named(parameters: Sequence[Parameter], only: Sequence[str]) -> tuple[Parameter, ...]:
+def _select(parameters: Sequence[Parameter], only: Sequence[str]) -> tuple[Parameter, ...]:
     known = {parameter.name: parameter for parameter in parameters}
     for name in only:
         if name not in known:
@@ -200,15 +198,15 @@ def _require_motion(windows: Windows) -> None:
     moved = windows.motion()
     if not float(moved.max()) >= MOTION_MIN:
         raise LogError(
-            f"nothing moves enough in these recordings: within {windows.window_s:g} s the liveliest joint moves by "
+            f"nothing moves enough in these recordings: within {windows.window_s:g} s the most active joint moves by "
             f"{moved.max():.2g} (root mean square), a fit needs {MOTION_MIN:g} rad or m; record the robot swinging or "
-            "tracking something through its range"
+            "tracking a trajectory through its range"
         )
 
 
-def _fitted(parameters: Sequence[Parameter], found: Fit) -> tuple[FittedParameter, ...]:
-    chosen = set(found.chosen.tolist())
-    spread = np.sqrt(np.diag(found.covariance))
+def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[FittedParameter, ...]:
+    chosen = set(result.chosen.tolist())
+    spread = np.sqrt(np.diag(result.covariance))
     return tuple(
         FittedParameter(
             name=parameter.name,
@@ -217,7 +215,7 @@ def _fitted(parameters: Sequence[Parameter], found: Fit) -> tuple[FittedParamete
             prior_std=parameter.prior_std,
             lower=parameter.lower,
             upper=parameter.upper,
-            value=float(np.clip(found.values[number], parameter.lower, parameter.upper)),
+            value=float(np.clip(result.values[number], parameter.lower, parameter.upper)),
             std=float(spread[number] * parameter.prior_std),
             identified=number in chosen,
         )
@@ -225,9 +223,10 @@ def _fitted(parameters: Sequence[Parameter], found: Fit) -> tuple[FittedParamete
     )
 
 
-def _in_units(parameters: Sequence[Parameter], found: Fit) -> Array:
+def _in_units(parameters: Sequence[Parameter], result: Fit) -> Array:
+    """Convert the covariance from prior units to the parameters' units."""
     units = np.array([parameter.prior_std for parameter in parameters])
-    return found.covariance * np.outer(units, units)
+    return result.covariance * np.outer(units, units)
 
 
 def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:

@@ -1,4 +1,4 @@
-"""What recordings tell of the robot beside its parameters: sensor noise, loop period, lag of commands."""
+"""Sensor noise, loop period and command lag from recordings."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,8 @@ Array = npt.NDArray[np.float64]
 
 
 def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
-    """Noise of every joint's sensors, root mean square over the recordings.
-
-    Recordings in which the joint stood still count alone where there are any: of a moving joint some of what looks
-    like noise is motion.
-    """
+    """Return each joint's sensor noise, root mean square over the recordings."""
+    # Prefer recordings with the joint at rest: part of a moving joint's apparent noise is motion.
     estimates = [sensor_noise(log) for log in logs]
     still = np.array([estimate.still_s for estimate in estimates]) >= MIN_STILL_S
     weights = np.where(still.any(axis=0), still, True).astype(np.float64)
@@ -27,7 +24,7 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
         if not known:
             return ()
         table = np.array([values[i] for i in known], dtype=np.float64)
-        # A joint may have stood still only in recordings that lack this sensor.
+        # A joint may have been at rest only in recordings without this sensor.
         share = np.where(weights[known].sum(axis=0) > 0.0, weights[known], 1.0)
         return tuple(float(x) for x in np.sqrt((share * table**2).sum(axis=0) / share.sum(axis=0)))
 
@@ -39,7 +36,7 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
 
 
 def measured_timing(logs: Sequence[RobotLog]) -> Timing:
-    """Loop periods of all recordings together, and the lag of their commands where it shows."""
+    """Return pooled loop periods of all recordings, and the lag of their commands if identified."""
     periods = np.concatenate([np.diff(log.time) for log in logs])
     lag = lag_summary(estimate for log in logs for estimate in command_lag(log))
     return Timing(

@@ -1,4 +1,4 @@
-"""A calibration as one self-contained page: how far to believe the twin first, then the evidence."""
+"""Render a calibration as a self-contained HTML page: credibility first, then the evidence."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -11,15 +11,15 @@ from physai.sim.twin.record import Credibility, FittedParameter, Timing
 from physai.sim.twin.twin import Twin
 
 MAX_CHARTS = 60
-"""Replay plots of one page; further recordings are listed with their errors only."""
+"""Maximum number of replay plots on a page."""
 
 
 def calibration_page(calibration: Calibration, *, title: str) -> str:
-    """The page: HTML with inline style and SVG, nothing to load.
+    """Return the page: HTML with inline styles and SVG that loads no other resource.
 
     Args:
-        calibration: what was found.
-        title: what to call the twin, such as its file.
+        calibration: the calibration.
+        title: name of the twin, for instance its file.
     """
     credibility = calibration.twin.credible()
     body = "".join(
@@ -62,12 +62,12 @@ def _answer(calibration: Calibration, credibility: Credibility, title: str) -> I
 
 def _advice(twin: Twin) -> str:
     if not twin.logs.held_out:
-        return "record the robot once more, and give all recordings: two fifths are kept out of the fit"
+        return "make another recording of the robot and give all recordings: two fifths are held out of the fit"
     if any("ended early" in note for note in twin.notes):
-        return "let the fit end: a longer --time-budget-s"
+        return "let the fit finish: set a longer --time-budget-s"
     return (
-        "look where the replays below leave the recordings; record motions like those the policy will make, and check "
-        "what the model leaves out there"
+        "see where the replays below deviate from the recordings; record motions similar to the policy's, and check "
+        "which effects the model lacks there"
     )
 
 
@@ -79,7 +79,7 @@ def _errors(calibration: Calibration) -> Iterator[str]:
             "held-out recordings",
             error_chart(calibration.held_out, calibration.held_out_nominal, limits),
             "Open loop from measured states, root mean square with 95 % bootstrap interval over windows; "
-            "dashed: greatest credible error.",
+            "dashed: maximum credible error.",
         )
     yield _panel(
         "fitted recordings",
@@ -90,31 +90,31 @@ def _errors(calibration: Calibration) -> Iterator[str]:
         yield _panel(
             "the fit",
             history_chart(calibration.fit.history, calibration.twin.joint_names),
-            "Short windows first, then whole ones: the error of a longer window is larger.",
+            "The error rises when the fit changes from short to whole windows.",
         )
     yield "</div>"
 
 
 def _parameters(twin: Twin) -> Iterator[str]:
-    found = [parameter for parameter in twin.parameters if parameter.identified]
+    known = [parameter for parameter in twin.parameters if parameter.identified]
     rest = [parameter for parameter in twin.parameters if not parameter.identified]
     yield "<h2>Parameters that the recordings constrain</h2>"
-    if not found:
+    if not known:
         yield "<p>None.</p>"
     else:
         yield '<div class="grid">'
         yield _panel(
             "distance from the nominal robot",
-            parameter_chart(found),
-            "In standard deviations of the prior, with 95 % interval; 0 is the nominal value, pale: the prior's own "
-            "95 %.",
+            parameter_chart(known),
+            "In standard deviations of the prior, with 95 % interval; 0 is the nominal value, pale: 95 % interval of "
+            "the prior.",
         )
-        yield f'<div class="panel">{_table(found)}</div></div>'
+        yield f'<div class="panel">{_table(known)}</div></div>'
     if rest:
         yield f"<details><summary>{len(rest)} parameters that they do not constrain</summary>"
         yield (
-            "<p>They have their nominal values. Some cannot matter to this robot, some need other motions, some only "
-            "matter together with one above.</p>"
+            "<p>They keep their nominal values. Some have no effect on this robot, some need other motions, some only "
+            "have an effect together with one above.</p>"
         )
         yield f"{_table(rest)}</details>"
 
@@ -184,7 +184,7 @@ def _times(timing: Timing) -> Iterator[tuple[str, str]]:
 
     yield "lag of effort behind command: mean, 99 %", text(timing.command_lag_mean_s, timing.command_lag_p99_s)
     yield (
-        "loop period: median, 99 %, greatest",
+        "loop period: median, 99 %, maximum",
         text(timing.period_median_s, timing.period_p99_s, timing.period_max_s),
     )
 

@@ -1,4 +1,4 @@
-"""The drawings of a calibration's page, as SVG text."""
+"""SVG charts of a calibration's page."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -29,11 +29,11 @@ Array = npt.NDArray[np.float64]
 KINDS = ("mark", "second", "third", "fourth")
 MAX_POINTS = 1500
 PRIOR_REACH = 1.96
-"""Half width of a prior's 95 % interval in its standard deviations."""
+"""Half width of a 95 % interval in standard deviations."""
 
 
 def error_chart(twin: ReplayScore, nominal: ReplayScore, limits: Mapping[str, float] | None) -> str:
-    """Error of the twin and of the nominal robot, a row each per joint."""
+    """Draw the errors of the twin and the nominal robot, one row each per joint."""
     rows: list[PlotInterval] = []
     for name, fitted, before in zip(twin.joint_names, twin.rmse, nominal.rmse, strict=True):
         target = None if limits is None else limits[name]
@@ -49,7 +49,7 @@ def _row(label: str, value: float, lower: float, upper: float, kind: str, target
 
 
 def history_chart(history: Sequence[Sequence[float]], joints: Sequence[str]) -> str:
-    """Error per joint after each improvement of the fit."""
+    """Draw the error per joint after each improvement of the fit."""
     across = [float(i) for i in range(len(history))]
     series = [
         PlotSeries(name, across, [row[j] for row in history], KINDS[j % len(KINDS)])
@@ -59,7 +59,7 @@ def history_chart(history: Sequence[Sequence[float]], joints: Sequence[str]) -> 
 
 
 def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
-    """Each fitted value and its interval, in standard deviations of its prior."""
+    """Draw each fitted value with its interval, in standard deviations of its prior."""
     places = [(p.value - p.prior) / p.prior_std for p in parameters]
     reaches = [PRIOR_REACH * p.std / p.prior_std for p in parameters]
     far = max(PRIOR_REACH, *(abs(place) + reach for place, reach in zip(places, reaches, strict=True)))
@@ -83,10 +83,7 @@ def parameter_chart(parameters: Sequence[FittedParameter]) -> str:
 
 
 def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
-    """One joint of one recording as measured, and the twin's replay, anew from every window's start.
-
-    Of windows that overlap the first is drawn: two replays on top of each other hide what they replay.
-    """
+    """Draw one joint of a recording as measured, and the twin's replays of windows that do not overlap."""
     windows, log = score.windows, score.windows.logs[number]
     chosen = _apart(windows.start_s, np.flatnonzero(windows.log_index == number), windows.window_s)
     stride = max(1, len(log.time) // MAX_POINTS)
@@ -113,7 +110,7 @@ def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
 
 
 def _apart(start_s: Array, numbers: npt.NDArray[np.int64], window_s: float) -> list[int]:
-    """Those of the windows, in order of their starts, that do not overlap the one before."""
+    """Return windows in order of their starts, without those that overlap the one before."""
     chosen: list[int] = []
     for number in numbers.tolist():
         if not chosen or start_s[number] >= start_s[chosen[-1]] + window_s - 1e-9:

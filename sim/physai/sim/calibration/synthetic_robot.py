@@ -1,7 +1,6 @@
-"""A stand-in for a robot that is not at hand: the nominal model with hidden deviations, delay and sensor noise.
+"""Synthetic robot (stand-in): the nominal model with hidden parameter deviations, command delay and sensor noise.
 
-It lets the chain from recordings to a verdict be rehearsed on a laptop. What is learned from it is true of the
-stand-in only.
+It exercises the workflow from recordings to a verdict without a robot. Results apply to the stand-in only.
 """
 
 import io
@@ -30,20 +29,20 @@ from physai.sim.twin.parameters import DELAY, Parameter, catalogue, model_fields
 Array = npt.NDArray[np.float64]
 
 DEVIATION = 0.7
-"""Hidden parameters deviate by this many prior standard deviations (normally distributed)."""
+"""Standard deviation of the hidden parameters, in prior standard deviations."""
 DELAY_RANGE_S = (0.004, 0.010)
-"""Delay of a stand-in's commands [s]: fieldbus, driver and motor current together are rarely quicker."""
+"""Command delay of a stand-in [s]; typical of fieldbus, driver and motor current together."""
 POSITION_NOISE, SPEED_NOISE, EFFORT_NOISE = 1e-4, 5e-3, 0.005
 """Standard deviations: position [rad or m], speed [rad/s or m/s], effort relative to the joint's limit."""
 WAVES = 5
-"""Sines per joint of an excitation."""
+"""Number of sines per joint in an excitation."""
 SPEED_SHARE, EFFORT_SHARE = 0.25, 0.3
-"""Of a joint's limits that an excitation uses at most."""
+"""Maximum share of a joint's limits that an excitation commands."""
 SPEED_MAX, GENTLER = 0.8, 8
-"""Share of a speed limit that motion may reach; else the efforts are halved, so many times at most."""
+"""Maximum share of the speed limit that motion may reach, and how often efforts are halved to stay below."""
 FREQUENCIES_HZ = (0.1, 1.0)
 TRAVEL_MAX = 0.6
-"""Greatest distance of a position target from the default pose [rad or m]."""
+"""Maximum distance of a position target from the default pose [rad or m]."""
 MAX_DURATION_S, MAX_RATE_HZ = 600.0, 1000.0
 
 COLUMNS_FILE = "columns.yaml"
@@ -52,7 +51,7 @@ _NOTE = "# Recordings of a stand-in made by `physai sim record`, not of a real r
 
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
-    """A robot of the same kind as the nominal one, with parameters that nobody was told."""
+    """Simulated robot with hidden deviations from the nominal one."""
 
     robot: Robot
     model: Any
@@ -65,7 +64,7 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticRecording:
-    """What a stand-in's driver logs; n samples, J joints."""
+    """Synthetic log: n samples, J joints."""
 
     time: Array
     """[s], shape (n,)."""
@@ -77,7 +76,7 @@ class SyntheticRecording:
 
 
 def stand_in(robot: Robot, seed: int) -> StandIn:
-    """Draws a stand-in; equal seeds give the same one.
+    """Draw a stand-in; equal seeds give equal ones.
 
     Raises:
         ModelError: the robot has a floating base and would fall over during an excitation.
@@ -103,17 +102,17 @@ def _draw(parameter: Parameter, rng: np.random.Generator) -> float:
 def excite(
     robot: StandIn, *, duration_s: float, rate_hz: float, seed: int, tell: Callable[[float], None] = lambda done: None
 ) -> SyntheticRecording:
-    """Moves every driven joint by a sum of sines and logs what the sensors show.
+    """Excite every driven joint with a sum of sines and log the sensors.
 
     Args:
         robot: the stand-in.
         duration_s: length of the recording [s].
         rate_hz: samples and commands per second.
-        seed: draws the sines and the sensor noise.
-        tell: gets the share that is done.
+        seed: seed of the sines and the sensor noise.
+        tell: called with the completed share, 0 to 1.
 
     Raises:
-        PhysaiError: duration or rate are out of range, the physics diverged, or even small efforts are too much.
+        PhysaiError: duration or rate are out of range, the physics diverged, or small efforts exceed speed limits.
     """
     _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
     _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
@@ -135,7 +134,7 @@ def excite(
         truth = _simulate(robot, command, every, tell)
         if bool((np.abs(truth[1]) < limits).all()):
             break
-        # What a motor's effort does to a joint is known only once it has moved.
+        # The speed that a motor's effort causes is only known after the simulation.
         command = np.where(motors, 0.5 * command, command)
     else:
         raise PhysaiError(f"the stand-in of {robot.robot.name} exceeds its speed limits even when excited gently")
@@ -152,14 +151,14 @@ def excite(
 
 def _require(option: str, value: float, lower: float, upper: float) -> None:
     if not lower <= value <= upper:
-        raise PhysaiError(f"{option} must lie in {lower:g} … {upper:g}, got {value:g}")
+        raise PhysaiError(f"{option} must be in {lower:g} … {upper:g}, got {value:g}")
 
 
 def _waves(joint: JointSpec, servo: bool, time: Array, rng: np.random.Generator) -> Array:
-    """A sum of sines that starts from zero and stays inside the joint's limits."""
+    """Return a sum of sines that starts from zero and stays within the joint's limits."""
     frequency = 2.0 * np.pi * np.exp(rng.uniform(math.log(FREQUENCIES_HZ[0]), math.log(FREQUENCIES_HZ[1]), WAVES))
     phase, weight = rng.uniform(0.0, 2.0 * np.pi, WAVES), rng.uniform(0.5, 1.0, WAVES)
-    # The whole starts gently, so that a servo is not asked to jump.
+    # Ramp up, so that a servo gets no step at the start.
     wave: Array = np.minimum(time, 1.0) * (np.sin(np.outer(time, frequency) + phase) @ weight)
     if not servo:
         limit = EFFORT_SHARE * (joint.effort_limit or 1.0)
@@ -174,7 +173,7 @@ def _waves(joint: JointSpec, servo: bool, time: Array, rng: np.random.Generator)
 
 
 def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float], None]) -> Array:
-    """True positions, velocities and drive efforts at the samples, shape (3, n, J)."""
+    """Return true positions, velocities and actuator efforts at the samples, shape (3, n, J)."""
     model: Any = robot.model
     data: Any = mujoco.MjData(model)
     joints = joint_ids(model)
@@ -184,10 +183,10 @@ def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float]
     data.qpos[qpos] = [joint.default_pos for joint in robot.robot.spec.joints]
     lag = round(robot.delay_s / float(model.opt.timestep))
     driven = [(number, actuator) for number, actuator in enumerate(actuators) if actuator is not None]
-    found = np.zeros((3, *command.shape))
+    truth = np.zeros((3, *command.shape))
     for sample in range(len(command)):
         mujoco.mj_forward(model, data)
-        found[:, sample] = data.qpos[qpos], data.qvel[dofs], data.qfrc_actuator[dofs]
+        truth[:, sample] = data.qpos[qpos], data.qvel[dofs], data.qfrc_actuator[dofs]
         for part in range(every):
             sent = command[max(0, (sample * every + part - lag) // every)]
             for number, actuator in driven:
@@ -195,16 +194,16 @@ def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float]
             mujoco.mj_step(model, data)
         if sample % 256 == 0:
             tell(sample / len(command))
-    if not bool(np.isfinite(found).all()):
+    if not bool(np.isfinite(truth).all()):
         raise PhysaiError(f"the stand-in of {robot.robot.name} diverged; try another seed or a shorter recording")
-    return found
+    return truth
 
 
 def write_recording(recording: SyntheticRecording, robot: Robot, path: Path) -> None:
-    """Writes one recording as CSV.
+    """Write one recording as CSV.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     names = robot.spec.joint_names
     kinds = ("command", "joint_pos", "joint_vel", "joint_effort")
@@ -218,10 +217,10 @@ def write_recording(recording: SyntheticRecording, robot: Robot, path: Path) -> 
 
 
 def write_columns(robot: Robot, folder: Path) -> None:
-    """Writes the column map of a folder of recordings.
+    """Write the column map of a folder of recordings.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     model: Any = robot.model
     actuators = {

@@ -1,4 +1,4 @@
-"""The fit: which parameters, in which order, on how many windows, until when."""
+"""Fit in stages: selects parameters and windows and keeps to the time budget."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,64 +16,64 @@ from physai.sim.twin.parameters import Drive, Parameter
 Array = npt.NDArray[np.float64]
 
 SHORT_WINDOW_S = 0.1
-"""Windows of the first stage. Errors of short windows are nearly linear in the parameters, so that the fit finds its
-way from a poor nominal model; longer ones then weigh what adds up."""
+"""Window length of the first stage [s]. Errors of short windows are nearly linear in the parameters, so the fit
+converges from a poor nominal model; longer windows then reveal errors that accumulate."""
 ROUNDS = 3
-"""Times the choice of parameters is revised at most."""
+"""Maximum number of revisions of the parameter selection."""
 FIT_SHARE = 0.8
-"""Share of the time budget that the search may use; the rest is for covariance and scores."""
+"""Share of the time budget for the search; the rest is for covariance and scores."""
 EVALUATIONS = 200
-"""Simulations of all windows that the last stage is expected to take, beside two per parameter."""
+"""Expected simulations of all windows in the last stage, in addition to those per parameter."""
 MIN_WINDOWS = 60
-"""Fewest windows that the time budget may leave, where there are so many."""
+"""Minimum number of windows regardless of the time budget."""
 FIRST_WINDOWS = 100
-"""Windows of all stages but the last: enough to come near, so that the last one on all windows is short."""
+"""Number of windows in all stages except the last, to start that one close to the solution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitProgress:
-    """Where a fit stands."""
+    """Progress of a fit."""
 
     stage: str
     evaluations: int
     rmse: Array
-    """Of the best point so far, per joint [rad or m]."""
+    """Error of the best point so far, per joint [rad or m]."""
     elapsed_s: float
     parameters: int
-    """How many are being fitted."""
+    """Number of parameters being fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What a fit found."""
+    """Result of a fit."""
 
     values: Array
-    """Of all P parameters."""
+    """Values of all P parameters."""
     chosen: Indices
     """Parameters that the recordings constrain."""
     covariance: Array
-    """Of all parameters in prior units, shape (P, P)."""
+    """Covariance of all parameters in prior units, shape (P, P)."""
     notes: tuple[str, ...]
     windows: int
-    """Number of windows that were fitted."""
+    """Number of fitted windows."""
     history: tuple[tuple[float, ...], ...]
     """Root mean square error per joint after each improvement."""
 
 
 class _OutOfTimeError(Exception):
-    """The time budget is used up."""
+    """The time budget is spent."""
 
 
 @dataclass
 class _Monitor:
-    """Remembers the best point, watches the clock and tells how it goes."""
+    """Tracks the best point, checks the time budget and reports progress."""
 
     deadline_s: float
     report: Callable[[FitProgress], None]
     started_s: float = field(default_factory=time.monotonic)
     stage: str = ""
     chosen: Indices = field(default_factory=lambda: np.arange(0))
-    """Parameters being fitted; in the end those that were fitted last."""
+    """Parameters being fitted, or fitted last."""
     best: Evaluation | None = None
     evaluations: int = 0
     history: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
@@ -109,10 +109,10 @@ def fit(
     num_threads: int,
     report: Callable[[FitProgress], None],
 ) -> Fit:
-    """Fits the parameters to the windows; ends early, with the best so far, at Ctrl-C or when the time is up.
+    """Fit the parameters to the windows; on Ctrl-C or at the end of the time budget, return the best result so far.
 
-    First a stage on short windows, then on whole ones, then on all of them. In each the parameters that the recordings
-    constrain are chosen at the current point, fitted, and chosen again, as a better model shows more.
+    The stages use short windows, then some whole windows, then all. Each stage alternates between selecting the
+    parameters that the recordings constrain and fitting them, because a better model identifies more.
     """
     started = time.monotonic()
     monitor = _Monitor(deadline_s=started + FIT_SHARE * time_budget_s, report=report)
@@ -120,7 +120,7 @@ def fit(
     notes: list[str] = []
     kept = _affordable(robot, parameters, windows, drive, time_budget_s, num_threads)
     if len(kept) < len(windows):
-        notes.append(f"{len(kept)} of {len(windows)} windows were fitted, to keep to {time_budget_s:g} s")
+        notes.append(f"{len(kept)} of {len(windows)} windows were fitted, to stay within {time_budget_s:g} s")
     whole = Problem(robot, parameters, kept, drive, num_threads=num_threads)
     first, stages = kept.thinned(FIRST_WINDOWS), [("whole windows", whole)]
     if len(first) < len(kept):
@@ -148,22 +148,18 @@ def fit(
 
 
 def _stage(name: str, problem: Problem, values: Array, monitor: _Monitor) -> Array:
-    """Chooses and fits until the choice stays the same, and at least twice: errors are weighed as a fit leaves them."""
+    """Select and fit until the selection is stable."""
     for number in range(ROUNDS):
         problem.measure_spread(values)
         chosen = identified(problem.linearise(values).information)
+        # Fit at least twice, because a fit changes the weights of the errors.
         if number > 1 and np.array_equal(chosen, monitor.chosen):
             break
-        values = _back_to_prior(problem, values, chosen)
+        start = problem.prior.copy()
+        start[chosen] = values[chosen]
         monitor.start(name, chosen)
-        values = problem.solve(values, chosen, monitor)
+        values = problem.solve(start, chosen, monitor)
     return values
-
-
-def _back_to_prior(problem: Problem, values: Array, chosen: Indices) -> Array:
-    fresh = problem.prior.copy()
-    fresh[chosen] = values[chosen]
-    return fresh
 
 
 def _affordable(
@@ -174,11 +170,11 @@ def _affordable(
     time_budget_s: float,
     num_threads: int,
 ) -> Windows:
-    """As many windows, evenly taken, as the time allows; measured on a few of them."""
+    """Thin the windows to as many as the time budget allows, by timing a few of them."""
     probe = windows.thinned(MIN_WINDOWS)
     problem = Problem(robot, parameters, probe, drive, num_threads=num_threads)
     prior = problem.prior[None]
-    problem.errors(prior)
+    problem.errors(prior)  # untimed warm-up
     begun = time.monotonic()
     problem.errors(np.repeat(prior, 4, axis=0))
     per_window = (time.monotonic() - begun) / (4 * len(probe))

@@ -1,8 +1,8 @@
-"""What recordings say about parameters: which they constrain, and how sure the fitted values are.
+"""Identifiability: which parameters the recordings constrain, and the covariance of the fitted values.
 
-Everything here is in prior units: a parameter's distance from its prior in the prior's standard deviations. Residuals
-count once per window and joint, in units of their own spread, however many samples a window has: the samples of a
-window share one model error and one error of the initial state, and are nowhere near independent.
+All parameters are in prior units: the distance from the prior in the prior's standard deviations. Residuals count once
+per window and joint, in units of their spread, regardless of the number of samples: samples of a window share one model
+error and one initial state error, so they are far from independent.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Indices = npt.NDArray[np.int64]
 SHRINKAGE = 0.5
 """A parameter counts as identified if the recordings at least halve its prior standard deviation."""
 MEMORY_S = 1.0
-"""Windows of one recording closer in time than this may have correlated errors."""
+"""Time over which errors of windows of one recording may be correlated [s]."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Linearisation:
     residual: Array
     """Shape (W, S), in units of each joint's spread over the square root of the samples per window."""
     jacobian: Array
-    """By parameters in prior units, shape (W, S, P)."""
+    """Derivatives by parameters in prior units, shape (W, S, P)."""
     log_index: Indices
     start_s: Array
 
@@ -38,12 +38,12 @@ class Linearisation:
 
 
 def identified(information: Array) -> Indices:
-    """Parameters that the recordings constrain, given that the others are at their priors; ascending.
+    """Return the parameters that the recordings constrain while the others are at their priors, ascending.
 
-    Backward elimination: while the posterior (J'·J + 1)^-1 of the remaining parameters leaves one of them more than
-    `SHRINKAGE` of its prior standard deviation, the worst of them goes back to its prior. Of parameters that only
-    matter together (the masses of links that turn about one axis, a link's inertia and its rotor's) this leaves as
-    many as the recordings can tell apart, and returns those known best beforehand to their priors.
+    Backward elimination: while the posterior (J'·J + 1)^-1 of the remaining parameters leaves any of them more than
+    `SHRINKAGE` of its prior standard deviation, the worst one is fixed at its prior. Of parameters with a joint effect
+    (the masses of links about one axis, the inertias of a link and its rotor) this keeps as many as the recordings can
+    distinguish, and fixes those with the tightest priors.
     """
     chosen = np.arange(len(information))
     while len(chosen):
@@ -57,22 +57,22 @@ def identified(information: Array) -> Indices:
 
 
 def covariance(linear: Linearisation, chosen: Indices) -> Array:
-    """Covariance of all parameters in prior units, shape (P, P).
+    """Return the covariance of all parameters in prior units, shape (P, P).
 
-    The identified parameters were fitted to recordings and prior together, so their error is A·g + A·d: g the windows'
-    gradients by chance, d the distance of the truth from the prior, A = (H + 1)^-1, H = J'·J. Their covariance is
-    A·(B + 1)·A. Where the recordings say much it is the cluster-robust ("sandwich") H^-1·B·H^-1 (White, Econometrica
-    48, 1980; Liang and Zeger, Biometrika 73, 1986), where they say nothing the prior's.
+    The identified parameters are fitted to recordings and prior together, so their error is A·g + A·d with the random
+    gradients g of the windows, the distance d of the truth from the prior, A = (H + 1)^-1 and H = J'·J. Their
+    covariance is A·(B + 1)·A. It approaches the cluster-robust ("sandwich") H^-1·B·H^-1 (White, Econometrica 48, 1980;
+    Liang and Zeger, Biometrika 73, 1986) for informative recordings, and the prior's for uninformative ones.
 
-    B is the covariance of the gradients with windows as clusters, products of windows of one recording less than
-    `MEMORY_S` apart included with falling weight (Newey and West, Econometrica 55, 1987), enlarged where recordings
-    have few stretches of that length (`_few`). The textbook sigma²·H^-1 takes residuals for independent; a model
-    error makes all samples of a window, and neighbouring windows, err together, and intervals from it are several times
-    too narrow. A sandwich of whole recordings would need many more recordings than parameters.
+    B is the covariance of the gradients with windows as clusters. Products of windows of one recording less than
+    `MEMORY_S` apart are included with decreasing weight (Newey and West, Econometrica 55, 1987), and B is enlarged if
+    there are few stretches of that length (`_small_sample_factor`). The textbook sigma²·H^-1 assumes independent
+    residuals. A model error correlates all samples of a window and neighbouring windows, so its intervals would be
+    several times too narrow. Whole recordings as clusters would need many more recordings than parameters.
 
-    Unidentified parameters have their prior variance. An error of theirs would have moved the identified ones by
-    -(H_II + 1)^-1·H_IU per unit; that enters as cross-covariance, so that draws keep what the recordings do say of both
-    together, such as a product of mass and lever.
+    Unidentified parameters have their prior variance. An error in them would have moved the identified ones by
+    -(H_II + 1)^-1·H_IU per unit. This enters as cross-covariance, so that draws preserve combinations that the
+    recordings determine, such as a product of mass and lever arm.
     """
     information = linear.information
     others = np.setdiff1d(np.arange(len(information)), chosen)
@@ -81,7 +81,9 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
         return result
     held = np.linalg.inv(information[np.ix_(chosen, chosen)] + np.eye(len(chosen)))
     count = len(linear.residual)
-    gradient = _gradient_covariance(linear, chosen) * _few(linear) ** 2 * count / max(1, count - len(chosen))
+    gradient = (
+        _gradient_covariance(linear, chosen) * _small_sample_factor(linear) ** 2 * count / max(1, count - len(chosen))
+    )
     fitted = held @ (gradient + np.eye(len(chosen))) @ held
     pull = -held @ information[np.ix_(chosen, others)]
     result[np.ix_(chosen, chosen)] = fitted + pull @ pull.T
@@ -91,7 +93,7 @@ def covariance(linear: Linearisation, chosen: Indices) -> Array:
 
 
 def _gradient_covariance(linear: Linearisation, chosen: Indices) -> Array:
-    """B of the sandwich: sum over pairs of windows of weight times gradient times gradient'."""
+    """Return B of the sandwich: the weighted sum of gradient·gradient' over pairs of windows."""
     gradients = np.einsum("wsp,ws->wp", linear.jacobian[:, :, chosen], linear.residual)
     apart = np.abs(linear.start_s[:, None] - linear.start_s[None])
     weights = np.maximum(0.0, 1.0 - apart / MEMORY_S)
@@ -99,11 +101,11 @@ def _gradient_covariance(linear: Linearisation, chosen: Indices) -> Array:
     return gradients.T @ weights @ gradients
 
 
-def _few(linear: Linearisation) -> float:
-    """Factor by which intervals widen because B is estimated from a few stretches of `MEMORY_S` only.
+def _small_sample_factor(linear: Linearisation) -> float:
+    """Return the factor that widens intervals because B is estimated from few stretches of `MEMORY_S`.
 
-    The 97.5 % point of the statistic divided by the normal one, with Bartlett's weights: Kiefer and Vogelsang,
-    Econometric Theory 21 (2005), table 1; b is the memory's share of all that was recorded.
+    The 97.5 % critical value divided by the normal one, with Bartlett weights: Kiefer and Vogelsang, Econometric Theory
+    21 (2005), table 1; their b is `MEMORY_S` as a share of the recorded time.
     """
     spans_s = [float(np.ptp(linear.start_s[linear.log_index == log])) for log in np.unique(linear.log_index)]
     share = 1.0 / sum(max(1.0, span_s / MEMORY_S) for span_s in spans_s)

@@ -1,4 +1,4 @@
-"""The replay error as a function of the parameters, for a least-squares solver."""
+"""Replay error as a function of the parameters, for a least-squares solver."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -24,23 +24,22 @@ STEP = 1e-3
 START_STEP = 1e-4
 """Step of finite differences of start states [rad and rad/s, or m and m/s]."""
 START_DOUBT = 4.0
-"""Start states may be off by so many of their typical errors: these follow the motion, window after window, and would
-not average out as independent ones do."""
+"""Factor on the typical errors of start states: they depend on the motion, so they do not average out over windows."""
 WEIGHINGS = 6
-"""Times the errors are divided among starts and the rest; settles within a few."""
+"""Iterations that divide the errors between start states and the rest; a few converge."""
 LARGE = 1e3
-"""Residual of a world that diverged, in units of the spread."""
+"""Residual of a diverged world, in units of the spread."""
 SPREAD_MIN = 1e-7
-"""Least spread of residuals that they are measured in [rad or m]."""
+"""Minimum unit of the residuals [rad or m]."""
 MAX_ITERATIONS = 30
 STEP_TOLERANCE = 2e-3
 GAIN_TOLERANCE = 1e-4
-"""The search ends when an iteration lowers the cost by less than this share."""
+"""Relative reduction of the cost per iteration below which the search ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One point the solver tried."""
+    """One point tried by the solver."""
 
     values: Array
     """Shape (P,)."""
@@ -54,19 +53,19 @@ Watch = Callable[[Evaluation], None]
 
 
 class _SettledError(Exception):
-    """Further steps gain nothing."""
+    """The search has converged."""
 
 
 class Problem:
-    """Replay errors of some windows under values of all P parameters.
+    """Replay errors of windows as a function of all P parameters.
 
-    A window starts at a measured state, and what a wrong start does to it is no fault of the parameters: a speed that
-    is off by 0.02 rad/s costs 5 mrad after a quarter of a second, many times a sensor's noise, and where friction turns
-    a joint round, smoothing errs to one side always. Start states are therefore random effects of the windows (Laird
-    and Ware, Biometrics 38, 1982): errors = S·d + e, S from finite differences, the size of d from the smoothing that
-    estimated the starts, that of e from the errors where `measure_spread` was called; residuals are errors whitened by
-    that. Where starts are what errs most, they are taken out of the residuals altogether; where the model is, nearly
-    nothing is. Scores of a twin take out nothing.
+    A window starts at a measured state, whose error is not caused by the parameters: a speed error of 0.02 rad/s gives
+    5 mrad after a quarter of a second, many times a sensor's noise, and smoothing is biased where friction reverses a
+    joint. Start states are therefore random effects of the windows (Laird and Ware, Biometrics 38, 1982): errors =
+    S·d + e, with S from finite differences, the size of d from the smoother that estimated the starts, and that of e
+    from the errors at the last `measure_spread`. Residuals are errors whitened by this model. If start errors dominate,
+    their effect is removed from the residuals; if the model's error dominates, almost nothing is. Scores of a twin
+    remove nothing.
     """
 
     def __init__(
@@ -85,19 +84,19 @@ class Problem:
         gains = None if factors is None else factors[windows.log_index]
         self._simulator = Simulator(self._model, windows, drive, num_threads=num_threads, gains=gains)
         self._starts: Array | None = None
-        """Orthonormal basis of what start states do to the residuals of a window, shape (W, M·J, 2·J)."""
+        """Orthonormal basis of the start states' effects on a window's residuals, shape (W, M·J, 2·J)."""
         self._share = np.zeros((len(windows), 2 * len(self._joints)))
-        """Share of the residuals along each of them that is taken out, shape (W, 2·J)."""
+        """Share of the residuals along each basis vector that is removed, shape (W, 2·J)."""
         self.spread = np.ones(len(self._joints))
         """Unit of each joint's residuals [rad or m]; see `measure_spread`."""
 
     def errors(self, values: Array, *, position: Array | float = 0.0, speed: Array | float = 0.0) -> Array:
-        """Twin minus recording, (K, P) to (K, W, M, J); NaN where a world diverged.
+        """Return twin minus recording, (K, P) to (K, W, M, J); NaN for diverged worlds.
 
         Args:
             values: parameter values.
-            position: added to the position every window starts in, shape (J,).
-            speed: added to its speed, shape (J,).
+            position: offset of the windows' start positions, shape (J,).
+            speed: offset of the windows' start speeds, shape (J,).
         """
         fields = model_fields(self._model, self.names, values)
         windows = self.windows
@@ -108,9 +107,12 @@ class Problem:
         return positions - windows.target[None]
 
     def measure_spread(self, values: Array) -> Array:
-        """Measures, under these values, shape (P,), what start states do and how large the other errors are.
+        """Estimate the effects of start states and the spread of the other errors at these values, shape (P,).
 
-        The spread of the latter becomes the unit of residuals. Returns the root mean square of all errors, shape (J,).
+        That spread becomes the unit of the residuals.
+
+        Returns:
+            Root mean square of all errors, shape (J,).
         """
         errors = self.errors(values[None])[0]
         total = _rmse(errors)
@@ -122,7 +124,7 @@ class Problem:
             self.spread = np.maximum(np.sqrt((left**2).mean(axis=(0, 1))), SPREAD_MIN)
             noise = np.tile(self.spread * np.sqrt(samples / _independent(left)), samples)
             self._starts, singular, turn = np.linalg.svd(flat / noise[:, None], full_matrices=False)
-            # The starts' most likely values under both sizes; what they leave is the other errors.
+            # Most likely start errors given both sizes; the remainder is the other errors.
             along = np.einsum("wsi,ws->wi", self._starts, known.reshape(count, -1) / noise)
             starts = np.einsum("wij,wi->wj", turn, along * singular / (1.0 + singular**2))
             left = known - (flat @ starts[..., None]).reshape(known.shape)
@@ -130,20 +132,20 @@ class Problem:
         return total
 
     def _start_effects(self, values: Array, errors: Array) -> Array:
-        """Derivatives of the errors by the positions and speeds that windows start with, shape (W, M, J, 2·J)."""
+        """Return derivatives of the errors by the windows' start positions and speeds, shape (W, M, J, 2·J)."""
         count = len(self.spread)
-        found: list[Array] = []
+        columns: list[Array] = []
         for column in range(2 * count):
             shift = np.zeros(2 * count)
             shift[column] = START_STEP
             moved = self.errors(values[None], position=shift[:count], speed=shift[count:])[0]
-            found.append((moved - errors) / START_STEP)
-        return np.nan_to_num(np.stack(found, axis=-1))
+            columns.append((moved - errors) / START_STEP)
+        return np.nan_to_num(np.stack(columns, axis=-1))
 
     def residuals(self, errors: Array) -> Array:
-        """Errors in units of the spread, so that each window and joint counts once; (K, W, M, J) to (K, W, M·J).
+        """Return errors in units of the spread without the effects of start states, (K, W, M, J) to (K, W, M·J).
 
-        Less the share of what other start states would explain, once that is measured.
+        Scaled so that each window and joint counts once.
         """
         count, windows, samples, _ = errors.shape
         scaled = np.nan_to_num(errors / (self.spread * np.sqrt(samples)), nan=LARGE).reshape(count, windows, -1)
@@ -153,7 +155,7 @@ class Problem:
         return scaled - np.einsum("wsi,kwi->kws", self._starts, self._share * along)
 
     def linearise(self, values: Array, chosen: Indices | None = None) -> Linearisation:
-        """Residuals and derivatives by the chosen parameters, or by all."""
+        """Return residuals and derivatives by the chosen parameters, or by all."""
         columns = np.arange(len(values)) if chosen is None else chosen
         steps = self._steps(values, columns)
         points = np.concatenate([values[None], np.repeat(values[None], len(columns), axis=0)])
@@ -163,16 +165,16 @@ class Problem:
         return Linearisation(residuals[0], jacobian, self.windows.log_index, self.windows.start_s)
 
     def _steps(self, values: Array, columns: Indices) -> Array:
-        """Steps in prior units that stay within the bounds."""
+        """Return finite difference steps in prior units that stay within the bounds."""
         return np.where(values[columns] + STEP * self.std[columns] > self.upper[columns], -STEP, STEP)
 
     def solve(self, values: Array, chosen: Indices, watch: Watch) -> Array:
-        """Least squares over the chosen parameters within their bounds, from the given values.
+        """Fit the chosen parameters within their bounds by regularised least squares, starting at the given values.
 
-        A distance of one standard deviation from a prior costs as much as one window's usual error: nothing where
-        recordings say much, and a hold where they say little, such as a motor's gain against all masses together.
+        One standard deviation from a prior costs as much as one window's typical error: negligible for informative
+        recordings, a constraint for weakly determined directions such as a motor's gain against all masses.
 
-        `mujoco.minimize.least_squares`: Levenberg-Marquardt with a box-constrained quadratic step.
+        The solver is `mujoco.minimize.least_squares`: Levenberg-Marquardt with a box-constrained quadratic step.
         """
         if not len(chosen):
             return values
@@ -184,12 +186,12 @@ class Problem:
             full = np.repeat(values[None], points.shape[1], axis=0)
             full[:, chosen] = prior + points.T * std
             errors = self.errors(full)
-            found = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
-            if len(full) == 1:
-                tried = Evaluation(values=full[0], cost=0.5 * float(found[0] @ found[0]), rmse=_rmse(errors[0]))
+            stacked = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
+            if len(full) == 1:  # a step of the solver, not its finite differences
+                tried = Evaluation(values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=_rmse(errors[0]))
                 best[:] = [min([*best, tried], key=lambda one: one.cost)]
                 watch(tried)
-            return np.ascontiguousarray(found.T)
+            return np.ascontiguousarray(stacked.T)
 
         def settled(trace: Sequence[Any]) -> None:
             if trace[-1].reduction < GAIN_TOLERANCE * trace[-1].objective:
@@ -211,9 +213,9 @@ class Problem:
 
 
 def _independent(errors: Array) -> Array:
-    """How many of the samples of a window say something of their own, per joint, (W, M, J) to (J,).
+    """Return the effective number of independent samples of a window per joint, (W, M, J) to (J,).
 
-    M·(1 - r)/(1 + r) for neighbours that correlate by r: all of them where sensors are what errs, one where a model is.
+    M·(1 - r)/(1 + r) for neighbours with correlation r: all of them for sensor noise, one for model errors.
     """
     samples = errors.shape[1]
     together = (errors[:, 1:] * errors[:, :-1]).sum(axis=(0, 1))
@@ -223,5 +225,5 @@ def _independent(errors: Array) -> Array:
 
 
 def _rmse(errors: Array) -> Array:
-    """Root mean square per joint, (W, M, J) to (J,); a diverged world counts as `LARGE`."""
+    """Return the root mean square per joint, (W, M, J) to (J,); a diverged world counts as `LARGE`."""
     return np.sqrt((np.nan_to_num(errors, nan=LARGE) ** 2).mean(axis=(0, 1)))

@@ -1,4 +1,4 @@
-"""Intervals of replay errors: whole stretches of a recording are resampled, never single samples."""
+"""Bootstrap intervals of replay errors, resampling whole stretches of a recording."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +13,21 @@ CONFIDENCE = 0.95
 
 
 class Resamples:
-    """How often each window occurs in each bootstrap sample.
+    """Bootstrap samples of the windows.
 
-    Errors of one window rise and fall together, and so do those of windows that overlap: a bootstrap over samples
-    would give intervals many times too narrow. Stretches of a recording are the clusters (moving blocks: Kuensch,
-    Annals of Statistics 17, 1989). Each recording keeps its number of stretches: the interval answers how well a twin
-    replays recordings like these, not how recordings differ.
+    Errors within a window and of overlapping windows are correlated, so a bootstrap over samples would give intervals
+    many times too narrow. The clusters are stretches of a recording (moving blocks: Kuensch, Annals of Statistics 17,
+    1989). Each recording keeps its number of stretches: the interval describes replays of recordings like these, not
+    the variation between recordings.
     """
 
     def __init__(self, groups: Indices, stretches: Indices, seed: int) -> None:
-        """Draws the resamples; equal arguments give equal ones, which is what pairs two scores.
+        """Draw the resamples; equal arguments give equal ones, so that two scores can be paired.
 
         Args:
-            groups: number of the recording of each window, shape (W,).
-            stretches: number of the stretch of its recording each window starts in, shape (W,).
-            seed: of the draw.
+            groups: index of each window's recording, shape (W,).
+            stretches: index of the stretch in which each window starts, shape (W,).
+            seed: seed of the draw.
         """
         pairs, self._cluster = np.unique(np.stack([groups, stretches], axis=1), axis=0, return_inverse=True)
         self._cluster = self._cluster.reshape(-1)
@@ -39,13 +39,13 @@ class Resamples:
             self._counts[:, members] = rng.multinomial(len(members), share, size=RESAMPLES)
 
     def rmse(self, squared: Array) -> Array:
-        """Root mean square error of every resample, (W, J) to (RESAMPLES, J)."""
+        """Return the root mean square error of every resample, (W, J) to (RESAMPLES, J)."""
         sums = np.stack([np.bincount(self._cluster, column) for column in squared.T], axis=1)
         return np.sqrt(self._counts @ sums / (self._counts @ np.bincount(self._cluster))[:, None])
 
 
 def interval(value: float, draws: Array) -> Interval:
-    """Percentile interval of resampled values around the value of the sample itself."""
+    """Return the percentile interval of resampled values with the value of the original sample."""
     tail = 0.5 * (1.0 - CONFIDENCE)
     lo, hi = np.quantile(draws, [tail, 1.0 - tail])
     return Interval(value=value, lo=float(lo), hi=float(hi))

@@ -1,4 +1,4 @@
-"""What moves the twin in a replay: the effort that was measured, or the command as it was sent."""
+"""Input of a replay: the measured effort or the recorded command."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,29 +14,28 @@ from physai.sim.twin.parameters import Drive
 
 Array = npt.NDArray[np.float64]
 
-
 SLOW_PERIOD_S = 0.01
-"""A recording slower than this does not show what the effort did between two samples."""
+"""Sampling period above which the effort between samples is reconstructed from the command [s]."""
 FINE_STEP_S = 0.00025
-"""Time step at which such an effort is computed from the command."""
+"""Time step of that reconstruction [s]."""
 
 GAIN_NOTE = "kp"
-"""Note of a recording that holds its servo gain, in the servo's own unit."""
+"""Note of a recording with its servo gain, in the servo's own unit."""
 GAIN_REFERENCE = "servo_gain_reference"
-"""Name of the MJCF `<numeric>` that says for which value of that note the model's kp stands."""
+"""Name of the MJCF `<numeric>` with the value of that note to which the model's kp corresponds."""
 
 
 def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
-    """Motors are driven by their measured effort, or by the commanded one where none was measured; servos by targets.
+    """Choose the input: motors use their measured effort, or the commanded one if not measured; servos their targets.
 
     Raises:
-        LogError: the recordings do not hold what the robot's actuators take.
+        LogError: the recordings do not contain the input of the robot's actuators.
     """
     model: Any = robot.model
-    found = [joint_actuator(model, joint) for joint in joint_ids(model)]
-    servos = [is_servo(model, actuator) for actuator in found if actuator is not None]
+    actuators = [joint_actuator(model, joint) for joint in joint_ids(model)]
+    servos = [is_servo(model, actuator) for actuator in actuators if actuator is not None]
     if any(servos) and not all(servos):
-        raise LogError(f"robot {robot.name} has motors and position servos; a replay needs one kind")
+        raise LogError(f"robot {robot.name} has motors and position servos; a replay supports only one kind")
     wanted = "joint_pos" if any(servos) else "joint_effort"
     measured = [log.joint_effort is not None for log in logs]
     if not any(servos) and all(measured):
@@ -46,22 +45,22 @@ def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
             kind = "position servos" if any(servos) else "motors"
             effort = "" if any(servos) else " and no measured effort"
             raise LogError(
-                f"log {log.name} holds {log.command_kind} commands{effort}, but robot {robot.name} has {kind}, which "
-                f"take {wanted}; use a model with the actuators that the recording was made with"
+                f"log {log.name} has {log.command_kind} commands{effort}, but robot {robot.name} has {kind}, which "
+                f"take {wanted}; use a model with the actuators of the recorded robot"
             )
     return "command"
 
 
 def is_servo(model: Any, actuator: int) -> bool:
-    """Whether an actuator takes a position and not an effort; true for fitted models too, whatever their gains."""
+    """Whether an actuator takes a position instead of an effort, independent of fitted gains."""
     return int(model.actuator_biastype[actuator]) == mujoco.mjtBias.mjBIAS_AFFINE
 
 
 def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> Array | None:
-    """Each recording's servo gain over the model's, shape (len(logs),); None where they do not differ.
+    """Return each recording's servo gain relative to the model's, shape (len(logs),); None if they are equal.
 
     Raises:
-        LogError: recordings of different gains, and the model does not say for which of them its own stands.
+        LogError: the recordings have different gains, and the model does not define to which of them its kp corresponds.
     """
     gains = [log.notes.get(GAIN_NOTE) for log in logs]
     known = sorted({gain for gain in gains if gain is not None})
@@ -73,8 +72,8 @@ def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> 
             return None
         listed = ", ".join(f"{gain:g}" for gain in known)
         raise LogError(
-            f"the recordings were made with servo gains {listed}; say for which of them the kp of robot {robot.name} "
-            f'stands: <custom><numeric name="{GAIN_REFERENCE}" data="{known[0]:g}"/></custom>'
+            f"the recordings were made with servo gains {listed}; define to which of them the kp of robot "
+            f'{robot.name} corresponds: <custom><numeric name="{GAIN_REFERENCE}" data="{known[0]:g}"/></custom>'
         )
     return np.array([(reference if gain is None else gain) / reference for gain in gains])
 
@@ -84,45 +83,44 @@ def _reference(model: Any) -> float | None:
         if model.numeric(number).name == GAIN_REFERENCE:
             value = float(model.numeric_data[int(model.numeric_adr[number])])
             if not value > 0.0:
-                raise LogError(f"numeric {GAIN_REFERENCE} is {value:g}; a gain is above 0")
+                raise LogError(f"numeric {GAIN_REFERENCE} must be above 0, got {value:g}")
             return value
     return None
 
 
 class DriveSignal:
-    """The drive of one recording as a function of time, a column per joint."""
+    """Input of one recording as a function of time, one column per joint."""
 
     def __init__(self, log: RobotLog, drive: Drive) -> None:
-        """Prepares the signal.
+        """Prepare the signal.
 
         Raises:
-            LogError: the recording measures no effort.
+            LogError: the recording has no measured effort.
         """
         self.held = drive == "command"
         if self.held:
             self._time, self._values = _integral(log)
         elif log.joint_effort is None:
-            raise LogError(f"log {log.name}: measures no effort")
+            raise LogError(f"log {log.name}: has no measured effort")
         else:
             self._time, self._values = _effort(log, log.joint_effort)
 
     def means(self, edges: Array) -> Array:
-        """Means over the intervals between neighbouring edges [s], shape (W, steps + 1) to (W, steps, J).
-
-        A command holds until the next one; its mean changes smoothly with a delay that shifts the edges. An effort is a
-        sampled signal, interpolated, and its value in the middle of a short interval is its mean.
-        """
+        """Return means over the intervals between neighbouring edges [s], shape (W, steps + 1) to (W, steps, J)."""
         if not self.held:
+            # The mean of an interpolated signal over a short interval is its value in the middle.
             middle = 0.5 * (edges[:, 1:] + edges[:, :-1])
             values: list[Array] = [np.interp(middle, self._time, column) for column in self._values.T]
             return np.stack(values, axis=-1)
+        # The mean of a held command is the difference of its integral, which is smooth in a delay that shifts the
+        # edges: the fit needs this for its derivatives.
         totals: list[Array] = [np.interp(edges, self._time, column) for column in self._values.T]
         total = np.stack(totals, axis=-1)
         return np.diff(total, axis=1) / np.diff(edges, axis=1)[..., None]
 
 
 def _integral(log: RobotLog) -> tuple[Array, Array]:
-    """Integral of the held command over time; the first and the last command hold beyond the recording's ends."""
+    """Return the integral of the held command over time; the first and last command extend beyond the ends."""
     steps = log.command[:-1] * np.diff(log.time)[:, None]
     total = np.vstack([np.zeros(log.command.shape[1]), np.cumsum(steps, axis=0)])
     time = np.concatenate([[-1.0], log.time, [log.time[-1] + 1.0]])
@@ -130,10 +128,10 @@ def _integral(log: RobotLog) -> tuple[Array, Array]:
 
 
 def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
-    """The measured effort. Of a slow recording, what it did between the samples: the response to the held command.
+    """Return the measured effort over time; for a slow recording, the response to the held command.
 
-    The response has the dead time, time constant and gain by which the measured effort follows the command in that
-    same recording (`physai.sim.logs.command_lag`).
+    The response has the dead time, time constant and gain that `physai.sim.logs.command_lag` identifies in the same
+    recording.
     """
     if float(np.median(np.diff(log.time))) < SLOW_PERIOD_S:
         return log.time, measured
@@ -147,7 +145,7 @@ def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
         sent = np.maximum(np.searchsorted(log.time, time - lag.dead_time_s, side="right") - 1, 0)
         held = log.command[sent, joint]
         if lag.time_constant_s > 0.0:
-            # Importing scipy.signal takes longer than a batch of episodes, and few recordings need it.
+            # Imported here because it is slow to import and rarely needed.
             from scipy.signal import lfilter
 
             keep = float(np.exp(-FINE_STEP_S / lag.time_constant_s))

@@ -1,4 +1,4 @@
-"""How well a twin replays recordings, open loop, from measured states."""
+"""Score a twin by open-loop replay of recordings from measured states."""
 
 import os
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ Array = npt.NDArray[np.float64]
 WINDOW_S = 0.25
 WINDOW_MIN_S, WINDOW_MAX_S = 0.01, 5.0
 STARTS = 4
-"""Windows that start per window length: they overlap, as every start has its own error of the measured state."""
+"""Overlapping windows per window length; they average over errors of the measured start states."""
 STRETCH = 2.0
-"""Length of the stretches that are resampled, in windows: longer than windows of two stretches overlap."""
+"""Length of the resampled stretches in window lengths; longer than the overlap of windows from two stretches."""
 WINDOWS_AT_ONCE = 1000
-"""Windows simulated in one go: bounds the memory that many long recordings take."""
+"""Maximum number of windows per simulation, to limit memory."""
 DIVERGED = 100.0
-"""Error that a diverged world counts with [rad or m]."""
+"""Error assigned to a diverged world [rad or m]."""
 
 
 @dataclass(frozen=True)
 class ReplayScore:
-    """Errors of W windows of recordings of a robot with J joints."""
+    """Errors of W windows for a robot with J joints."""
 
     windows: Windows
     joint_names: tuple[str, ...]
@@ -43,7 +43,7 @@ class ReplayScore:
     """Mean square position error of each window [rad² or m²], shape (W, J)."""
     seed: int
     positions: Array
-    """What the twin did, at the samples of `windows`, shape (W, M, J)."""
+    """Positions of the twin at the samples of `windows`, shape (W, M, J)."""
 
     @property
     def rmse(self) -> tuple[Interval, ...]:
@@ -53,10 +53,10 @@ class ReplayScore:
         return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
 
     def gain_over(self, other: "ReplayScore") -> tuple[Interval, ...]:
-        """The other's error minus this one's, per joint, from the same resampled windows: above 0 this one is better.
+        """Return the other's error minus this one's per joint, paired by window; above 0 this one is better.
 
         Raises:
-            LogError: the scores are of other windows.
+            LogError: the scores are of different windows.
         """
         if not np.array_equal(self.windows.target, other.windows.target):
             raise LogError("scores of different recordings or joints cannot be compared pair by pair")
@@ -66,7 +66,7 @@ class ReplayScore:
         return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
 
     def apart_from(self, other: "ReplayScore") -> tuple[bool, ...]:
-        """Whether the 95 % intervals of the two errors have no value in common, per joint."""
+        """Whether the 95 % intervals of the two errors are disjoint, per joint."""
         return tuple(mine.hi < its.lo or its.hi < mine.lo for mine, its in zip(self.rmse, other.rmse, strict=True))
 
     def _resamples(self) -> Resamples:
@@ -74,7 +74,7 @@ class ReplayScore:
         return Resamples(self.windows.log_index, (self.windows.start_s / stretch_s).astype(np.int64), self.seed)
 
     def per_log(self) -> dict[str, Array]:
-        """Root mean square error per joint of each recording, by its name."""
+        """Return the root mean square error per joint by recording."""
         index = self.windows.log_index
         return {
             log.name: np.sqrt(self.squared[index == number].mean(axis=0))
@@ -83,7 +83,7 @@ class ReplayScore:
 
 
 def score_record(score: ReplayScore) -> dict[str, Any]:
-    """A score as plain values: `rmse.<joint>` with `lo` and `hi`, and each recording's own errors."""
+    """Convert a score to JSON values: `rmse.<joint>` with `lo` and `hi`, and each recording's errors."""
     names = score.joint_names
     return {
         "window_s": score.windows.window_s,
@@ -108,26 +108,26 @@ def replay(
     seed: int = 0,
     num_threads: int = 0,
 ) -> ReplayScore:
-    """Scores a model or a twin on recordings.
+    """Score a model or a twin on recordings.
 
-    Every window restarts at its own measured state and runs open loop under what drove the robot then. A new window
-    starts every quarter of a window.
+    Every window starts at its measured state and runs open loop under the recorded input. A new window starts every
+    quarter of a window.
 
     Args:
-        model_or_twin: a compiled model of the robot, or a twin of it.
-        robot: the robot the recordings are of.
+        model_or_twin: a compiled model of the robot, or its twin.
+        robot: the recorded robot.
         logs: recordings in the robot's joint order.
         window_s: length of a window [s].
-        seed: of the bootstrap.
-        num_threads: threads; 0 for one per processor this process may use.
+        seed: seed of the bootstrap.
+        num_threads: threads; 0 for one per available processor.
 
     Raises:
-        LogError: the recordings are of another robot, too short, or drive what the robot has not.
-        TwinError: the twin's robot is missing or was changed.
+        LogError: the recordings are of another robot, too short, or do not fit the robot's actuators.
+        TwinError: the twin's robot file is missing or has changed.
     """
     require_logs_of(robot, logs)
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
-        raise PhysaiError(f"a window lasts {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s, got {window_s:g}")
+        raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
     windows = cut(
         logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
     )
@@ -143,7 +143,7 @@ def replay(
 def score_windows(
     model: Any, through: LogChannel, robot: Robot, windows: Windows, *, seed: int, num_threads: int
 ) -> ReplayScore:
-    """Scores one model on windows that are already cut."""
+    """Score one model on windows."""
     drive = choose_drive(robot, windows.logs)
     factors = servo_gain_factors(robot, windows.logs, drive)
     quiet = quiet_model(model)
@@ -160,7 +160,11 @@ def score_windows(
 
 
 def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
-    """Raises LogError unless the recordings are of this robot, and the robot one that can be replayed."""
+    """Require recordings of this robot, and a robot that can be replayed.
+
+    Raises:
+        LogError: they are not.
+    """
     if not logs:
         raise LogError("no recordings given; name at least one file")
     for log in logs:
@@ -171,12 +175,12 @@ def require_logs_of(robot: Robot, logs: Sequence[RobotLog]) -> None:
             )
     if robot.spec.base == "floating":
         raise LogError(
-            f"robot {robot.name} moves freely, and recordings of joints do not tell where its base was; hang it up, "
-            "record, and calibrate a model whose base is fixed"
+            f"robot {robot.name} has a floating base, whose motion joint recordings do not contain; suspend the robot, "
+            "record, and calibrate a model with a fixed base"
         )
     model: Any = robot.model
     slow = float(model.opt.timestep)
     if not slow <= 0.02:
         raise LogError(f"robot {robot.name}: a time step of {slow:g} s is too long to replay; give 0.02 s or less")
     if int(model.na):
-        raise LogError(f"robot {robot.name}: its actuators have inner states, which no recording tells")
+        raise LogError(f"robot {robot.name}: its actuators have internal states, which recordings do not contain")

@@ -1,4 +1,4 @@
-"""Replaying windows in many variants of a robot at once."""
+"""Replay windows in many variants of a robot in parallel."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,19 +21,19 @@ MAX_BYTES = 128 * 2**20
 
 
 class Simulator:
-    """Replays all windows, open loop, in K variants of the model per call."""
+    """Replays all windows open loop in K variants of the model per call."""
 
     def __init__(
         self, model: Any, windows: Windows, drive: Drive, *, num_threads: int, gains: Array | None = None
     ) -> None:
-        """Prepares the worlds.
+        """Prepare the simulation.
 
         Args:
-            model: compiled model; fields that variants change are changed in a copy.
-            windows: what to replay.
-            drive: what moves the twin.
+            model: compiled model; variants do not modify it.
+            windows: windows to replay.
+            drive: input of the replay.
             num_threads: threads of the pool.
-            gains: factor on the servo's gain kp per window, shape (W,); None for 1.
+            gains: factor on the servo gain kp per window, shape (W,); None for 1.
         """
         self.model = model
         self.windows = windows
@@ -51,21 +51,21 @@ class Simulator:
         self._batches: dict[int, Batch] = {}
 
     def positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
-        """Positions the sensors would have shown at the compared samples.
+        """Return the positions that the sensors would have measured at the compared samples.
 
         Args:
             fields: model fields per variant, shape (K, …) each.
             channel: delays and biases of the K variants.
 
         Returns:
-            Shape (K, W, M, J); NaN where a world diverged.
+            Shape (K, W, M, J); NaN for diverged worlds.
         """
         count = len(channel.delay_s)
-        found: list[Array] = []
+        parts: list[Array] = []
         for first in range(0, count, self.variants_at_once):
             part = slice(first, min(count, first + self.variants_at_once))
-            found.append(self._positions({name: values[part] for name, values in fields.items()}, _part(channel, part)))
-        return np.concatenate(found)
+            parts.append(self._positions({name: values[part] for name, values in fields.items()}, _part(channel, part)))
+        return np.concatenate(parts)
 
     def _positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
         variants, windows = len(channel.delay_s), self.windows
@@ -78,14 +78,14 @@ class Simulator:
         qvel[:, self._dof] = np.tile(windows.joint_vel, (variants, 1))
         controls = self._controls(channel)
         record = batch.rollout(self.steps, controls, record=("qpos",))["qpos"][:, :, self._qpos]
-        # A world that diverges repeats its last record; it must not look like a good fit.
+        # A diverged world repeats its last state, which must not look like a good fit.
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
         record = record.reshape(variants, len(windows), self.steps, -1)
         path = np.concatenate([start[:, :, None], record], axis=2)
         return self._at_samples(path) + channel.pos_bias[:, None, None]
 
     def _at_samples(self, path: Array) -> Array:
-        """Linear interpolation of (K, W, steps + 1, J) at the compared samples."""
+        """Interpolate (K, W, steps + 1, J) linearly at the compared samples."""
         place = np.clip(self.windows.sample_s / float(self.model.opt.timestep), 0.0, self.steps - 1e-9)
         low = place.astype(np.int64)
         share = (place - low)[None, :, :, None]
@@ -93,7 +93,7 @@ class Simulator:
         return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
 
     def _controls(self, channel: LogChannel) -> Array:
-        """Actuator inputs, shape (K·W, steps, nu)."""
+        """Return the actuator inputs, shape (K·W, steps, nu)."""
         delays, which = np.unique(channel.delay_s, return_inverse=True)
         signals = [self._drive(float(delay)) for delay in delays]
         controls = np.zeros((len(which), len(self.windows), self.steps, self.model.nu))
@@ -105,7 +105,7 @@ class Simulator:
         return controls.reshape(-1, self.steps, self.model.nu)
 
     def _drive(self, delay_s: float) -> Array:
-        """What drives each window at each step when commands take effect that late, shape (W, steps, J)."""
+        """Return the input of each window at each step with a command delay, shape (W, steps, J)."""
         offsets = float(self.model.opt.timestep) * np.arange(self.steps + 1) - delay_s
         windows = self.windows
         return np.concatenate(
@@ -146,7 +146,7 @@ def _part(channel: LogChannel, part: slice) -> LogChannel:
 
 
 def quiet_model(model: Any) -> Any:
-    """The model, changed so that a diverging world stays as it is, as `engines.mujoco_engine` does."""
+    """Disable MuJoCo's automatic reset and warnings, so that diverged worlds can be detected; return the model."""
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
     log = mujoco.MjLogConfig.get()
     log.logto_console = log.logto_file = False

@@ -1,4 +1,4 @@
-"""The state a recording was in at a given sample, better than its noisy speed sensor tells it."""
+"""Estimate states of a recording by smoothing positions, more accurately than a noisy speed sensor."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,36 +9,36 @@ from physai.sim.logs.signals.noise import noise_std
 Array = npt.NDArray[np.float64]
 
 HALF_WIDTHS_S = (0.01, 0.015, 0.02, 0.03, 0.05, 0.075)
-"""Half widths of the smoothing window; all but the last are tried."""
+"""Candidate half widths of the smoothing window; the last one is only used to widen."""
 WIDENED_MAX_S = 0.05
-"""The best half width is widened up to here only: the slope of a parabola over ±h lags behind a sine of the angular
-frequency w by (w·h)²/10 of its size, a per cent at 1 Hz."""
+"""Maximum half width after widening: a parabola over ±h underestimates the slope of a sine with angular frequency w by
+(w·h)²/10 of its amplitude, one per cent at 1 Hz."""
 DEGREE = 2
 MIN_SAMPLES = 5
-"""Fewest samples in a window of the smoother."""
+"""Minimum number of samples in the smoothing window."""
 _TRIED = 400
-"""Samples at which each width is tried."""
+"""Number of samples at which each width is evaluated."""
 
 
 class StateEstimate:
     """Positions and speeds at samples of a recording.
 
     A parabola is fitted to the measured positions around the sample (Savitzky and Golay, Analytical Chemistry 36,
-    1964, for samples that need not be equally spaced). Its half width is the next wider one of `HALF_WIDTHS_S` than
-    best predicts left-out positions: a slope wants more samples than a position. A recording too slow for that keeps
-    its measured speed, and one that also lacks the speed is smoothed over the nearest `MIN_SAMPLES` samples.
+    1964, generalised to uneven sampling). Its half width is one step of `HALF_WIDTHS_S` wider than the one that best
+    predicts left-out positions, because a slope needs more samples than a position. Slow recordings use the measured
+    speed; those without one are smoothed over the nearest `MIN_SAMPLES` samples.
 
-    On the double pendulum's recordings the speed sensor is off by 0.1 to 0.3 rad/s while it moves, which after 0.25 s
-    is more than the whole replay error of a good model.
+    On recordings of a double pendulum, the speed sensor's error in motion is 0.1 to 0.3 rad/s. After 0.25 s this
+    exceeds the entire replay error of a good model.
     """
 
     def __init__(self, log: RobotLog) -> None:
         self._log = log
         self.half_width_s = self._best_width()
-        """Chosen half width [s]; None where the measured speed is used."""
+        """Selected half width [s]; None if the measured speed is used."""
 
     def at(self, samples: npt.NDArray[np.int64]) -> tuple[Array, Array]:
-        """Position and speed at the samples, shape (len(samples), J) each."""
+        """Return position and speed at the samples, shape (len(samples), J) each."""
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
             return log.joint_pos[samples].copy(), log.joint_vel[samples].copy()
@@ -46,10 +46,10 @@ class StateEstimate:
         return np.array([fit[0] for fit in fits]), np.array([fit[1] for fit in fits])
 
     def errors(self) -> tuple[Array, Array]:
-        """Typical error of positions and of speeds, shape (J,) each.
+        """Return the typical errors of positions and speeds, shape (J,) each.
 
-        Of a position: what left-out ones are off by, less the smoothing. Of a speed: how far the slopes of parabola and
-        cubic lie apart, which holds the parabola's bias and more than its noise; of measured speeds, their noise.
+        For positions, from left-out predictions, reduced by the smoothing. For speeds, from the difference between the
+        slopes of parabola and cubic, which includes the parabola's bias; for measured speeds, their noise.
         """
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
@@ -88,7 +88,7 @@ class StateEstimate:
     def _parabola(
         self, sample: int, half_width_s: float, *, leave_out: bool, degree: int = DEGREE
     ) -> tuple[Array, Array]:
-        """Position and slope of the parabola, or a polynomial of another degree, at a sample; shape (J,) each."""
+        """Return position and slope of a fitted polynomial at a sample, shape (J,) each."""
         time = self._log.time
         first = int((time < time[sample] - half_width_s).sum())
         last = int((time <= time[sample] + half_width_s).sum())

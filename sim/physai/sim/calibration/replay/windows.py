@@ -1,8 +1,8 @@
-"""Short pieces of recordings, each with the state it starts in, what drives it and where it went.
+"""Windows: short pieces of recordings with their start states and measured motion.
 
-A replay starts every piece at its own measured state and lets the twin run open loop. A quarter of a second is long
-enough to show a wrong model and short enough that the error is the model's: beyond about half a second the motion of a
-free double pendulum is chaotic, and open-loop errors say nothing.
+A replay starts every window at its measured state and runs the twin open loop. A quarter of a second is long enough to
+show model errors, and short enough for open-loop errors to be meaningful: beyond about half a second, the motion of a
+free double pendulum is chaotic.
 """
 
 from collections.abc import Sequence
@@ -20,29 +20,30 @@ Array = npt.NDArray[np.float64]
 SAMPLES = 24
 """Samples of a window at which the twin is compared with the recording."""
 MARGIN_S = 0.02
-"""Left out at both ends of a recording, where the state estimate sees one side only."""
+"""Excluded time at both ends of a recording, where the state estimate is one-sided [s]."""
 EFFORT_MARGIN = 1.1
-"""A measured effort may exceed the joint's limit by this factor, as neither is exact."""
+"""Tolerance factor between a measured effort and the joint's limit."""
 MIN_SAMPLES = 3
 GAP_LIMIT = 0.25
-"""Longest time between two samples of a window, as a fraction of the window."""
+"""Maximum time between two samples of a window, as a fraction of the window."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """W windows of several recordings of one robot with J joints, M samples compared in each."""
+    """W windows from recordings of one robot with J joints and M compared samples each."""
 
     window_s: float
     logs: tuple[RobotLog, ...]
     log_index: npt.NDArray[np.int64]
-    """Which recording each window is of, shape (W,); ascending."""
+    """Index of each window's recording, shape (W,), ascending."""
     start_s: Array
-    """When it starts in the recording's time [s], shape (W,)."""
+    """Start in the recording's time [s], shape (W,)."""
     joint_pos: Array
-    """Measured state at its start [rad or m], shape (W, J)."""
+    """Position at the start [rad or m], shape (W, J)."""
     joint_vel: Array
+    """Speed at the start [rad/s or m/s], shape (W, J)."""
     start_std: Array
-    """How far that state may be off: positions, then speeds, shape (W, 2·J)."""
+    """Standard deviation of the start state, positions, then speeds, shape (W, 2·J)."""
     sample_s: Array
     """Times of the compared samples after the start [s], shape (W, M)."""
     target: Array
@@ -52,7 +53,7 @@ class Windows:
         return len(self.start_s)
 
     def subset(self, chosen: npt.NDArray[np.int64]) -> "Windows":
-        """The chosen windows, in ascending order of their numbers."""
+        """Return the windows with these indices, which must be ascending."""
         return Windows(
             self.window_s,
             self.logs,
@@ -66,13 +67,13 @@ class Windows:
         )
 
     def thinned(self, count: int) -> "Windows":
-        """At most `count` of the windows, evenly taken; results do not depend on chance."""
+        """Return at most `count` evenly spaced windows."""
         if len(self) <= count:
             return self
         return self.subset(np.unique(np.linspace(0, len(self) - 1, count).round().astype(np.int64)))
 
     def shortened(self, window_s: float) -> "Windows":
-        """The beginnings of the windows; compared are the samples that lie in them."""
+        """Return the beginnings of the windows with the samples in them."""
         inside = max(1, int((self.sample_s <= window_s).sum(axis=1).min()))
         samples = np.round(np.linspace(0, inside - 1, self.sample_s.shape[1])).astype(np.int64)
         return Windows(
@@ -88,7 +89,7 @@ class Windows:
         )
 
     def motion(self) -> Array:
-        """How far the joints moved from where each window starts, root mean square, shape (J,)."""
+        """Return the root mean square displacement from the windows' starts, shape (J,)."""
         return np.sqrt(((self.target - self.joint_pos[:, None]) ** 2).mean(axis=(0, 1)))
 
 
@@ -99,16 +100,16 @@ def cut(
     stride_s: float | None = None,
     effort_limits: Sequence[float] = (),
 ) -> Windows:
-    """Cuts recordings into windows that follow each other, or start every `stride_s`.
+    """Cut recordings into windows.
 
-    Windows with a gap of more than `GAP_LIMIT` of their length between two samples, with a spike in a measured position
-    or with a measured effort that the joint cannot give, are left out.
+    Windows with a gap of more than `GAP_LIMIT` of their length, a spike in a measured position, or a measured effort
+    beyond the joint's limit are excluded.
 
     Args:
         logs: recordings of one robot.
         window_s: length [s].
-        stride_s: from one start to the next [s]; the length by default.
-        effort_limits: greatest effort of each joint [N·m or N], 0 where it is not known; none checked by default.
+        stride_s: time between starts [s]; the window length by default.
+        effort_limits: effort limit of each joint [N·m or N], 0 if unknown; not checked by default.
 
     Raises:
         LogError: a recording has no usable window.
@@ -120,7 +121,7 @@ def cut(
         if not len(starts):
             raise LogError(
                 f"log {log.name}: {log.duration_s:.3g} s long, no window of {window_s:g} s without a spike or a gap of "
-                f"more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or take a shorter --window"
+                f"more than {1e3 * GAP_LIMIT * window_s:.0f} ms in it; record longer, or use a shorter --window"
             )
         estimate = StateEstimate(log)
         position, speed = estimate.at(starts)
@@ -134,7 +135,7 @@ def cut(
 
 
 def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np.int64]:
-    """Samples with a measured effort beyond what the joint can give: an error of the measurement."""
+    """Return samples with a measured effort beyond the joint's limit, which must be a measurement error."""
     if log.joint_effort is None or not effort_limits:
         return np.zeros(0, dtype=np.int64)
     limits = np.array([limit or np.inf for limit in effort_limits])
@@ -144,7 +145,7 @@ def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np
 def _starts(
     log: RobotLog, window_s: float, stride_s: float, impossible: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Samples at which the windows of a recording start."""
+    """Return the samples at which the windows of a recording start."""
     time = log.time
     last = time[-1] - window_s - MARGIN_S
     wanted = np.arange(MARGIN_S, last + 1e-9, stride_s)
@@ -162,6 +163,6 @@ def _starts(
 
 
 def _samples(log: RobotLog, start: int, window_s: float) -> npt.NDArray[np.int64]:
-    """Samples compared in a window, the last one included; a slow recording's are taken more than once."""
+    """Return the compared samples of a window, including its last; slow recordings repeat samples."""
     end = int((log.time <= log.time[start] + window_s + 1e-9).sum()) - 1
     return np.round(np.linspace(start + (end - start) / SAMPLES, end, SAMPLES)).astype(np.int64)
