@@ -153,7 +153,7 @@ def test_a_log_is_consistent_or_refused() -> None:
     with pytest.raises(LogError, match="joint_pos has 1 values that are not finite"):
         log(joint_pos=np.array([[0.0], [np.nan], [0.0]]))
     for time in ([0.0, 0.1, 0.1], [0.0, 0.2, 0.1], [0.1, 0.2, 0.3], [0.0, np.inf, 1.0]):
-        with pytest.raises(LogError, match="finite, start at 0 and ascend strictly"):
+        with pytest.raises(LogError, match="finite, start at 0 and be strictly ascending"):
             log(time=np.array(time))
     with pytest.raises(LogError, match="at least two samples"):
         log(time=np.zeros(1), joint_pos=np.zeros((1, 1)), command=np.zeros((1, 1)))

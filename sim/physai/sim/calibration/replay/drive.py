@@ -60,7 +60,7 @@ def servo_gain_factors(robot: Robot, logs: Sequence[RobotLog], drive: Drive) -> 
     """Return each recording's servo gain relative to the model's, shape (len(logs),); None if they are equal.
 
     Raises:
-        LogError: the recordings have different gains, and the model does not define to which of them its kp corresponds.
+        LogError: the recordings have gains, and the model does not define to which of them its kp corresponds.
     """
     gains = [log.notes.get(GAIN_NOTE) for log in logs]
     known = sorted({gain for gain in gains if gain is not None})
