@@ -1,4 +1,4 @@
-"""What the runtime starts: the active slot, checked from its first byte to its last."""
+"""Opens the active slot for the runtime after verifying every byte."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,35 +24,31 @@ class ActivePolicy:
     marker: Marker
     bundle: Bundle
     plan: bytes | None
-    """The built engine; None where the policy file itself is loaded."""
+    """The built engine; None if the policy file itself is loaded."""
     origin: Origin
-    """Of what is measured while it runs on this robot."""
+    """Origin of measurements made while it runs on this robot."""
 
     def start(self) -> InferenceEngine:
         """Loads the engine that was tested at installation.
 
         Raises:
-            EngineError: it cannot be loaded, or this machine has another TensorRT, driver or GPU now.
+            EngineError: it cannot be loaded, or TensorRT, driver or GPU have changed since.
         """
         runtime = self.marker.runtime
         return load(self.bundle.members[runtime.member], self.plan, runtime.engine_key, source=runtime.member)
 
 
 def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None = None) -> ActivePolicy:
-    """The active policy, if it may run.
-
-    Signatures, revocations, the verdict, what this robot asks of it, and every byte are checked anew. The verdict's
-    expiry is not: it limits when a policy may be activated; a robot that was switched on must not lose its policy to a
-    date.
+    """Opens the active policy after verifying it again.
 
     Args:
         root: the robot's tree.
-        config: folder of the owner's files; None for the usual one of that tree.
-        fs: files below the root; None for the real ones.
+        config: folder of the owner's files; None selects the default for that tree.
+        fs: file system of the tree; None uses the real one.
 
     Raises:
-        SlotError: no slot is active, or it is damaged.
-        VerificationError: a key that signed was revoked, or there is no valid verdict and none was waived.
+        SlotError: no slot is active, or the active slot is damaged.
+        VerificationError: a signing key was revoked, or there is no valid verdict and it was not waived.
     """
     store = SlotStore(fs or PosixFileSystem(root))
     owner = open_config(root, config, store.fs)
@@ -61,8 +57,10 @@ def open_active(root: Path, *, config: Path | None = None, fs: FileSystem | None
         raise SlotError("no policy is active; `physai robot install BUNDLE`, then `physai robot activate`")
     marker = store.marker(slot)
     if marker is None:
-        raise SlotError(f"slot {slot} is active but was not installed to the end; `physai robot doctor` says more")
+        raise SlotError(f"slot {slot} is active but not completely installed; run `physai robot doctor`")
     identity = owner.identity()
+    # Verify at installation time: the expiry limits when a policy may be activated, and a robot that is switched on
+    # later must not lose its policy to a date.
     verified = verify(
         store.read(slot, BUNDLE_FILE),
         owner.trust(),

@@ -1,6 +1,6 @@
-"""The owner's files: who a robot is, whom it believes, and what a version on trial must show.
+"""The owner's files of a robot: identity, trust file, health limits and requirements on verdicts.
 
-Where they belong to another account than the one that runs the robot, only that account can change them.
+If they belong to another account than the one that runs the robot, only that account can change them.
 """
 
 import os
@@ -25,29 +25,29 @@ class RobotConfig:
     """The owner's files of one slot tree."""
 
     def __init__(self, fs: FileSystem, folder: Path | None = None) -> None:
-        """Prepares to read.
+        """Initialises the reader.
 
         Args:
-            fs: the files.
-            folder: where they lie, for messages.
+            fs: file system of the folder.
+            folder: path of the folder, for messages.
         """
         self._fs = fs
-        self._where = "" if folder is None else f"{folder}/"
+        self._prefix = "" if folder is None else f"{folder}/"
 
     def identity(self) -> RobotIdentity:
-        """Who this robot is.
+        """The robot's identity.
 
         Raises:
-            SlotError: it was never said, or the file is damaged.
+            SlotError: the robot is not set up, or the file is damaged.
         """
         return decode(RobotIdentity, self._read(IDENTITY_FILE, MAX_RECORD_BYTES), source=IDENTITY_FILE)
 
     def exists(self) -> bool:
-        """Whether anybody has said who this robot is."""
+        """Whether the robot is set up."""
         return self._fs.kind(IDENTITY_FILE) is not None
 
     def limits(self) -> HealthLimits:
-        """What a version on trial must show; the defaults, where nothing else was said.
+        """Health limits for a trial; the defaults if there is no file.
 
         Raises:
             SlotError: the file is damaged.
@@ -57,22 +57,22 @@ class RobotConfig:
         return decode(HealthLimits, self._read(LIMITS_FILE, MAX_RECORD_BYTES), source=LIMITS_FILE)
 
     def trust(self) -> TrustStore:
-        """Whom this robot believes; nobody, where there is no trust file.
+        """The trust store; empty if there is no trust file.
 
         Raises:
             TrustError: the file is damaged, or not signed by its owners.
-            SlotError: it cannot be read.
+            SlotError: the file cannot be read.
         """
         if self._fs.kind(TRUST_FILE) is None:
             return TrustStore()
         return SignedTrust.parse(self._read(TRUST_FILE, MAX_TRUST_BYTES), source=TRUST_FILE).check()
 
     def requirements(self) -> Requirements:
-        """What this robot asks of a verdict; the defaults, where nothing else was said.
+        """Requirements on verdicts; the defaults if there is no file.
 
         Raises:
             RequirementsError: the file is damaged.
-            SlotError: it cannot be read.
+            SlotError: the file cannot be read.
         """
         if self._fs.kind(SETTINGS_FILE) is None:
             return Requirements()
@@ -85,12 +85,10 @@ class RobotConfig:
         limits: HealthLimits | None,
         requirements: Requirements | None = None,
     ) -> None:
-        """Replaces the files. What is not said stays as it is: None, and a limit that was not set.
-
-        Joints and unit stay with a robot of the same model only; a stand-in remains one, under any name.
+        """Replaces the files; keeps those given as None and every limit that is not set.
 
         Raises:
-            TrustError: the trust file may not take the place of the one that is there, see `SignedTrust.check_after`.
+            TrustError: the trust file may not replace the current one, see `SignedTrust.check_after`.
         """
         files = {IDENTITY_FILE: encode(self._kept_identity(identity))}
         if limits is not None:
@@ -102,37 +100,38 @@ class RobotConfig:
             files[SETTINGS_FILE] = requirements.encode()
         replace_files(self._fs, files)
 
-    def _kept_identity(self, said: RobotIdentity) -> RobotIdentity:
+    def _kept_identity(self, new: RobotIdentity) -> RobotIdentity:
         try:
             known = self.identity()
         except SlotError:
-            return said
-        said = said.model_copy(update={"stand_in": known.stand_in or said.stand_in})
-        if model_of(known.robot) != model_of(said.robot):
-            return said
-        return said.model_copy(
+            return new
+        # A stand-in stays a stand-in under any name: its measurements must never count as a robot's.
+        new = new.model_copy(update={"stand_in": known.stand_in or new.stand_in})
+        if model_of(known.robot) != model_of(new.robot):
+            return new
+        return new.model_copy(
             update={
-                "joints": known.joints if said.joints is None else said.joints,
-                "runtime_unit": known.runtime_unit if said.runtime_unit is None else said.runtime_unit,
+                "joints": known.joints if new.joints is None else new.joints,
+                "runtime_unit": known.runtime_unit if new.runtime_unit is None else new.runtime_unit,
             }
         )
 
-    def _kept_limits(self, said: HealthLimits) -> HealthLimits:
+    def _kept_limits(self, new: HealthLimits) -> HealthLimits:
         try:
             known = self.limits()
         except SlotError:
-            return said
-        return known.model_copy(update=said.model_dump(include=said.model_fields_set))
+            return new
+        return known.model_copy(update=new.model_dump(include=new.model_fields_set))
 
     def _require_successor(self, trust: SignedTrust) -> None:
-        """Refuses an older trust file, by mistake or not: who stole a key would be believed again."""
+        """Refuses an older trust file: it would trust revoked keys again."""
         if self._fs.kind(TRUST_FILE) is None:
             trust.check()
             return
         try:
             known = self.trust()
         except TrustError as error:
-            raise TrustError(f"{error}; remove it, if you are sure of the file that takes its place") from None
+            raise TrustError(f"{error}; remove it if you are sure of the new file") from None
         trust.check_after(known)
 
     def _read(self, name: str, limit: int) -> bytes:
@@ -140,53 +139,55 @@ class RobotConfig:
             return self._fs.read(name, limit=limit)
         except OSError as error:
             raise SlotError(
-                f"{self._where}{name}: cannot be read: {error.strerror}; `physai robot setup` says who a robot is"
+                f"{self._prefix}{name}: cannot be read: {error.strerror}; set the robot up with `physai robot setup`"
             ) from None
 
 
 def open_config(root: Path, named: Path | None, fs: FileSystem) -> RobotConfig:
-    """The owner's files of a tree.
+    """Opens the owner's files of a tree.
 
     Args:
         root: the tree.
-        named: their folder; None for the usual one of that tree.
-        fs: the files of the tree, among which they may be.
+        named: folder of the owner's files; None selects the default for that tree.
+        fs: file system of the tree, used if the files are in the tree.
     """
     folder = config_folder(root, named)
     return RobotConfig(fs if folder == root else PosixFileSystem(folder, mode=0o644), folder)
 
 
 def make_owned(folder: Path) -> None:
-    """Makes the folder of the owner's files, which others may read and not change, unless it is there.
+    """Creates the folder of the owner's files, readable by all, if it does not exist.
 
     Raises:
-        SlotError: it cannot be made, or it is another account's.
+        SlotError: it cannot be created, or belongs to another account.
     """
     try:
         if not folder.exists():
             folder.mkdir(parents=True)
             folder.chmod(0o755)
     except OSError as error:
-        raise SlotError(f"{folder}: cannot be made: {error.strerror}; run as root, or name another: --config") from None
+        raise SlotError(
+            f"{folder}: cannot be created: {error.strerror}; run as root, or choose another folder: --config"
+        ) from None
     if not os.access(folder, os.W_OK, effective_ids=True):
         raise SlotError(
-            f"{folder} is user {folder.stat().st_uid}'s, and this is user {os.geteuid()}: who this robot is "
-            "and whom it believes is for that account to say; run `physai robot setup` as it (sudo)"
+            f"{folder} belongs to user {folder.stat().st_uid}, but this is user {os.geteuid()}: only the owner can "
+            "change the robot's identity and trust file; run `physai robot setup` as that user (sudo)"
         )
 
 
 @contextmanager
 def as_owner_of(folder: Path) -> Generator[None]:
-    """Root acts as the account that a folder belongs to, so that what it makes there is that account's, and no link
-    that account has put there leads it elsewhere.
-    """
-    facts = folder.stat()
-    if os.geteuid() != 0 or facts.st_uid == 0:
+    """Drops root's privileges to those of a folder's owner, inside the block."""
+    # New files then belong to that account, and its symbolic links cannot lead root to files of others.
+    status = folder.stat()
+    if os.geteuid() != 0 or status.st_uid == 0:
         yield
         return
     group = os.getegid()
-    os.setegid(facts.st_gid)
-    os.seteuid(facts.st_uid)
+    # Group first: without root's user id the group can no longer change.
+    os.setegid(status.st_gid)
+    os.seteuid(status.st_uid)
     try:
         yield
     finally:

@@ -1,9 +1,8 @@
-"""Uploads: members of bundles by SHA-256, so that only what the robot lacks has to be sent.
+"""Content-addressed uploads: bundle members by SHA-256, so that only missing members are sent.
 
-Whoever sends a bundle asks which of its members are missing, puts each into `incoming/SHA256` (an unfinished one may
-have any other name), and names all members by hash in a recipe. The robot puts the bundle together, which gives the
-very bytes that were packed. Nothing here is trusted: every byte is hashed when it is used, and the whole is verified
-when it is installed.
+The sender asks which members are missing, stores each as `incoming/SHA256` (an incomplete one under any other name) and
+sends a recipe with the hashes of all members. The robot assembles the bundle, byte for byte as it was packed. Uploads
+are not trusted: every byte is hashed when it is used, and the bundle is verified when it is installed.
 """
 
 import json
@@ -24,10 +23,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def missing(store: SlotStore, digests: Iterable[str]) -> list[str]:
-    """Those of the members, by SHA-256, that neither a slot nor the uploads hold; damaged uploads are removed.
+    """SHA-256 of the members that are neither installed nor uploaded; removes damaged uploads.
 
     Raises:
-        InstallError: something is no SHA-256, or there are too many.
+        InstallError: a digest is not a SHA-256, or there are too many.
         OSError: a damaged upload cannot be removed.
     """
     wanted = list(dict.fromkeys(digests))
@@ -38,22 +37,22 @@ def missing(store: SlotStore, digests: Iterable[str]) -> list[str]:
 
 
 def assemble(store: SlotStore, recipe: Mapping[str, str]) -> bytes:
-    """The bundle whose members have these hashes.
+    """Assembles a bundle from installed and uploaded members.
 
     Args:
         store: the robot's slots and uploads.
-        recipe: SHA-256 of every member by name, signatures included.
+        recipe: SHA-256 of every member by name, including signatures.
 
     Raises:
         InstallError: a member is neither installed nor uploaded, or its upload is damaged.
-        BundleError: the members make no bundle.
+        BundleError: the members do not form a bundle.
     """
     _check(list(recipe.values()))
     installed = _installed(store)
     members: dict[str, bytes | memoryview] = {}
     for name, digest in recipe.items():
-        found = installed.get(digest)
-        data = _upload(store, digest) if found is None else found[0].view(found[1])
+        source = installed.get(digest)
+        data = _upload(store, digest) if source is None else source[0].view(source[1])
         if data is None:
             raise InstallError(
                 f"member {name} ({digest[:12]}) was not uploaded, or its upload is damaged: send it again"
@@ -63,26 +62,26 @@ def assemble(store: SlotStore, recipe: Mapping[str, str]) -> bytes:
 
 
 def parse_recipe(data: bytes) -> dict[str, str]:
-    """The recipe in a JSON object of SHA-256 by member name.
+    """Parses a recipe, a JSON object of SHA-256 by member name.
 
     Raises:
-        InstallError: it is none.
+        InstallError: the recipe is malformed.
     """
     try:
         document: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InstallError(f"the recipe is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise InstallError("the recipe is no JSON object of SHA-256 by member name")
+        raise InstallError("the recipe is not a JSON object of SHA-256 by member name")
     recipe = cast("dict[str, Any]", document)
     for name, digest in recipe.items():
         if not isinstance(digest, str):
-            raise InstallError(f"the recipe gives no SHA-256 for {name[:80]!r}")
+            raise InstallError(f"the recipe has no SHA-256 for {name[:80]!r}")
     return recipe
 
 
 def clear_incoming(store: SlotStore) -> int:
-    """Removes all uploads and returns the bytes that become free."""
+    """Removes all uploads; returns the number of bytes freed."""
     return empty_folder(store.fs, INCOMING)
 
 
@@ -91,19 +90,19 @@ def _check(digests: list[str]) -> None:
         raise InstallError(f"{len(digests)} members, a bundle has at most {MAX_MEMBERS}")
     for digest in digests:
         if not _SHA256.fullmatch(digest):
-            raise InstallError(f"{digest[:80]!r} is no SHA-256 in 64 lower-case hexadecimal digits")
+            raise InstallError(f"{digest[:80]!r} is not a SHA-256 in 64 lower-case hexadecimal digits")
 
 
 def _installed(store: SlotStore) -> dict[str, tuple[Members, str]]:
-    """Where each member of the installed bundles lies, by SHA-256."""
-    found: dict[str, tuple[Members, str]] = {}
+    """Archive and name of each member of the installed bundles, by SHA-256."""
+    installed: dict[str, tuple[Members, str]] = {}
     for slot in SLOTS:
         try:
             members = read_archive(store.read(slot, BUNDLE_FILE))
         except (SlotError, BundleError):
             continue
-        found.update({members.sha256(name): (members, name) for name in members})
-    return found
+        installed.update({members.sha256(name): (members, name) for name in members})
+    return installed
 
 
 def _is_uploaded(store: SlotStore, digest: str) -> bool:

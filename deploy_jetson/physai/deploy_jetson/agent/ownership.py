@@ -1,4 +1,4 @@
-"""Whether the account that runs a robot could change what its owner says: whom the robot believes, what it is."""
+"""Checks whether the account that runs a robot could change the owner's files."""
 
 import pwd
 import re
@@ -26,49 +26,46 @@ def account(uid: int) -> str:
 
 
 def weakness(root: Path, folder: Path) -> str:
-    """How the account that runs the robot could change the owner's files; empty where it cannot.
+    """How the account that runs the robot could change the owner's files; empty if it cannot.
 
     Args:
         root: the tree, which belongs to that account.
-        folder: of the owner's files.
+        folder: folder of the owner's files.
 
     Raises:
-        OSError: they cannot be looked at.
+        OSError: a file cannot be inspected.
     """
     runner = root.stat().st_uid
     if runner == 0:
-        return f"{root} is root's, who can change everything"
+        return f"{root} belongs to root, which can change everything"
     folder = folder.resolve(strict=True)
     files = [folder / name for name in (IDENTITY_FILE, LIMITS_FILE, SETTINGS_FILE, TRUST_FILE)]
     for path in (*files, folder, *folder.parents):
         try:
-            facts = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             continue
-        if facts.st_uid == runner:
-            return f"{path} is {account(runner)}'s, who runs the robot"
-        is_open = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if stat.S_ISLNK(facts.st_mode) or (is_open and not (path.is_dir() and facts.st_mode & stat.S_ISVTX)):
-            return f"{path} can be written by others than {account(facts.st_uid)}"
+        if status.st_uid == runner:
+            return f"{path} belongs to {account(runner)}, which runs the robot"
+        is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        # In a sticky folder such as /tmp only the owner of a file can replace it.
+        if stat.S_ISLNK(status.st_mode) or (is_open and not (path.is_dir() and status.st_mode & stat.S_ISVTX)):
+            return f"{path} can be written by others than {account(status.st_uid)}"
     return ""
 
 
 @dataclass(frozen=True)
 class LoginKeys:
-    """Keys that log in as the account that runs the robot."""
+    """SSH keys that log in as the account that runs the robot."""
 
     path: Path
     total: int
     free: int
-    """How many may do more than run one command."""
+    """Number of keys that are not restricted to one command."""
 
 
 def login_keys(root: Path) -> LoginKeys | None:
-    """The keys in the usual place of OpenSSH's server; None where they cannot be seen.
-
-    Args:
-        root: the tree, which belongs to that account.
-    """
+    """SSH keys of the account that owns a tree; None if its `authorized_keys` cannot be read."""
     try:
         path = Path(pwd.getpwuid(root.stat().st_uid).pw_dir) / ".ssh" / "authorized_keys"
         text = read_plain(path, limit=MAX_KEYS_BYTES).decode("utf-8", "replace")
@@ -80,8 +77,9 @@ def login_keys(root: Path) -> LoginKeys | None:
 
 
 def _is_restricted(line: str) -> bool:
-    """Whether a key's line forces a command and forbids the rest."""
+    """Whether a line of `authorized_keys` forces a command and has the option `restrict`."""
+    # Empty the quoted values: they can contain commas and spaces.
     bare = _QUOTED.sub('""', line)
-    options = bare[: found.start()] if (found := _KEY_TYPE.search(bare)) else ""
+    options = bare[: match.start()] if (match := _KEY_TYPE.search(bare)) else ""
     names = options.split(",")
     return "restrict" in names and 'command=""' in names

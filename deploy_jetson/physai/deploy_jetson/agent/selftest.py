@@ -1,4 +1,4 @@
-"""A policy shows on this machine what it must show before its slot becomes valid."""
+"""The self-test that a policy must pass on this machine before its slot becomes valid."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 
 FIRST_CALL_S = 1.0
 FIRST_CALL_DEADLINES = 20.0
-"""Longest first computation: so many seconds, or deadlines of the contract; all golden states would take for ever."""
+"""Limit of the first inference: seconds or contract deadlines, whichever is longer."""
 
 
 def run_self_test(
@@ -29,29 +29,27 @@ def run_self_test(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     progress: Progress = no_progress,
 ) -> Tested:
-    """Builds the engine of a policy, replays the golden states and measures ticks.
-
-    Where TensorRT computes, onnxruntime replays the golden states too: a graph that is wrong and an engine that is
-    wrong need different remedies.
+    """Builds the engine of a policy, replays the golden states and measures tick latency.
 
     Args:
-        members: of the bundle.
-        member: the policy that is to run: `policy.int8.onnx`.
-        backend: what is to compute it.
-        ticks: ticks to measure.
-        clock_ns: what measures them [ns].
-        progress: gets stages and shares.
+        members: members of the bundle.
+        member: the policy to run: `policy.int8.onnx`.
+        backend: the inference backend.
+        ticks: number of ticks to measure.
+        clock_ns: clock for the latency [ns].
+        progress: receives stages and their progress.
 
     Raises:
-        EngineError: it cannot be built or computed, or is too slow for the contract's deadline.
-        GoldenError: it computes something else than what was trained.
+        EngineError: the engine cannot be built or run, or is too slow for the contract's deadline.
+        GoldenError: the outputs differ from those of the trained policy.
         PolicyError, ContractError: the member is malformed.
     """
     data = members[member]
     reference = OnnxEngine(data, source=member)
     golden = read_golden(members[GOLDEN_FILE], reference.header)
     progress("reference", 0.0)
-    _compute_once(reference)
+    # onnxruntime replays first even if TensorRT is used: a wrong graph and a wrong engine need different remedies.
+    _run_once(reference)
     worst = replay(reference, golden, exact=member == POLICY_FILE, progress=lambda share: progress("reference", share))
     progress("engine", 0.0)
     built: Built = build(data, reference, source=member, choice=backend)
@@ -86,13 +84,14 @@ def run_self_test(
     )
 
 
-def _compute_once(engine: OnnxEngine) -> None:
-    """As the runtime's first call: nothing measured yet, nothing remembered."""
+def _run_once(engine: OnnxEngine) -> None:
+    """Runs the policy on zeros and refuses one that is far too slow."""
+    # Fail early: replaying all golden states with such a policy would take very long.
     begun = time.monotonic()
     engine.run({name: np.zeros((1, size), np.float32) for name, size in engine.header.inputs.items()})
     took_s, deadline_s = time.monotonic() - begun, engine.header.contract.timing.deadline_s
     if took_s > max(FIRST_CALL_S, FIRST_CALL_DEADLINES * deadline_s):
         raise EngineError(
-            f"the first computation takes {took_s:.1f} s here, the contract's deadline is {1e3 * deadline_s:g} ms; "
+            f"the first inference takes {took_s:.1f} s here, the contract's deadline is {1e3 * deadline_s:g} ms; "
             "train a smaller network"
         )

@@ -1,4 +1,4 @@
-"""The self-test in a process of its own: a policy whose call never returns must not keep the slots locked."""
+"""Runs the self-test in a child process, so that a policy that hangs cannot keep the slots locked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 CALL_S = 8.0
 CALL_DEADLINES = 200.0
-"""Longest silence of the test while it computes the policy: so many seconds, or deadlines of the contract."""
+"""Timeout between progress reports: seconds or contract deadlines, whichever is longer."""
 
 BUILD_S = 1800.0
-"""Longest time for TensorRT to build an engine [s]."""
+"""Timeout for TensorRT to build an engine [s]."""
 
 
 def call_limit_s(deadline_s: float) -> float:
-    """Longest silence of a process that computes a policy with this deadline [s]."""
+    """Timeout between progress reports for a policy with this deadline [s]."""
     return max(CALL_S, CALL_DEADLINES * deadline_s)
 
 
@@ -39,26 +39,26 @@ def self_test_apart(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     progress: Progress = no_progress,
 ) -> Tested:
-    """As `run_self_test`, in another process.
+    """Like `run_self_test`, in a child process.
 
     Raises:
-        ApartError: what the test says about the policy, or that it hung or crashed.
+        ApartError: the self-test failed, hung or crashed.
     """
     limits = {"engine": BUILD_S}
     call_s = call_limit_s(deadline_s)
 
-    def heard(told: JsonFacts) -> None:
-        progress(told["stage"], told["share"])
+    def report(status: JsonFacts) -> None:
+        progress(status["stage"], status["share"])
 
-    given = {name: members[name] for name in (member, GOLDEN_FILE)}
-    request = {"members": given, "member": member, "backend": backend, "ticks": ticks, "clock_ns": clock_ns}
+    inputs = {name: members[name] for name in (member, GOLDEN_FILE)}
+    request = {"members": inputs, "member": member, "backend": backend, "ticks": ticks, "clock_ns": clock_ns}
     progress("reference", 0.0)
     facts, blobs = call_apart(
         __name__,
         pickle.dumps(request),
         what=f"the self-test of {member}",
-        limit_s=lambda told: limits.get(str(told["stage"]), call_s),
-        heard=heard,
+        limit_s=lambda status: limits.get(str(status["stage"]), call_s),
+        heard=report,
     )
     return Tested(
         runtime=InferenceRuntime.model_validate(facts["runtime"]),
@@ -67,14 +67,15 @@ def self_test_apart(
     )
 
 
-def _work(request: bytes, tell: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
-    # The request is this program's own; what comes back from beside the policy is data only.
-    wanted: dict[str, Any] = pickle.loads(request)
+def _work(request: bytes, report: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
+    # Unpickling is safe here: the parent process wrote the request. The answer, which the policy could influence, is
+    # JSON and raw bytes.
+    options: dict[str, Any] = pickle.loads(request)
     from physai.deploy_jetson.agent.selftest import run_self_test
 
-    # From here on it is the policy that takes time, loading it included.
-    tell({"stage": "reference", "share": 0.0})
-    tested = run_self_test(**wanted, progress=lambda stage, share: tell({"stage": stage, "share": share}))
+    # Imports are done: from here on the timeout measures the policy, including loading it.
+    report({"stage": "reference", "share": 0.0})
+    tested = run_self_test(**options, progress=lambda stage, share: report({"stage": stage, "share": share}))
     facts = {
         "runtime": tested.runtime.model_dump(mode="json"),
         "self_test": tested.self_test.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""What a robot runs, what it could run, why it last went back, and what is wrong with its slots."""
+"""Status of a robot's slots, and the checks of `physai robot doctor`."""
 
 import os
 import shutil
@@ -27,19 +27,19 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class SlotStatus:
-    """What lies in a slot."""
+    """Contents of a slot."""
 
     slot: SlotName
     active: bool
     marker: Marker | None
-    """None for an empty slot."""
+    """None if the slot is empty."""
     problems: tuple[str, ...]
-    """What is wrong with a slot that is not empty."""
+    """Damage of a slot that is not empty."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a robot."""
+    """Status of a robot."""
 
     robot: str
     slots: tuple[SlotStatus, ...]
@@ -47,16 +47,16 @@ class Status:
     floor: int
     trial: Trial | None
     health: HealthFinding | None
-    """What the runtime's counters say of the trial."""
+    """Health of the version on trial, if there is one."""
     last_rollback: SlotEvent | None
     events: tuple[SlotEvent, ...]
     """Oldest first."""
     warnings: tuple[str, ...]
-    """What should be red: no verdict, damage, no policy, a clock in the past."""
+    """Problems to highlight: no verdict, damage, no policy, a clock that is behind."""
 
 
 def read_status(agent: UpdateAgent) -> Status:
-    """Looks, and changes nothing: no lock, no recovery.
+    """Reads the status without locking or changing anything.
 
     Raises:
         SlotError: the tree is missing or its state damaged.
@@ -89,25 +89,25 @@ def _slot(store: SlotStore, slot: SlotName, *, active: bool) -> SlotStatus:
 
 
 def _warnings(agent: UpdateAgent, state: State, slots: tuple[SlotStatus, ...]) -> list[str]:
-    found: list[str] = []
+    warnings: list[str] = []
     active = next((slot for slot in slots if slot.active), None)
     if active is None:
-        found.append("no policy is active")
+        warnings.append("no policy is active")
     else:
-        found += [f"the active slot: {problem}" for problem in active.problems]
+        warnings += [f"the active slot: {problem}" for problem in active.problems]
         if active.marker is not None and active.marker.unsafe_no_verdict:
-            found.append(f"version {active.marker.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
+            warnings.append(f"version {active.marker.version} runs WITHOUT A VALID VERDICT (--unsafe-no-verdict)")
         reason = "" if active.problems else _refusal(agent)
         if reason:
-            found.append(f"the active policy does not start any more: {reason}")
+            warnings.append(f"the active policy can no longer start: {reason}")
     behind = parse_utc(state.latest_time) - agent.clock()
     if behind > CLOCK_TOLERANCE:
-        found.append(f"the clock is {behind} behind {state.latest_time}, which has passed for certain: set it")
-    return found
+        warnings.append(f"the clock is {behind} behind the time floor {state.latest_time}: set it")
+    return warnings
 
 
 def _refusal(agent: UpdateAgent) -> str:
-    """Why the runtime would not start the active policy: a key that was revoked since; empty if it would."""
+    """Why the runtime would refuse the active policy, for example a revoked key; empty if it would start."""
     try:
         open_active(agent.root, config=agent.config_root, fs=agent.fs)
     except PhysaiError as error:
@@ -117,21 +117,21 @@ def _refusal(agent: UpdateAgent) -> str:
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One question of `physai robot doctor`."""
+    """Result of one check of `physai robot doctor`."""
 
     name: str
     ok: bool
     found: str
-    """What was found, and the way out where it is not good."""
+    """The finding, with a remedy if it is a problem."""
     is_warning: bool = False
-    """Whether it is as it should be for a rehearsal only."""
+    """Whether the setup is good enough for tests only, not for a real robot."""
 
 
 def examine(agent: UpdateAgent) -> list[DoctorCheck]:
-    """Looks for whatever would keep the robot from running its policy or taking a new one; changes nothing."""
+    """Checks for anything that would keep the robot from running its policy or taking a new one; changes nothing."""
     if not agent.root.is_dir():
         return [_tree(agent)]
-    checks = [
+    return [
         _tree(agent),
         _state(agent),
         _link(agent),
@@ -139,9 +139,6 @@ def examine(agent: UpdateAgent) -> list[DoctorCheck]:
         _trust(agent),
         _settings(agent),
         _owner(agent),
-    ]
-    return [
-        *checks,
         _space(agent),
         _admission(agent),
         _limits(agent),
@@ -154,7 +151,7 @@ def examine(agent: UpdateAgent) -> list[DoctorCheck]:
 
 def _tree(agent: UpdateAgent) -> DoctorCheck:
     if not agent.root.is_dir():
-        return DoctorCheck("tree", False, f"{agent.root} does not exist; `physai robot setup --robot NAME` makes it")
+        return DoctorCheck("tree", False, f"{agent.root} does not exist; create it: `physai robot setup --robot NAME`")
     if not os.access(agent.root, os.W_OK):
         return DoctorCheck("tree", False, f"{agent.root} cannot be written by this user, or is mounted read-only")
     try:
@@ -173,10 +170,10 @@ def _state(agent: UpdateAgent) -> DoctorCheck:
         except SlotError as error:
             problems.append(str(error))
     if len(problems) == len(STATE_FILES):
-        return DoctorCheck("state", False, f"{'; '.join(problems)}; `physai robot setup` mends it")
+        return DoctorCheck("state", False, f"{'; '.join(problems)}; repair it with `physai robot setup`")
     if problems:
-        return DoctorCheck("state", False, f"{problems[0]}; the other copy is whole, and the next change writes both")
-    return DoctorCheck("state", True, f"both copies whole, floor {agent.store.state().floor}")
+        return DoctorCheck("state", False, f"{problems[0]}; the other copy is intact, and the next change writes both")
+    return DoctorCheck("state", True, f"both copies intact, floor {agent.store.state().floor}")
 
 
 def _link(agent: UpdateAgent) -> DoctorCheck:
@@ -184,7 +181,7 @@ def _link(agent: UpdateAgent) -> DoctorCheck:
     if slot is not None:
         return DoctorCheck("active slot", True, slot)
     if exists(agent.store.fs, CURRENT):
-        return DoctorCheck("active slot", False, f"{CURRENT} points to no slot; `physai robot recover` mends it")
+        return DoctorCheck("active slot", False, f"{CURRENT} points to no slot; repair it with `physai robot recover`")
     return DoctorCheck("active slot", False, "none; `physai robot install BUNDLE`, then `physai robot activate`")
 
 
@@ -196,7 +193,7 @@ def _contents(agent: UpdateAgent) -> list[DoctorCheck]:
         if status.problems:
             checks.append(DoctorCheck(f"slot {slot}", False, f"{'; '.join(status.problems)}; install the bundle again"))
         else:
-            version = "empty" if status.marker is None else f"version {status.marker.version}, every byte checked"
+            version = "empty" if status.marker is None else f"version {status.marker.version}, all bytes verified"
             checks.append(DoctorCheck(f"slot {slot}", True, version))
     return checks
 
@@ -211,58 +208,58 @@ def _trust(agent: UpdateAgent) -> DoctorCheck:
         usable, needed = len(trust.usable(role)), trust.threshold(role)
         counts.append(f"{usable} {role} keys, {needed} must sign")
         if usable < needed:
-            remedy = "no bundle can be accepted; `physai keys trust` adds keys"
+            remedy = "no bundle can be accepted; add keys with `physai keys trust`"
             return DoctorCheck("trust", False, f"{counts[-1]}: {remedy}")
     return DoctorCheck("trust", True, "; ".join(counts))
 
 
 def _owner(agent: UpdateAgent) -> DoctorCheck:
-    """Whether whoever may flash this robot could also say whom it believes."""
+    """Checks that an account that may flash the robot cannot change its trust file."""
     folder = config_folder(agent.root, agent.config_root)
     try:
         weak = weakness(agent.root, folder)
         owner, runner = account(folder.stat().st_uid), account(agent.root.stat().st_uid)
     except OSError as error:
-        return DoctorCheck("owner", False, f"{folder}: {error.strerror}; `physai robot setup` makes it")
+        return DoctorCheck("owner", False, f"{folder}: {error.strerror}; create it with `physai robot setup`")
     if weak:
-        remedy = "so whoever may flash it could say whom it believes; enough to rehearse, install.sh sets a robot up"
-        return DoctorCheck("owner", True, f"{weak}, {remedy}", is_warning=True)
-    found = f"{folder} is {owner}'s, {runner} runs the robot and cannot change it"
+        remedy = "so an account that may flash the robot can change its trust file; fine for tests, use install.sh on "
+        return DoctorCheck("owner", True, f"{weak}, {remedy}a robot", is_warning=True)
+    summary = f"{folder} belongs to {owner}; {runner} runs the robot and cannot change it"
     keys = login_keys(agent.root)
     if keys is None:
-        return DoctorCheck("owner", True, f"{found}; no file with keys of {runner} is seen here")
+        return DoctorCheck("owner", True, f"{summary}; the authorized keys of {runner} cannot be read")
     if keys.free:
-        text = f"{found}; {keys.free} of {keys.total} keys in {keys.path} are not bound to `physai robot receive`"
-        return DoctorCheck("owner", True, f"{text}: enter them with install.sh --login", is_warning=True)
-    return DoctorCheck("owner", True, f"{found}; {keys.total} keys may flash it, and nothing else")
+        text = f"{summary}; {keys.free} of {keys.total} keys in {keys.path} are not limited to `physai robot receive`"
+        return DoctorCheck("owner", True, f"{text}: add them with install.sh --login", is_warning=True)
+    return DoctorCheck("owner", True, f"{summary}; {keys.total} keys are restricted to flashing")
 
 
 def _admission(agent: UpdateAgent) -> DoctorCheck:
     if agent.store.active() is None:
-        return DoctorCheck("signatures", True, "no active policy, so none to check")
+        return DoctorCheck("signatures", True, "no active policy to check")
     reason = _refusal(agent)
-    remedy = "; flash a bundle that is signed anew"
-    return DoctorCheck("signatures", not reason, f"{reason}{remedy}" if reason else "of the active policy hold")
+    remedy = "; flash a newly signed bundle"
+    return DoctorCheck("signatures", not reason, f"{reason}{remedy}" if reason else "the active policy's are valid")
 
 
 def _limits(agent: UpdateAgent) -> DoctorCheck:
-    """What the active contract leaves unprotected keeps no policy from running, so it is said, not held against it."""
     try:
         contract = open_active(agent.root, config=agent.config_root, fs=agent.fs).bundle.contract
     except PhysaiError:
-        return DoctorCheck("limits", True, "no active policy that may run, so none to look at")
-    return DoctorCheck("limits", True, lacks_text(contract) or "the contract lacks no protection")
+        return DoctorCheck("limits", True, "no active policy to check")
+    # Always ok: missing protections are reported, but do not keep a policy from running.
+    return DoctorCheck("limits", True, lacks_text(contract) or "the contract defines every protection")
 
 
 def _settings(agent: UpdateAgent) -> DoctorCheck:
-    """What it asks of a verdict, and the computer that latency must have been measured on."""
+    """Shows the requirements on verdicts and this computer's name."""
     try:
-        asked, identity = agent.config.requirements(), agent.config.identity()
+        requirements, identity = agent.config.requirements(), agent.config.identity()
     except PhysaiError as error:
         return DoctorCheck("settings", False, str(error))
-    evidence = f"evidence of: {', '.join(asked.accept)}; latency of: {agent.machine}"
-    said = f"{len(asked.gates)} gates, {evidence}"
-    return DoctorCheck("settings", True, f"{said}; a stand-in, no robot" if identity.stand_in else said)
+    evidence = f"evidence of: {', '.join(requirements.accept)}; latency of: {agent.machine}"
+    text = f"{len(requirements.gates)} gates, {evidence}"
+    return DoctorCheck("settings", True, f"{text}; a stand-in, not a robot" if identity.stand_in else text)
 
 
 def _space(agent: UpdateAgent) -> DoctorCheck:
@@ -280,14 +277,14 @@ def _clock(agent: UpdateAgent) -> DoctorCheck:
     except SlotError as error:
         return DoctorCheck("clock", False, str(error))
     ok = behind <= CLOCK_TOLERANCE
-    return DoctorCheck("clock", ok, "plausible" if ok else f"{behind} behind what has passed for certain; set it")
+    return DoctorCheck("clock", ok, "plausible" if ok else f"{behind} behind the time floor; set it")
 
 
 def _counters(agent: UpdateAgent) -> DoctorCheck:
     path = health_path(agent.root)
     ok = os.access(path.parent, os.W_OK)
     return DoctorCheck(
-        "counters", ok, str(path) if ok else f"{path.parent} cannot be written; the runtime's unit makes it"
+        "counters", ok, str(path) if ok else f"{path.parent} is not writable; the runtime's systemd unit creates it"
     )
 
 
@@ -297,12 +294,12 @@ def _backend(agent: UpdateAgent) -> DoctorCheck:
     marker = None if slot is None else agent.store.marker(slot)
     if marker is not None and marker.runtime.backend == "tensorrt" and not present:
         return DoctorCheck(
-            "backend", False, "the active engine needs TensorRT, which is gone; install the bundle again"
+            "backend", False, "the active engine needs TensorRT, which is missing; install the bundle again"
         )
     return DoctorCheck("backend", True, "TensorRT" if present else "onnxruntime (no TensorRT here)")
 
 
 def _leftovers(agent: UpdateAgent) -> DoctorCheck:
     names = [temporary(name) for name in (*STATE_FILES, CURRENT) if exists(agent.store.fs, temporary(name))]
-    found = f"{', '.join(names)} left by an interrupted write; `physai robot recover` removes it"
-    return DoctorCheck("leftovers", not names, found if names else "none")
+    text = f"{', '.join(names)} left by an interrupted write; remove it with `physai robot recover`"
+    return DoctorCheck("leftovers", not names, text if names else "none")

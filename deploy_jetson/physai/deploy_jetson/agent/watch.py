@@ -1,4 +1,4 @@
-"""The health window: reads the runtime's counters while a version is on trial, and commits it or goes back."""
+"""Watches trials: reads the runtime's counters and commits the version on trial or rolls it back."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from physai.deploy_jetson.slots.records import Trial
 
 POLL_S = 0.2
 RETRY_S = 2.0
-"""Pause after a change that could not be written: another process holds the lock, or the disk is full."""
+"""Pause after a failed commit or rollback: another process holds the lock, or the disk is full."""
 
 End = Literal["committed", "rolled-back", "ended elsewhere", "none"]
 
@@ -28,7 +28,7 @@ class Watched:
 
 
 class TrialWatcher:
-    """Watches one trial after the other."""
+    """Watches trials, one after another."""
 
     def __init__(
         self,
@@ -39,23 +39,23 @@ class TrialWatcher:
         sleep: Callable[[float], None] = time.sleep,
         tell: Callable[[HealthFinding], None] = lambda finding: None,
     ) -> None:
-        """Prepares to watch.
+        """Initialises the watcher.
 
         Args:
-            agent: of the robot.
-            counters: the runtime's counters; None for where they usually are.
+            agent: the robot's agent.
+            counters: file of the runtime's counters; None selects the default.
             monotonic_ns: CLOCK_MONOTONIC [ns].
-            sleep: waits for some seconds.
-            tell: gets every finding.
+            sleep: sleeps for a number of seconds.
+            tell: receives every finding.
         """
         self._agent = agent
         self._counters = counters or health_path(agent.root)
         self._now_ns = monotonic_ns
         self._sleep = sleep
-        self._tell = tell
+        self._report = tell
 
     def watch_trial(self) -> Watched:
-        """Waits for the end of the trial that is on, and brings it about.
+        """Watches the current trial until it ends.
 
         Raises:
             SlotError: the slots are damaged.
@@ -66,7 +66,7 @@ class TrialWatcher:
         window = self._window(trial)
         while True:
             finding = window.update(read_counters(self._counters), self._now_ns())
-            self._tell(finding)
+            self._report(finding)
             if self._ended(trial):
                 return Watched("ended elsewhere", trial.version, "the trial was ended by another command")
             end = self._conclude(finding)
@@ -75,10 +75,10 @@ class TrialWatcher:
             self._sleep(POLL_S)
 
     def watch_forever(self, ended: Callable[[Watched], None] = lambda watched: None) -> None:
-        """Watches every trial there will be; for the agent's service. Ends with the process.
+        """Watches every trial, forever; for the agent's service.
 
         Args:
-            ended: gets the end of every trial.
+            ended: receives the result of every trial.
 
         Raises:
             SlotError: the slots are damaged.
@@ -91,14 +91,14 @@ class TrialWatcher:
                 ended(watched)
 
     def look(self) -> HealthFinding | None:
-        """What one look at the counters says of the trial that is on; None if none is."""
+        """Reads the counters once and judges the current trial; None if there is none."""
         trial = self._agent.store.state().trial
         return None if trial is None else self._window(trial).update(read_counters(self._counters), self._now_ns())
 
     def _window(self, trial: Trial) -> HealthWindow:
         marker = self._agent.store.marker(trial.slot)
         if marker is None:
-            raise SlotError(f"slot {trial.slot} is on trial but damaged; `physai robot recover` goes back")
+            raise SlotError(f"slot {trial.slot} is on trial but damaged; roll back with `physai robot recover`")
         return HealthWindow(
             self._agent.config.limits(),
             bundle_sha256=trial.bundle_sha256,
@@ -108,8 +108,8 @@ class TrialWatcher:
         )
 
     def _ended(self, trial: Trial) -> bool:
-        now = self._agent.store.state().trial
-        return now is None or (now.bundle_sha256, now.started) != (trial.bundle_sha256, trial.started)
+        current = self._agent.store.state().trial
+        return current is None or (current.bundle_sha256, current.started) != (trial.bundle_sha256, trial.started)
 
     def _conclude(self, finding: HealthFinding) -> End | None:
         try:
@@ -120,6 +120,6 @@ class TrialWatcher:
                 self._agent.rollback(finding.reason)
                 return "rolled-back"
         except SlotError as error:
-            self._agent.warn(f"{error}; trying again")
+            self._agent.warn(f"{error}; retrying")
             self._sleep(RETRY_S)
         return None

@@ -65,7 +65,7 @@ def test_one_that_hangs_before_the_first_state_is_not_installed(
 
 def test_one_that_is_slow_is_refused_at_its_first_state() -> None:
     members = hanging_policy.policy(hanging_policy.contract("joint_effort"), chain=8)
-    with pytest.raises(EngineError, match=r"the first computation takes [0-9.]+ s here, .* deadline is 36 ms"):
+    with pytest.raises(EngineError, match=r"the first inference takes [0-9.]+ s here, .* deadline is 36 ms"):
         run_self_test(members, POLICY_FILE, backend="onnxruntime", ticks=5)
 
 

@@ -174,7 +174,7 @@ def test_setup_and_doctor(
     capsys.readouterr()
     assert robot("doctor") == 0
     said = capsys.readouterr().out
-    assert "slot a       version 1, every byte checked" in said
+    assert "slot a       version 1, all bytes verified" in said
     (root / "slots/a/bundle.physai").write_bytes(b"x")
     assert robot("doctor") == 1
     assert "BAD  slot a" in capsys.readouterr().out

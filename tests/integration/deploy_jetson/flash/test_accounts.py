@@ -102,8 +102,8 @@ def test_setup_is_the_owner_s(robot: Machine, workshop: SampleSigners) -> None:
     words = ("/opt/physai/bin/physai", "robot", "setup", "--robot", "other", "--trust", str(evil))
     result = robot.run(*words, account="physai")
     assert result.returncode == 2
-    assert "/etc/physai is user 0's, and this is user" in result.stderr
-    assert "`physai robot setup` as it (sudo)" in result.stderr
+    assert "/etc/physai belongs to user 0, but this is user" in result.stderr
+    assert "`physai robot setup` as that user (sudo)" in result.stderr
     assert robot.run("sha256sum", "/etc/physai/trust.json", "/etc/physai/robot").stdout == before
     again = ("/opt/physai/bin/physai", "robot", "setup", "--robot", f"{ROBOT}/cell-2")
     assert robot.run(*again).returncode == 0
@@ -181,7 +181,8 @@ def test_the_doctor_says_whose_the_robot_is(robot: Machine) -> None:
     robot.run("sed", "-i", "1d", "/home/physai/.ssh/authorized_keys", check=True)
     said = robot.run(*doctor, account="physai").stdout
     assert (
-        "ok   owner        /etc/physai is root's, physai runs the robot and cannot change it; 1 keys may flash" in said
+        "ok   owner        /etc/physai belongs to root; physai runs the robot and cannot change it; 1 keys are restricted"
+        in said
     )
     robot.run("chmod", "g+w", "/etc/physai/trust.json", check=True)
     said = robot.run(*doctor).stdout

@@ -116,7 +116,7 @@ def test_commit_and_rollback_need_a_trial(site: Site) -> None:
     site.run(1)
     with pytest.raises(SlotError, match="no version is on trial"):
         site.agent.commit("healthy")
-    with pytest.raises(SlotError, match=r"nothing is on trial.*above 1"):
+    with pytest.raises(SlotError, match=r"no version is on trial.*above 1"):
         site.agent.rollback("by hand")
 
 

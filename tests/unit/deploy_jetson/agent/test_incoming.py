@@ -74,9 +74,9 @@ def test_members_that_make_no_bundle(site: Site) -> None:
 @pytest.mark.parametrize(
     ("digests", "reason"),
     [
-        (["../../etc/passwd"], "is no SHA-256"),
-        (["AB" * 32], "is no SHA-256"),
-        (["ab" * 32 + "\n"], "is no SHA-256"),
+        (["../../etc/passwd"], "is not a SHA-256"),
+        (["AB" * 32], "is not a SHA-256"),
+        (["ab" * 32 + "\n"], "is not a SHA-256"),
         ([f"{number:064x}" for number in range(65)], "65 members, a bundle has at most 64"),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_robot_whose_owner_s_files_lie_elsewhere(site: Site, folder: Path) -> 
     agent.activate()
     assert open_active(agent.root, config=agent.config_root).marker.version == 1
     assert read_status(agent).warnings == ()
-    with pytest.raises(SlotError, match=r"new/robot: cannot be read: .*; `physai robot setup` says who a robot is"):
+    with pytest.raises(SlotError, match=r"new/robot: cannot be read: .*; set the robot up with `physai robot setup`"):
         open_active(agent.root)
 
 
@@ -65,7 +65,7 @@ def test_a_damaged_record_is_replaced(site: Site) -> None:
     for name in ("robot", "limits", "trust.json"):
         (site.agent.root / name).write_bytes(b"nonsense")
     # Whatever damaged it: an older trust file must not come back this way unnoticed.
-    with pytest.raises(TrustError, match=r"trust.json: not JSON.*remove it, if you are sure"):
+    with pytest.raises(TrustError, match=r"trust.json: not JSON.*remove it if you are sure"):
         site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(), HealthLimits(window_s=2.0))
     (site.agent.root / "trust.json").unlink()
     site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(), HealthLimits(window_s=2.0))
@@ -106,7 +106,7 @@ def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting
     revoked = site.workshop.trust.with_revoked(site.workshop.publisher.key_id, since=now, reason="laptop stolen")
     site.agent.setup(RobotIdentity(robot=ROBOT), site.workshop.signed(revoked))
     (warning,) = read_status(site.agent).warnings
-    assert "does not start any more" in warning
+    assert "can no longer start" in warning
     assert "laptop stolen" in warning
     found = {check.name: check for check in examine(site.agent)}["signatures"]
     assert (found.ok, "laptop stolen" in found.found, "signed anew" in found.found) == (False, True, True)

@@ -139,7 +139,7 @@ def test_a_slot_that_vanished_on_trial(site: Site) -> None:
     site.run(1)
     site.run(2, commit=False)
     (site.agent.root / "slots/b/installed").unlink()
-    with pytest.raises(SlotError, match="slot b is on trial but damaged; `physai robot recover` goes back"):
+    with pytest.raises(SlotError, match="slot b is on trial but damaged; roll back with `physai robot recover`"):
         Machine(site).watcher().watch_trial()
     assert "went back from version 2" in site.agent.recover().actions[0]
     assert site.active_version == 1
