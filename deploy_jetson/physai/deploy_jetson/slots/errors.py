@@ -1,10 +1,10 @@
-"""What keeps a robot from changing its policy. None of these touches the policy that is active."""
+"""Errors of the slot store; none of them affects the active policy."""
 
 from physai.sdk.base.errors import PhysaiError
 
 
 class SlotError(PhysaiError):
-    """The slots are not in the state that was asked for, damaged, or cannot be written."""
+    """The slots are in the wrong state, damaged, or cannot be written."""
 
 
 class LockedError(SlotError):

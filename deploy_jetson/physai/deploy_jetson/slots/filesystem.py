@@ -1,7 +1,7 @@
-"""The few operations on files that the slot store is made of, so that a harness can record, fail or replay each.
+"""The file operations of the slot store, behind a protocol so that tests can record, fail or replay each one.
 
-Paths are relative to one root and use `/`. Nothing here is durable until it is synced: the content of a file by `sync`,
-the names in a folder by `sync_folder`.
+Paths are relative to one root and use `/`. Nothing is durable until it is synced: file contents by `sync`, names in a
+folder by `sync_folder`.
 """
 
 import errno
@@ -18,17 +18,17 @@ EntryKind = Literal["file", "folder", "link", "other"]
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 ROOT = ""
-"""The root itself, where a folder is meant."""
+"""Path of the root folder."""
 
 
 class FileSystem(Protocol):
-    """One tree of files. Every method raises OSError as the operating system does."""
+    """A tree of files; every method raises OSError like the operating system."""
 
     def read(self, path: str, *, limit: int) -> bytes:
-        """The content of a file.
+        """Reads a file.
 
         Raises:
-            OSError: it cannot be read, or holds more than `limit` bytes (EFBIG).
+            OSError: the file cannot be read, or has more than `limit` bytes (EFBIG).
         """
         ...
 
@@ -37,31 +37,31 @@ class FileSystem(Protocol):
         ...
 
     def kind(self, path: str) -> EntryKind | None:
-        """What lies there, links not followed; None for nothing."""
+        """Kind of an entry without following links; None if it does not exist."""
         ...
 
     def size(self, path: str) -> int:
-        """Bytes of a file."""
+        """Size of a file in bytes."""
         ...
 
     def target(self, link: str) -> str:
-        """What a symbolic link points to."""
+        """Target of a symbolic link."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Writes a new file; fails where something lies already. May leave a part of it behind when it fails."""
+        """Writes a new file; fails if the path exists. A failed write can leave a partial file."""
         ...
 
     def link(self, path: str, target: str) -> None:
-        """Makes a new symbolic link; fails where something lies already."""
+        """Creates a symbolic link; fails if the path exists."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """Makes a new folder; fails where something lies already."""
+        """Creates a folder; fails if the path exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a file or link another name and replaces what had that name, in one step."""
+        """Renames a file or link atomically, replacing an existing target."""
         ...
 
     def remove(self, path: str) -> None:
@@ -73,23 +73,23 @@ class FileSystem(Protocol):
         ...
 
     def sync(self, path: str) -> None:
-        """Returns once the content of a file is on the disk."""
+        """Makes the contents of a file durable."""
         ...
 
     def sync_folder(self, path: str) -> None:
-        """Returns once the names in a folder are on the disk."""
+        """Makes the names in a folder durable."""
         ...
 
 
 class PosixFileSystem:
-    """The real thing. The root may be a link; below it, none is followed."""
+    """The real file system. The root may be a symbolic link; links below it are not followed."""
 
     def __init__(self, root: Path, *, mode: int | None = None) -> None:
-        """Prepares to work.
+        """Initialises the file system.
 
         Args:
             root: the tree.
-            mode: permissions of new files; None leaves them to the umask.
+            mode: permissions of new files; None applies the umask.
         """
         self.root = root
         self._mode = mode
@@ -103,12 +103,13 @@ class PosixFileSystem:
         return data
 
     def open(self, path: str) -> BufferedReader:
-        """A file, to be read; a pipe is not waited for.
+        """Opens a file for reading.
 
         Raises:
-            OSError: it cannot be read, or is no regular file.
+            OSError: the file cannot be read or is not a regular file.
         """
         with self._within(path) as (folder, name):
+            # O_NONBLOCK: opening a named pipe must not block.
             descriptor = os.open(name, _READ | os.O_NONBLOCK, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -123,7 +124,7 @@ class PosixFileSystem:
     def kind(self, path: str) -> EntryKind | None:
         """See FileSystem."""
         try:
-            mode = self._facts(path).st_mode
+            mode = self._stat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return None
         if stat.S_ISREG(mode):
@@ -132,7 +133,7 @@ class PosixFileSystem:
 
     def size(self, path: str) -> int:
         """See FileSystem."""
-        return self._facts(path).st_size
+        return self._stat(path).st_size
 
     def target(self, link: str) -> str:
         """See FileSystem."""
@@ -188,20 +189,21 @@ class PosixFileSystem:
         with self._folder(path) as descriptor:
             os.fsync(descriptor)
 
-    def _facts(self, path: str) -> os.stat_result:
+    def _stat(self, path: str) -> os.stat_result:
         with self._within(path) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     @contextmanager
     def _within(self, path: str) -> Generator[tuple[int, str]]:
-        """The folder a path lies in, and its name there."""
+        """Descriptor of the folder that contains a path, and the name in it."""
         folder, _, name = path.rpartition("/")
         with self._folder(folder) as descriptor:
             yield descriptor, name or "."
 
     @contextmanager
     def _folder(self, path: str) -> Generator[int]:
-        """A folder, to which no link leads: who may write below the root could send root elsewhere."""
+        """Descriptor of a folder, opened one path component at a time without following links."""
+        # An account that may write below the root could otherwise redirect root's writes with a symbolic link.
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for name in filter(None, path.split("/")):
@@ -218,12 +220,12 @@ class PosixFileSystem:
 
 
 def exists(fs: FileSystem, path: str) -> bool:
-    """Whether anything lies there."""
+    """Whether a path exists."""
     return fs.kind(path) is not None
 
 
 def remove_tree(fs: FileSystem, path: str) -> int:
-    """Removes a file, link or folder with all in it, and returns the bytes its files had; 0 where nothing lies."""
+    """Removes a file, link or folder recursively if it exists; returns the size of its files in bytes."""
     kind = fs.kind(path)
     if kind is None:
         return 0
@@ -237,27 +239,26 @@ def remove_tree(fs: FileSystem, path: str) -> int:
 
 
 def empty_folder(fs: FileSystem, folder: str) -> int:
-    """Removes everything in a folder and returns the bytes its files had."""
+    """Removes everything in a folder; returns the size of its files in bytes."""
     return sum(remove_tree(fs, f"{folder}/{name}") for name in fs.entries(folder))
 
 
 def temporary(path: str) -> str:
-    """Name under which the successor of a file is written; one writer at a time is the lock's business."""
+    """Path of the temporary file that will replace a file."""
+    # A fixed name is enough: the lock admits one writer.
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.new" if folder else f".{name}.new"
 
 
 def folder_of(path: str) -> str:
-    """The folder a path lies in; `ROOT` for the root."""
+    """The folder that contains a path; `ROOT` for the root."""
     return path.rpartition("/")[0]
 
 
 def replace_files(fs: FileSystem, files: dict[str, bytes]) -> None:
-    """Replaces files of one folder, each wholly and durably.
-
-    The order is what makes it durable: write and sync every new file, sync the folder, rename, sync the folder.
-    """
+    """Replaces files of one folder, each atomically and durably."""
     (folder,) = {folder_of(path) for path in files}
+    # The order matters: every new file must be durable before a rename can make it visible.
     for path, data in files.items():
         remove_tree(fs, temporary(path))
         fs.create(temporary(path), data)
@@ -269,7 +270,7 @@ def replace_files(fs: FileSystem, files: dict[str, bytes]) -> None:
 
 
 def replace_links(fs: FileSystem, links: dict[str, str]) -> None:
-    """Replaces symbolic links of one folder, each in one step, durably."""
+    """Replaces symbolic links of one folder, each atomically and durably."""
     (folder,) = {folder_of(path) for path in links}
     for path, target in links.items():
         remove_tree(fs, temporary(path))

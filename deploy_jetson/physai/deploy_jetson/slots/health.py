@@ -1,11 +1,10 @@
-"""The runtime's own counters, and what they say of a version on trial.
+"""The runtime's health counters, and the health window that judges a version on trial by them.
 
-The runtime keeps one small memory-mapped file, on a RAM disk (`/run/physai/health`), which it updates every tick
-without a system call. Layout, little-endian, 304 bytes: magic `PHYSAIHC`, format (u32), CRC-32 of all that follows
-(u32), boot id, run id (16 bytes each), SHA-256 of the bundle (32 bytes), process id (u32), length of the message (u32),
-start and last sign of life on CLOCK_MONOTONIC (i64) [ns], longest silence between two signs (i64) [ns], ticks, missed
-deadlines, guard interventions, faults (u64 each), message of the last fault (160 bytes, UTF-8). A reader that meets a
-half-written file sees a wrong CRC and reads again.
+The runtime updates a small memory-mapped file on a RAM disk (`/run/physai/health`) every tick, without system calls.
+Layout, little-endian, 304 bytes: magic `PHYSAIHC`, format (u32), CRC-32 of the rest (u32), boot id, run id (16 bytes
+each), SHA-256 of the bundle (32 bytes), process id (u32), length of the message (u32), start and latest heartbeat on
+CLOCK_MONOTONIC (i64) [ns], longest gap between two heartbeats (i64) [ns], ticks, missed deadlines, guard interventions,
+faults (u64 each), message of the last fault (160 bytes, UTF-8). The CRC detects a half-written file.
 """
 
 import math
@@ -35,62 +34,61 @@ _BODY = struct.Struct("<16s16s32sIIqqqQQQQ160s")
 SIZE = _HEAD.size + _BODY.size
 _MESSAGE_BYTES = 160
 _READS = 8
+"""Attempts to read the file between two writes of the runtime."""
 
 
 def boot_id() -> str:
-    """Identifies the kernel that runs: the same until the next boot."""
+    """Random id of the current boot."""
     return BOOT_ID_FILE.read_text(encoding="ascii").strip()
 
 
 def health_path(root: Path) -> Path:
-    """Where the runtime of a slot tree keeps its counters.
-
-    `/run/physai/health` for the robot's own tree, `health` in any other: a disk should not be written every tick.
-    """
+    """Path of the runtime's counters: `/run/physai/health` for the default tree, `health` in any other tree."""
+    # /run is a RAM disk: a file on disk would be written every tick.
     return (RUN_FOLDER if root == DEFAULT_ROOT else root) / HEALTH_FILE
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What a run of the runtime has counted so far."""
+    """Counters of one run of the runtime."""
 
     boot_id: str
     run_id: bytes
     """16 random bytes, new in every run."""
     bundle_sha256: str
-    """Of the bundle that runs."""
+    """SHA-256 of the active bundle."""
     pid: int
     started_ns: int
-    """CLOCK_MONOTONIC when the run began [ns]."""
+    """CLOCK_MONOTONIC at the start of the run [ns]."""
     alive_ns: int
-    """CLOCK_MONOTONIC of the last sign of life [ns]."""
+    """CLOCK_MONOTONIC of the latest heartbeat [ns]."""
     silence_ns: int
-    """Longest time between two signs of life [ns]."""
+    """Longest gap between two heartbeats [ns]."""
     ticks: int
     """Control periods in which the policy ran."""
     missed: int
-    """Ticks that ended after their deadline."""
+    """Ticks that missed their deadline."""
     interventions: int
     """Ticks in which the guard changed or withheld a command."""
     faults: int
-    """Errors after which the runtime could not go on as meant: no engine, lost sensor, emergency stop."""
+    """Errors that kept the runtime from continuing: no engine, lost sensor, emergency stop."""
     message: str
-    """Of the last fault."""
+    """Message of the last fault."""
 
 
 class HealthWriter:
-    """Keeps the counters of one run; for the runtime's loop, one thread."""
+    """Writes the counters of one run; not thread-safe."""
 
     def __init__(self, path: Path, *, bundle_sha256: str, now_ns: int) -> None:
-        """Starts a run whose counters are zero.
+        """Starts a run with all counters at zero.
 
         Args:
             path: the file, replaced if it exists.
-            bundle_sha256: of the bundle that runs, 64 hexadecimal digits.
+            bundle_sha256: SHA-256 of the active bundle, 64 hexadecimal digits.
             now_ns: CLOCK_MONOTONIC [ns], as in every method.
 
         Raises:
-            SlotError: the file cannot be made.
+            SlotError: the file cannot be created.
         """
         self._counts = [0, 0, 0, 0]
         self._message = b""
@@ -105,27 +103,27 @@ class HealthWriter:
             self._store(now_ns)
             new.replace(path)
         except OSError as error:
-            raise SlotError(f"{path}: the runtime's counters cannot be kept there: {error.strerror}") from None
+            raise SlotError(f"{path}: the runtime's counters cannot be written: {error.strerror}") from None
 
     def beat(self, now_ns: int) -> None:
-        """A sign of life without a tick: the runtime waits for its robot or its operator."""
+        """Records a heartbeat without a tick, while the runtime waits for its robot or operator."""
         self._store(now_ns)
 
     def tick(self, now_ns: int, *, missed: bool = False, intervened: bool = False) -> None:
-        """The policy ran one period."""
+        """Records one control period of the policy."""
         self._counts[0] += 1
         self._counts[1] += missed
         self._counts[2] += intervened
         self._store(now_ns)
 
     def fault(self, now_ns: int, message: str) -> None:
-        """Something failed; the trial of this version will end."""
+        """Records a fault, which fails a trial."""
         self._counts[3] += 1
         self._message = message.encode("utf-8", "replace")[:_MESSAGE_BYTES]
         self._store(now_ns)
 
     def close(self) -> None:
-        """Ends the run; the counters stay readable."""
+        """Closes the file; the counters stay readable."""
         self._map.close()
 
     def __enter__(self) -> Self:
@@ -146,7 +144,8 @@ class HealthWriter:
 
 
 def read_counters(path: Path) -> Counters | None:
-    """The counters in a file; None where there are none to trust: no file, another format, damaged."""
+    """Reads the counters; None if the file is missing, damaged or in another format."""
+    # A CRC mismatch usually means that the runtime was writing: read again.
     for _ in range(_READS):
         try:
             data = read_plain(path, limit=SIZE)
@@ -185,10 +184,10 @@ def _counters(body: bytes) -> Counters:
 
 
 class Health(StrEnum):
-    """What the counters say of the version on trial."""
+    """Health of the version on trial."""
 
     WATCHING = "watching"
-    """Nothing is wrong, but it has not run long enough."""
+    """No problem, but it has not run long enough."""
     HEALTHY = "healthy"
     FAILED = "failed"
 
@@ -199,27 +198,26 @@ class HealthFinding:
 
     health: Health
     reason: str
-    """In a sentence."""
     progress: float
-    """Share of the window that has passed, in [0, 1]."""
+    """Fraction of the window that has passed, in [0, 1]."""
 
 
 class HealthWindow:
-    """Judges one trial from counters sampled in order of time; knows no clock.
+    """Judges one trial from successive samples of the counters; reads no clock itself.
 
-    The window is counted in ticks, not in seconds: a robot that waits for its operator neither fails nor passes.
+    The window is measured in ticks, not in seconds: while a robot waits for its operator, the trial is paused.
     """
 
     def __init__(
         self, limits: HealthLimits, *, bundle_sha256: str, control_dt: float, boot_id: str, now_ns: int
     ) -> None:
-        """Starts to watch.
+        """Starts a health window.
 
         Args:
-            limits: what must be shown.
-            bundle_sha256: of the bundle on trial; counters of another are ignored.
+            limits: limits that the version must meet.
+            bundle_sha256: SHA-256 of the bundle on trial; counters of other bundles are ignored.
             control_dt: control period of its contract [s].
-            boot_id: of the kernel that runs.
+            boot_id: id of the current boot.
             now_ns: CLOCK_MONOTONIC [ns].
         """
         self._limits = limits
@@ -231,32 +229,33 @@ class HealthWindow:
         self._restarts = 0
 
     def update(self, counters: Counters | None, now_ns: int) -> HealthFinding:
-        """What is known after one more look at the counters.
+        """Judges the trial with a new sample of the counters.
 
         Args:
-            counters: as read now; None if there are none.
+            counters: the current counters; None if there are none.
             now_ns: CLOCK_MONOTONIC [ns].
         """
         limits = self._limits
-        if counters is not None and self._counts(counters, now_ns):
+        if counters is not None and self._applies(counters, now_ns):
             problem = self._follow(counters)
             if problem:
                 return self._finding(Health.FAILED, problem)
         silence_s = (now_ns - self._heard_ns) * 1e-9
         if not silence_s <= limits.start_timeout_s:
-            what = "has not started" if self._last is None else "has stopped reporting"
-            return self._finding(Health.FAILED, f"the runtime {what}: nothing heard for {silence_s:.0f} s")
+            state = "has not started" if self._last is None else "has stopped reporting"
+            return self._finding(Health.FAILED, f"the runtime {state}: no heartbeat for {silence_s:.0f} s")
         if self._last is None:
             return self._finding(Health.WATCHING, "waiting for the runtime to start")
         if not silence_s <= limits.alive_timeout_s:
             return self._finding(Health.WATCHING, f"the runtime has been silent for {silence_s:.1f} s")
         return self._judge(self._last)
 
-    def _counts(self, counters: Counters, now_ns: int) -> bool:
+    def _applies(self, counters: Counters, now_ns: int) -> bool:
+        # Counters from before a reboot or with a heartbeat in the future are stale.
         return counters.bundle_sha256 == self._bundle and counters.boot_id == self._boot and counters.alive_ns <= now_ns
 
     def _follow(self, counters: Counters) -> str:
-        """Takes note of a sign of life, and returns what is wrong with its timing, if anything."""
+        """Records a sample; returns a problem with restarts or heartbeats, empty if there is none."""
         last, limits = self._last, self._limits
         self._last = counters
         self._heard_ns = counters.alive_ns if last is None else max(self._heard_ns, counters.alive_ns)
@@ -266,7 +265,7 @@ class HealthWindow:
             return f"the runtime restarted {self._restarts} times, at most {limits.max_restarts} are allowed"
         silence_s = counters.silence_ns * 1e-9
         if not silence_s <= limits.alive_timeout_s:
-            return f"the runtime stood still for {silence_s:.1f} s, at most {limits.alive_timeout_s:g} s are allowed"
+            return f"the runtime stalled for {silence_s:.1f} s, at most {limits.alive_timeout_s:g} s are allowed"
         return ""
 
     def _judge(self, counters: Counters) -> HealthFinding:
@@ -274,12 +273,13 @@ class HealthWindow:
         if counters.faults:
             return self._finding(Health.FAILED, f"the runtime reports a fault: {counters.message or 'no message'}")
         if not counters.interventions <= limits.max_interventions:
-            found = f"the guard intervened in {counters.interventions} ticks"
-            return self._finding(Health.FAILED, f"{found}, at most {limits.max_interventions} are allowed")
+            count = f"the guard intervened in {counters.interventions} ticks"
+            return self._finding(Health.FAILED, f"{count}, at most {limits.max_interventions} are allowed")
+        # The share applies to the whole window: one early miss must not fail a trial that has just begun.
         allowed = limits.max_missed_share * max(counters.ticks, self._needed)
         if not counters.missed <= allowed:
-            found = f"{counters.missed} of {counters.ticks} ticks missed their deadline"
-            return self._finding(Health.FAILED, f"{found}, at most {math.floor(allowed)} are allowed")
+            count = f"{counters.missed} of {counters.ticks} ticks missed their deadline"
+            return self._finding(Health.FAILED, f"{count}, at most {math.floor(allowed)} are allowed")
         if counters.ticks >= self._needed:
             return self._finding(Health.HEALTHY, f"{counters.ticks} ticks, {counters.missed} missed, no fault")
         return self._finding(Health.WATCHING, f"{counters.ticks} of {self._needed} ticks have passed")

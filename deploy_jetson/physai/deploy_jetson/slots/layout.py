@@ -1,16 +1,16 @@
-"""Where a robot's files lie, and the seal of its records; imports nothing heavy, as the upload must begin at once.
+"""Paths of a robot's files, and the checksum of its records. Imports nothing heavy: an upload must start at once.
 
 A tree (default /var/lib/physai) belongs to the account that runs the robot:
 
-    slots/a slots/b  bundle, engine, `installed`   state, state.copy   floor, trial, events (the same twice)
+    slots/a slots/b  bundle, engine, `installed`   state, state.copy   floor, trial, events (two equal copies)
     incoming         uploads, by SHA-256           current             link to the active slot
-    lock                                           previous            link to the slot to go back to, during a trial
+    lock                                           previous            link to the slot to roll back to, during a trial
 
-The owner's files lie in /etc/physai, which belongs to another account: whoever may flash a robot must not be able to
-say whom it believes. In a tree elsewhere they lie in the tree, unless another folder is named.
+The owner's files are in /etc/physai, which belongs to another account: an account that may flash a robot must not be
+able to change its trust file. With a tree at another path, they are in the tree unless a folder is given.
 
-    robot            who this robot is             limits              what a version on trial must show
-    trust.json       whom it believes
+    robot            the robot's identity          limits              health limits for a trial
+    trust.json       trusted keys                  settings.json       requirements on verdicts
 """
 
 import os
@@ -33,34 +33,35 @@ MARKER_FILE = "installed"
 IDENTITY_FILE = "robot"
 
 BUNDLE_FILE = "bundle.physai"
-"""Name of the bundle in a slot."""
+"""File name of the bundle in a slot."""
 
 MAX_RECORD_BYTES = 1 << 18
 
 
 def config_folder(root: Path, named: Path | None = None) -> Path:
-    """Where the owner's files of a tree lie.
+    """Folder of the owner's files of a tree.
 
     Args:
         root: the tree.
-        named: the folder, where one was named; it wins over the environment's.
+        named: an explicit folder; overrides the environment variable.
     """
-    said = os.environ.get(CONFIG_VARIABLE)
-    if named is not None or said:
-        return named or Path(said or "")
+    if named is not None:
+        return named
+    if variable := os.environ.get(CONFIG_VARIABLE):
+        return Path(variable)
     return DEFAULT_CONFIG if root == DEFAULT_ROOT else root
 
 
 def seal(text: bytes) -> bytes:
-    """Two lines: a record, and the SHA-256 of that line, because disks forget bits."""
+    """Appends a line with the SHA-256 of a one-line record, to detect disk errors."""
     return text + b"\n" + _digest(text) + b"\n"
 
 
 def unseal(data: bytes, *, source: str) -> bytes:
-    """The record in two lines.
+    """Checks and removes the checksum line.
 
     Raises:
-        SlotError: it is damaged.
+        SlotError: the record is damaged.
     """
     text, _, rest = data.partition(b"\n")
     if rest != _digest(text) + b"\n":

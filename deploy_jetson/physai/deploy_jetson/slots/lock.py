@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that the kernel gives back when its holder dies."""
+"""A file lock on a slot tree; the kernel releases it when its holder dies."""
 
 import errno
 import fcntl
@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from physai.deploy_jetson.slots.errors import LockedError, SlotError
@@ -22,29 +22,29 @@ def locked(root: Path, purpose: str, *, wait_s: float = 0.0) -> Generator[None]:
 
     Args:
         root: the tree.
-        purpose: what the holder does, shown to whoever finds it locked.
-        wait_s: how long to wait for another holder [s].
+        purpose: command of the holder, shown to processes that find the tree locked.
+        wait_s: how long to wait for the lock [s].
 
     Raises:
-        LockedError: another process holds it; the message says which, and for what.
-        SlotError: there is no such tree, or it cannot be written.
+        LockedError: another process holds the lock; the message names it.
+        SlotError: the tree does not exist or cannot be written.
     """
     path = root / LOCK_FILE
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileNotFoundError:
-        raise SlotError(f"{root}: no such folder; make it with `physai robot setup`") from None
+        raise SlotError(f"{root}: no such folder; create it with `physai robot setup`") from None
     except OSError as error:
-        raise SlotError(f"{path}: cannot be opened for writing: {error.strerror}{_way_out(error)}") from None
+        raise SlotError(f"{path}: cannot be opened for writing: {error.strerror}{_remedy(error)}") from None
     try:
         _acquire(descriptor, path, wait_s)
-        _say_who(descriptor, purpose)
+        _write_holder(descriptor, purpose)
         yield
     finally:
-        os.close(descriptor)
+        os.close(descriptor)  # releases the lock
 
 
-def _way_out(error: OSError) -> str:
+def _remedy(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return "; the file system is mounted read-only (mount -o remount,rw)"
     return "; run as the user that owns it" if error.errno in (errno.EACCES, errno.EPERM) else ""
@@ -64,19 +64,17 @@ def _acquire(descriptor: int, path: Path, wait_s: float) -> None:
         time.sleep(_POLL_S)
 
 
-def _say_who(descriptor: int, purpose: str) -> None:
-    """Leaves a note for others; on a full disk they learn less."""
+def _write_holder(descriptor: int, purpose: str) -> None:
     note = json.dumps({"pid": os.getpid(), "purpose": purpose}).encode()
-    try:
+    # Only informative: a full disk must not fail the transaction.
+    with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note, 0)
-    except OSError:
-        return
 
 
 def _holder(descriptor: int) -> str:
     try:
         note = json.loads(os.pread(descriptor, MAX_HOLDER_BYTES, 0))
-        return f"process {int(note['pid'])} is at `{str(note['purpose'])[:100]}`"
+        return f"process {int(note['pid'])} is running `{str(note['purpose'])[:100]}`"
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "another process holds its lock"

@@ -1,4 +1,4 @@
-"""What the slot store writes down: the marker that makes a slot valid, the state beside the slots, who the robot is."""
+"""Records on disk: the marker of a slot, the state of the slots, the robot's identity and its health limits."""
 
 from typing import Annotated, Literal, TypeVar
 
@@ -13,13 +13,13 @@ from physai.sdk.evidence.origin import Origin, machine_text
 from physai.sdk.evidence.verdict import Sha256, Text, Utc, VerdictLine
 
 FORMAT_VERSION = 1
-"""Changes when an older reader could misunderstand a newer record."""
+"""Incremented when an older reader could misinterpret a newer record."""
 
 MAX_EVENTS = 32
-"""Events that are remembered; the oldest go first."""
+"""Number of events kept; the oldest are dropped first."""
 
 MAX_REJECTED = 32
-"""Bundles remembered as rolled back."""
+"""Number of rolled-back bundles kept."""
 
 SLOTS = ("a", "b")
 SlotName = Literal["a", "b"]
@@ -28,52 +28,52 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 """Name of a file in a slot: no separators, no leading dot."""
 
 Version = Annotated[int, Field(ge=0, le=(1 << 53) - 1)]
-"""The number a bundle states, greater in every later one."""
+"""Version of a bundle; increases with every release."""
 
 
 class SlotFile(Frozen):
-    """A file of a slot, as it was when the slot was found good."""
+    """Hash and size of a file in a slot."""
 
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]
 
 
 class InferenceRuntime(Frozen):
-    """What computes the policy here."""
+    """How the policy is run on this machine."""
 
     backend: Literal["onnxruntime", "tensorrt"]
     member: Name
-    """Member of the bundle it computes: `policy.int8.onnx`."""
+    """Member of the bundle that runs: `policy.int8.onnx`."""
     versions: Annotated[dict[Name, VerdictLine], Field(max_length=16)]
-    """Versions of what it was built and tested with: onnxruntime, tensorrt, driver, gpu."""
+    """Versions it was built and tested with: onnxruntime, tensorrt, driver, gpu."""
     engine: FileName | None = None
-    """File of the slot with the built engine; None where the member itself is loaded."""
+    """File name of the built engine; None if the member itself is loaded."""
     engine_key: Sha256 | None = None
-    """Hash of all the engine depends on: graph, TensorRT, driver, GPU, options."""
+    """Hash of everything the engine depends on: graph, TensorRT, driver, GPU, options."""
 
 
 class SelfTest(Frozen):
-    """What the policy showed on this machine before its slot became valid."""
+    """Result of the self-test on this machine."""
 
     golden_states: Annotated[int, Field(ge=0)]
     golden_worst: NonNegative
-    """Greatest difference to a recorded answer, in units of its tolerance; at most 1."""
+    """Maximum error relative to the recorded outputs, in units of the tolerance; at most 1."""
     ticks: Annotated[int, Field(ge=0)]
     tick_p50_s: NonNegative
     tick_p99_s: NonNegative
     tick_max_s: NonNegative
     deadline_s: NonNegative
-    """What the contract allows a tick."""
+    """The contract's deadline."""
 
 
 class Marker(Frozen):
-    """The last file written into a slot: without it the slot is empty, whatever else lies there."""
+    """The last file written to a slot: a slot without a marker counts as empty."""
 
     format_version: Literal[1] = FORMAT_VERSION
     bundle_sha256: Sha256
-    """Of the bundle file, byte for byte as it was verified."""
+    """SHA-256 of the verified bundle file."""
     bundle_id: Sha256
-    """Of its manifest."""
+    """SHA-256 of its manifest."""
     version: Version
     task: Name
     robot: Name
@@ -81,16 +81,16 @@ class Marker(Frozen):
     control_dt: Annotated[float, Field(gt=0.0, le=10.0)]
     """Control period of the contract [s]."""
     signers: Annotated[tuple[VerdictLine, ...], Field(max_length=64)]
-    """Keys whose signatures were counted: `publisher 3f…`."""
+    """Roles and ids of the signing keys: `publisher 3f…`."""
     verdict_expires: Utc | None
-    """End of the verdict's validity; None without a valid verdict."""
+    """Expiry of the verdict; None without a valid verdict."""
     unsafe_no_verdict: bool
-    """Whether it was let in without a valid verdict, by explicit wish."""
+    """Whether it was installed without a valid verdict, by explicit override."""
     installed: Utc
     runtime: InferenceRuntime
     self_test: SelfTest
     files: Annotated[dict[FileName, SlotFile], Field(min_length=1, max_length=16)]
-    """Every other file of the slot."""
+    """All other files of the slot."""
 
 
 class Trial(Frozen):
@@ -98,23 +98,23 @@ class Trial(Frozen):
 
     slot: SlotName
     previous: SlotName | None
-    """Slot to roll back to; None where the robot had no policy."""
+    """Slot to roll back to; None if the robot had no policy."""
     bundle_sha256: Sha256
     version: Version
     started: Utc
     boot_id: VerdictLine
-    """Of the kernel that ran last while the trial was on."""
+    """Id of the latest boot during the trial."""
     boots: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Kernels that have run while the trial was on."""
+    """Number of boots during the trial."""
     rollback_reason: Text | None = None
-    """Set once the robot has decided to go back; recovery carries it out."""
+    """Set once a rollback is decided; recovery completes it."""
 
 
 EventKind = Literal["activated", "committed", "rolled-back", "interrupted", "install-failed", "unsafe", "repaired"]
 
 
 class SlotEvent(Frozen):
-    """Something that happened to the slots."""
+    """An event in the history of the slots."""
 
     time: Utc
     kind: EventKind
@@ -124,67 +124,68 @@ class SlotEvent(Frozen):
 
 
 class State(Frozen):
-    """What must outlive the slots."""
+    """State that outlives the contents of the slots."""
 
     format_version: Literal[1] = FORMAT_VERSION
     generation: Annotated[int, Field(ge=0, le=(1 << 53) - 1)] = 0
-    """Number of times it was written; of two copies the greater is right."""
+    """Write counter; of the two copies the one with the higher value is current."""
     floor: Version = 0
-    """Smallest version that may still be installed; rises at commit only, never falls."""
+    """Lowest version that may be installed; only a commit raises it, nothing lowers it."""
     committed: SlotName | None = None
-    """Slot that was committed last; `current` says which is active."""
+    """Slot that was committed last; the link `current` defines the active one."""
     trial: Trial | None = None
     latest_time: Utc = "1970-01-01T00:00:00Z"
-    """A moment that has passed for certain, for clocks that cannot be believed. Signed statements and verdicts raise
-    it; the clock by a day at most each time this is written."""
+    """The time floor, see `physai.sdk.signing.time_statement`. Signed statements and verdicts raise it at once, the
+    clock by at most a day per write."""
     rejected: Annotated[tuple[Sha256, ...], Field(max_length=MAX_REJECTED)] = ()
-    """Bundles that were rolled back; not activated again unless asked explicitly."""
+    """Bundles that were rolled back; activated again only with `--retry`."""
     events: Annotated[tuple[SlotEvent, ...], Field(max_length=MAX_EVENTS)] = ()
     """Oldest first."""
 
     @property
     def last_rollback(self) -> SlotEvent | None:
-        """Why the robot last went back to an earlier version; None if it never did."""
+        """The latest rollback; None if there was none."""
         return next((event for event in reversed(self.events) if event.kind == "rolled-back"), None)
 
 
 class RobotIdentity(Frozen):
-    """Which robot this is, written once at setup."""
+    """Identity of this robot, written by `physai robot setup`."""
 
     format_version: Literal[1] = FORMAT_VERSION
     robot: Name
-    """Kind of robot, as contracts and verdicts name it."""
+    """Robot model or unit, as in contracts and verdicts."""
     joints: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)] | None = None
-    """Joints this robot has; None takes the contract's word for it."""
+    """Joints of this robot; None accepts those of any contract."""
     runtime_unit: VerdictLine | None = None
     """systemd unit to restart when the active version changes."""
     stand_in: bool = False
-    """Whether a simulation takes the robot's place, so that what is measured here is no robot's."""
+    """Whether a simulation stands in for the robot, so that measurements made here are not a robot's."""
 
     @property
     def origin(self) -> Origin:
-        """Where evidence that is measured here comes from."""
+        """Origin of evidence measured on this robot."""
         return Origin(kind="stand-in" if self.stand_in else "robot", robot=self.robot, machine=machine_text())
 
 
 class HealthLimits(Frozen):
-    """What a version on trial must show before it is committed."""
+    """Limits that a version on trial must meet before it is committed."""
 
     format_version: Literal[1] = FORMAT_VERSION
     window_s: Annotated[float, Field(gt=0.0, le=86400.0)] = 30.0
-    """Time the policy must have run without a break [s]."""
+    """Time that the policy must run without interruption [s]."""
     max_missed_share: Annotated[float, Field(ge=0.0, le=1.0)] = 1e-3
-    """Greatest share of ticks beyond the contract's deadline."""
+    """Maximum fraction of ticks that miss the contract's deadline."""
     max_interventions: Annotated[int, Field(ge=0)] = 0
-    """Most ticks in which the guard changed or withheld a command."""
+    """Maximum number of ticks in which the guard changed or withheld a command."""
     start_timeout_s: Annotated[float, Field(gt=0.0, le=3600.0)] = 60.0
-    """Longest time until the runtime first reports [s]."""
+    """Timeout for the runtime's first heartbeat [s]."""
     alive_timeout_s: Annotated[float, Field(gt=0.0, le=600.0)] = 2.0
-    """Longest silence of the runtime [s]."""
+    """Timeout between heartbeats of the runtime [s]."""
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 2
-    """Most restarts of the runtime within the trial."""
+    """Maximum number of restarts of the runtime during the trial."""
+    # A power cut is not the policy's fault, but a policy that causes a reboot loop is.
     max_boots: Annotated[int, Field(ge=1, le=100)] = 8
-    """Most kernels within the trial; power cuts are no fault of the policy, endless ones might be."""
+    """Maximum number of boots during the trial."""
 
 
 Record = Marker | State | RobotIdentity | HealthLimits
@@ -199,15 +200,15 @@ _NAMES: dict[type[Record], str] = {
 
 
 def encode(record: Record) -> bytes:
-    """The record as canonical JSON, sealed."""
+    """Encodes a record as canonical JSON with a checksum."""
     return seal(canonical_json(record))
 
 
 def decode(model: type[AnyRecord], data: bytes, *, source: str) -> AnyRecord:
-    """The record that `encode` wrote.
+    """Decodes a record written by `encode`.
 
     Raises:
-        SlotError: it is damaged, too big, of another format, or not a consistent record.
+        SlotError: the record is damaged, too large, inconsistent, or in another format.
     """
     text = unseal(data, source=source)
     kind = DocumentKind(

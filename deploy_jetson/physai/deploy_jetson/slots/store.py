@@ -1,14 +1,14 @@
-"""What may happen to the slots: activate, commit, roll back, and recover from being cut short.
+"""Transitions of the slots: activate, commit, roll back, and recover from interruptions.
 
-What holds at every instant, power cuts included:
+Invariants at every instant, including power cuts:
 
-- `current` is replaced in one step and points to a slot whose marker `installed` was written last, after everything
-  the marker names was on the disk. Neither the active slot nor the one to go back to is ever written to.
-- A trial is recorded before the switch and ended after it, so recovery knows which of the two happened.
-- Going back needs no space: `previous` is renamed to `current`.
-- The floor rises in the same write that ends the trial (commit), never falls, and lies in two copies.
+- `current` is replaced atomically and points to a slot whose marker `installed` was written last, after all files it
+  names were durable. Neither the active slot nor the one to roll back to is ever written.
+- A trial is recorded before the switch and ended after it, so recovery can tell whether the switch happened.
+- A rollback needs no disk space: `previous` is renamed to `current`.
+- The floor rises in the same write that ends the trial (commit), never falls, and is stored in two copies.
 
-Methods that change anything are for the holder of the lock (`physai.deploy_jetson.slots.lock`), after `recover`.
+Methods that change anything require the lock (`physai.deploy_jetson.slots.lock`) and a previous `recover`.
 """
 
 from dataclasses import dataclass
@@ -24,41 +24,41 @@ from physai.sdk.evidence.verdict import utc_text
 
 @dataclass(frozen=True)
 class Recovery:
-    """What recovery found to do; empty where nothing had been cut short."""
+    """Result of a recovery."""
 
     actions: tuple[str, ...]
-    """In sentences."""
+    """What was done, one sentence each; empty if nothing was interrupted."""
 
 
 class SlotStore(SlotTree):
-    """The slots of one robot, and the ways they change."""
+    """The slots of one robot and their transitions."""
 
     def activate(self, slot: SlotName, *, now: datetime, boot_id: str, retry: bool = False) -> Trial:
         """Switches to a slot, on trial until it is committed or rolled back.
 
         Args:
-            slot: what becomes active.
-            now: with a time zone.
-            boot_id: of the kernel that runs.
-            retry: whether a bundle that was rolled back before may have another try.
+            slot: the slot to activate.
+            now: current time, timezone-aware.
+            boot_id: id of the current boot.
+            retry: allow a bundle that was rolled back before.
 
         Raises:
-            SlotError: the slot is damaged or empty, another trial is on, or its bundle was rolled back before.
+            SlotError: the slot is damaged or empty, another trial is in progress, or its bundle was rolled back before.
         """
         state = self.state()
         active = self.active()
         if state.trial is not None or slot == active:
-            raise SlotError(f"slot {slot} is active already" if slot == active else "another version is on trial")
+            raise SlotError(f"slot {slot} is already active" if slot == active else "another version is on trial")
         problems = self.problems(slot)
         marker = self.marker(slot)
         if problems or marker is None:
             raise SlotError("; ".join(problems))
         if marker.version < state.floor:
-            raise SlotError(f"version {marker.version} is below {state.floor}, the smallest this robot still takes")
+            raise SlotError(f"version {marker.version} is below {state.floor}, the lowest this robot accepts")
         if marker.bundle_sha256 in state.rejected and not retry:
             raise SlotError(
                 f"version {marker.version} was rolled back on this robot: {self._why(state, marker.bundle_sha256)}; "
-                "to try it once more: --retry"
+                "to try it again: --retry"
             )
         trial = Trial(
             slot=slot,
@@ -70,15 +70,15 @@ class SlotStore(SlotTree):
         )
         self.save(state, now, _event("activated", trial), trial=trial)
         links = {CURRENT: self.path(slot)}
-        # `previous` first: whoever sees the new `current` after a power cut may need it.
+        # `previous` first: after a power cut with the new `current`, a rollback needs it.
         replace_links(self.fs, links if active is None else {PREVIOUS: self.path(active), **links})
         return trial
 
     def commit(self, *, now: datetime, reason: str) -> Trial:
-        """Ends the trial in favour of the new version, and raises the floor to it in the same write.
+        """Commits the version on trial and raises the floor to it, in one write.
 
         Raises:
-            SlotError: nothing is on trial.
+            SlotError: no trial is in progress.
         """
         state = self.state()
         trial = self._trial(state)
@@ -95,10 +95,10 @@ class SlotStore(SlotTree):
         return trial
 
     def rollback(self, *, now: datetime, reason: str) -> Trial:
-        """Goes back to what was active before the trial. Works on a full disk, at the expense of the failed version.
+        """Returns to the slot that was active before the trial; frees space if the disk is full.
 
         Raises:
-            SlotError: nothing is on trial.
+            SlotError: no trial is in progress.
             OSError: the disk cannot be written at all.
         """
         state = self.state()
@@ -107,18 +107,18 @@ class SlotStore(SlotTree):
         try:
             state = self.save(state, now, trial=trial)
         except OSError:
-            # Without the note a power cut from here on loses the reason, not the way back.
+            # Without this record, a power cut loses the reason of the rollback, not the rollback.
             self._discard_temporaries()
         self._finish_rollback(state, trial, now)
         return trial
 
     def recover(self, *, now: datetime, boot_id: str, max_boots: int = 8) -> Recovery:
-        """Finishes or undoes what a power cut or a kill has cut short; does nothing where nothing was.
+        """Completes or undoes operations interrupted by a power cut or a kill.
 
         Args:
-            now: with a time zone.
-            boot_id: of the kernel that runs.
-            max_boots: most kernels a trial may see.
+            now: current time, timezone-aware.
+            boot_id: id of the current boot.
+            max_boots: maximum number of boots during a trial.
 
         Raises:
             SlotError: the state cannot be read.
@@ -130,10 +130,10 @@ class SlotStore(SlotTree):
             return Recovery(tuple(actions))
         if trial.rollback_reason is not None:
             self._finish_rollback(state, trial, now)
-            actions.append(f"finished going back from version {trial.version}: {trial.rollback_reason}")
+            actions.append(f"completed the rollback of version {trial.version}: {trial.rollback_reason}")
         elif self.active() != trial.slot:
-            self.save(state, now, _event("interrupted", trial, "cut short before the switch"), trial=None)
-            actions.append(f"version {trial.version} was not activated: cut short before the switch")
+            self.save(state, now, _event("interrupted", trial, "interrupted before the switch"), trial=None)
+            actions.append(f"version {trial.version} was not activated: interrupted before the switch")
         else:
             actions += self._resume_trial(state, trial, now, boot_id, max_boots)
         return Recovery(tuple(actions))
@@ -142,14 +142,14 @@ class SlotStore(SlotTree):
         problems = self.problems(trial.slot)
         boots = trial.boots + (boot_id != trial.boot_id)
         if boots > max_boots:
-            problems.append(f"the machine started {boots} times within the trial")
+            problems.append(f"the machine booted {boots} times during the trial")
         if problems:
             self.rollback(now=now, reason="; ".join(problems))
-            return [f"went back from version {trial.version}: {'; '.join(problems)}"]
+            return [f"rolled back version {trial.version}: {'; '.join(problems)}"]
         if boots != trial.boots:
             again = Trial.model_validate({**dict(trial), "boots": boots, "boot_id": boot_id})
             self.save(state, now, trial=again)
-            return [f"the trial of version {trial.version} goes on after a restart of the machine"]
+            return [f"the trial of version {trial.version} continues after a reboot"]
         return []
 
     def _finish_rollback(self, state: State, trial: Trial, now: datetime) -> None:
@@ -160,6 +160,7 @@ class SlotStore(SlotTree):
         try:
             self.save(state, now, event, trial=None, rejected=rejected)
         except OSError:
+            # The disk is full: the failed version and the uploads make room for the record.
             self._discard_temporaries()
             self.empty(trial.slot)
             empty_folder(self.fs, INCOMING)
@@ -177,7 +178,7 @@ class SlotStore(SlotTree):
         self.fs.sync_folder("")
 
     def _restore_link(self, now: datetime) -> list[str]:
-        """Where `current` points to no slot although one was active: points it there again."""
+        """Restores `current` if it points to no slot although one was active."""
         if self.active() is not None:
             return []
         state = self.state()
@@ -191,11 +192,11 @@ class SlotStore(SlotTree):
         return [message]
 
     def _discard_temporaries(self) -> list[str]:
-        leftovers = [temporary(name) for name in (*STATE_FILES, CURRENT, PREVIOUS)]
-        found = [name for name in leftovers if exists(self.fs, name)]
-        for name in found:
+        names = [temporary(name) for name in (*STATE_FILES, CURRENT, PREVIOUS)]
+        leftovers = [name for name in names if exists(self.fs, name)]
+        for name in leftovers:
             remove_tree(self.fs, name)
-        return [f"removed {name}, left by an interrupted write" for name in found]
+        return [f"removed {name}, left by an interrupted write" for name in leftovers]
 
     @staticmethod
     def _trial(state: State) -> Trial:
@@ -205,8 +206,8 @@ class SlotStore(SlotTree):
 
     @staticmethod
     def _why(state: State, bundle_sha256: str) -> str:
-        found = [e.reason for e in state.events if e.kind == "rolled-back" and e.bundle_sha256 == bundle_sha256]
-        return found[-1] if found else "long ago"
+        reasons = [e.reason for e in state.events if e.kind == "rolled-back" and e.bundle_sha256 == bundle_sha256]
+        return reasons[-1] if reasons else "the reason is no longer on record"
 
 
 def _event(kind: str, trial: Trial, reason: str = "") -> SlotEvent:

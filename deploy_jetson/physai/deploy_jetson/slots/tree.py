@@ -1,4 +1,4 @@
-"""The files of two slots, and of the state beside them."""
+"""Files of the two slots and of the state."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -29,24 +29,24 @@ from physai.sdk.evidence.verdict import utc_text
 from physai.sdk.signing.time_statement import CLOCK_STEP
 
 MAX_SLOT_FILE_BYTES = 4 << 30
-"""Greatest size of a file in a slot; an engine of a large policy takes some hundred MB."""
+"""Maximum size of a file in a slot; the engine of a large policy takes a few hundred MB."""
 
 _MAX_REASON = 500
 
 
 class SlotTree:
-    """The slots and the state of one robot, as they lie on the disk."""
+    """Slots and state of one robot on disk."""
 
     def __init__(self, fs: FileSystem) -> None:
         self.fs = fs
 
     @staticmethod
     def path(slot: SlotName, name: str = "") -> str:
-        """Where a slot, or a file in it, lies."""
+        """Path of a slot or of a file in it."""
         return f"{SLOTS_FOLDER}/{slot}/{name}" if name else f"{SLOTS_FOLDER}/{slot}"
 
     def create(self, *, floor: int = 0) -> None:
-        """Makes an empty tree where there is none; completes one whose making was cut short."""
+        """Creates an empty tree; completes one whose creation was interrupted."""
         for folder in (SLOTS_FOLDER, *map(self.path, SLOTS), INCOMING):
             if self.fs.kind(folder) is None:
                 self.fs.make_folder(folder)
@@ -54,69 +54,68 @@ class SlotTree:
         self._write(State(floor=floor))
 
     def is_new(self) -> bool:
-        """Whether nothing was ever activated here, and no state is there to lose."""
+        """Whether the tree has neither a state nor an active slot."""
         return not any(exists(self.fs, name) for name in (*STATE_FILES, CURRENT))
 
     def mend(self) -> str:
-        """Replaces a state of which no copy is whole, and says what was assumed; does nothing where one is.
-
-        The floor becomes the version that is active: nothing older can come back that way.
-        """
+        """Replaces the state if both copies are damaged; returns a message, empty if nothing was repaired."""
         try:
             self.state()
             return ""
         except SlotError:
             active = self.active()
             marker = None if active is None else self.marker(active)
+            # Rollback protection: the active version becomes the floor, so no older one can be installed.
             floor = 0 if marker is None else marker.version
             self._write(State(floor=floor, committed=active))
-            return f"no copy of the state was whole; taken as committed: slot {active}, floor {floor}"
+            return f"both copies of the state were damaged; assuming committed slot {active}, floor {floor}"
 
     def state(self) -> State:
-        """The newer of the two copies that is whole.
+        """The newer of the two copies that is intact.
 
         Raises:
-            SlotError: neither is.
+            SlotError: both copies are damaged or missing.
         """
-        found: list[State] = []
+        states: list[State] = []
         problems: list[str] = []
         read: list[bytes] = []
         for name in STATE_FILES:
             try:
                 data = self.fs.read(name, limit=MAX_RECORD_BYTES)
+                # Usually both copies are equal; decode only once.
                 if data not in read:
-                    found.append(decode(State, data, source=name))
+                    states.append(decode(State, data, source=name))
                 read.append(data)
             except OSError as error:
                 problems.append(f"{name}: {error.strerror}")
             except SlotError as error:
                 problems.append(str(error))
-        if not found:
+        if not states:
             reason = "; ".join(problems)
-            raise SlotError(f"no usable slot state ({reason}); make or mend the tree with `physai robot setup`")
-        return max(found, key=lambda state: state.generation)
+            raise SlotError(f"no usable slot state ({reason}); create or repair the tree with `physai robot setup`")
+        return max(states, key=lambda state: state.generation)
 
     def active(self) -> SlotName | None:
-        """The slot `current` points to; None where it points to none."""
+        """The slot that `current` points to; None if there is none."""
         return self.pointed(CURRENT)
 
     def idle(self) -> SlotName:
         """The slot that may be written.
 
         Raises:
-            SlotError: a trial is on, so both are needed.
+            SlotError: a trial is in progress, so both slots are in use.
         """
         trial = self.state().trial
         if trial is not None:
             raise SlotError(
-                f"version {trial.version} is on trial in slot {trial.slot}, and the other slot holds what the robot "
-                "would go back to; wait for the end of the trial, or end it with `physai robot commit` or "
+                f"version {trial.version} is on trial in slot {trial.slot}, and the other slot is needed for a "
+                "rollback; wait for the end of the trial, or end it with `physai robot commit` or "
                 "`physai robot rollback`"
             )
         return "b" if self.active() == "a" else "a"
 
     def marker(self, slot: SlotName) -> Marker | None:
-        """What a slot holds; None where it holds nothing usable."""
+        """The marker of a slot; None if the slot is empty or the marker damaged."""
         try:
             data = self.fs.read(self.path(slot, MARKER_FILE), limit=MAX_RECORD_BYTES)
             return decode(Marker, data, source=self.path(slot, MARKER_FILE))
@@ -124,21 +123,21 @@ class SlotTree:
             return None
 
     def problems(self, slot: SlotName) -> list[str]:
-        """What is wrong with a slot, every byte read; empty where it is as its marker says."""
+        """Differences between a slot and its marker; reads every byte."""
         marker = self.marker(slot)
         if marker is None:
-            return [f"slot {slot} is empty, or was not installed to the end"]
+            return [f"slot {slot} is empty or not completely installed"]
         return [problem for name, file in marker.files.items() if (problem := self._damage(slot, name, file))]
 
     def read(self, slot: SlotName, name: str) -> bytes:
-        """A file of a slot, found to be as its marker says.
+        """Reads a file of a slot and verifies it against the marker.
 
         Raises:
-            SlotError: it is damaged or not there.
+            SlotError: the file is damaged or missing.
         """
         marker = self.marker(slot)
         if marker is None or name not in marker.files:
-            raise SlotError(f"slot {slot} holds no {name}")
+            raise SlotError(f"slot {slot} has no {name}")
         file = marker.files[name]
         try:
             data = self.fs.read(self.path(slot, name), limit=file.size)
@@ -149,10 +148,10 @@ class SlotTree:
         return data
 
     def clear(self, slot: SlotName) -> int:
-        """Empties a slot, its marker first, and returns the bytes that become free.
+        """Empties a slot; returns the number of bytes freed.
 
         Raises:
-            SlotError: the slot is active or needed to go back.
+            SlotError: the slot is active or needed for a rollback.
         """
         trial = self.state().trial
         if slot == self.active() or (trial is not None and slot in (trial.slot, trial.previous)):
@@ -160,17 +159,18 @@ class SlotTree:
         return self.empty(slot)
 
     def put(self, slot: SlotName, name: str, data: bytes) -> SlotFile:
-        """Writes a file into a slot that was cleared; it is whole on the disk when this returns."""
+        """Writes a file into a cleared slot durably."""
         self.fs.create(self.path(slot, name), data)
         self.fs.sync(self.path(slot, name))
         return SlotFile(sha256=sha256(data).hexdigest(), size=len(data))
 
     def seal(self, slot: SlotName, marker: Marker) -> None:
-        """Makes a slot valid: reads back what lies there, and writes the marker last.
+        """Makes a slot valid by writing its marker.
 
         Raises:
-            SlotError: the disk does not hold what was written.
+            SlotError: a file on disk differs from what was written.
         """
+        # Read everything back first: the marker vouches for what is on the disk.
         for name, file in marker.files.items():
             problem = self._damage(slot, name, file)
             if problem:
@@ -178,16 +178,17 @@ class SlotTree:
         replace_files(self.fs, {self.path(slot, MARKER_FILE): encode(marker)})
 
     def note(self, event: SlotEvent, *, now: datetime) -> None:
-        """Remembers an event."""
+        """Records an event."""
         self.save(self.state(), now, event)
 
     def empty(self, slot: SlotName) -> int:
-        """Empties a slot, its marker first, and returns the bytes that become free; makes it where it is no folder."""
+        """Empties a slot, or creates it if it is not a folder; returns the number of bytes freed."""
         if self.fs.kind(self.path(slot)) != "folder":
             remove_tree(self.fs, self.path(slot))
             self.fs.make_folder(self.path(slot))
             self.fs.sync_folder(SLOTS_FOLDER)
             return 0
+        # The marker goes first, durably: a power cut must not leave a marker without its files.
         freed = remove_tree(self.fs, self.path(slot, MARKER_FILE))
         if freed:
             self.fs.sync_folder(self.path(slot))
@@ -204,7 +205,7 @@ class SlotTree:
         return "" if sha256(data).hexdigest() == file.sha256 else f"{path} is damaged"
 
     def pointed(self, link: str) -> SlotName | None:
-        """The slot a link points to; None where it points to none."""
+        """The slot that a link points to; None if it points to none."""
         if self.fs.kind(link) != "link":
             return None
         target = self.fs.target(link)
@@ -220,23 +221,23 @@ class SlotTree:
         passed: datetime | None = None,
         **changes: object,
     ) -> State:
-        """Writes the state with changes, and returns it.
+        """Writes a changed state and returns it.
 
         Args:
-            state: what to change.
-            now: the clock, which moves the time floor by CLOCK_STEP at most.
-            event: what happened.
-            passed: the time floor in its place, from a statement that is believed.
-            changes: fields of the state.
+            state: the state to change.
+            now: the clock, which advances the time floor by at most CLOCK_STEP.
+            event: an event to record.
+            passed: a new time floor from a verified statement; overrides the clock.
+            changes: new values of the state's fields.
 
         Raises:
-            OSError: it cannot be written; what is on the disk is the old or the new state.
+            OSError: writing failed; the old or the new state is on disk.
         """
         floor = time_floor(state)
         latest = utc_text(max(floor, min(now, floor + CLOCK_STEP)) if passed is None else passed)
         at = utc_text(max(floor, now))
         events = state.events if event is None else (*state.events, _at(event, at))[-MAX_EVENTS:]
-        # A write that failed at its end may have left its generation behind.
+        # A failed write may have replaced one copy already: exceed its generation, too.
         generation = max(state.generation, self.state().generation) + 1
         fresh = {"events": events, "latest_time": latest, "generation": generation}
         return self._write(State.model_validate({**dict(state), **changes, **fresh}))
@@ -252,15 +253,16 @@ def _at(event: SlotEvent, time: str) -> SlotEvent:
 
 
 def printable_reason(reason: str) -> str:
-    """The reason as a record may hold it: a record that cannot be read back would be worse than a lost word."""
+    """Makes a reason valid for a record: printable and of limited length."""
     return "".join(char if char.isprintable() else " " for char in reason)[:_MAX_REASON]
 
 
 def known_time(state: State, now: datetime) -> datetime:
-    """The later of the clock and the time floor: clocks of robots restart in the past."""
+    """The later of the clock and the time floor."""
+    # Many robots have no battery-backed clock and boot in the past.
     return max(now, time_floor(state))
 
 
 def time_floor(state: State) -> datetime:
-    """A moment that has passed for certain."""
+    """The state's time floor."""
     return datetime.strptime(state.latest_time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

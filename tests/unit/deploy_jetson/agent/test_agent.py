@@ -203,7 +203,7 @@ def test_a_policy_that_answers_differently_here(site: Site) -> None:
     with pytest.raises(InstallError, match="version 9 not installed: golden state 0: joint_effort_target"):
         site.agent.install(foreign_golden(site))
     assert site.active_version == 1
-    assert site.agent.store.problems("b") == ["slot b is empty, or was not installed to the end"]
+    assert site.agent.store.problems("b") == ["slot b is empty or not completely installed"]
     last = site.agent.store.state().events[-1]
     assert (last.kind, last.version) == ("install-failed", 9)
 

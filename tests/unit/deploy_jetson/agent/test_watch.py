@@ -141,5 +141,5 @@ def test_a_slot_that_vanished_on_trial(site: Site) -> None:
     (site.agent.root / "slots/b/installed").unlink()
     with pytest.raises(SlotError, match="slot b is on trial but damaged; roll back with `physai robot recover`"):
         Machine(site).watcher().watch_trial()
-    assert "went back from version 2" in site.agent.recover().actions[0]
+    assert "rolled back version 2" in site.agent.recover().actions[0]
     assert site.active_version == 1

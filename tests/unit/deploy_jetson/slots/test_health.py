@@ -88,7 +88,7 @@ def test_a_message_is_cut_to_what_fits_and_made_printable(tmp_path: Path) -> Non
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(SlotError, match="cannot be kept there: No such file"):
+    with pytest.raises(SlotError, match="cannot be written: No such file"):
         HealthWriter(tmp_path / "none" / "health", bundle_sha256=BUNDLE, now_ns=0)
 
 
@@ -126,7 +126,7 @@ def test_enough_good_ticks_are_healthy() -> None:
         ({"faults": 1, "message": "no engine"}, "the runtime reports a fault: no engine"),
         ({"interventions": 1}, "the guard intervened in 1 ticks, at most 0 are allowed"),
         ({"missed": 2}, "2 of 100 ticks missed their deadline, at most 1 are allowed"),
-        ({"silence_ns": 3 * SECOND}, "the runtime stood still for 3.0 s, at most 2 s are allowed"),
+        ({"silence_ns": 3 * SECOND}, "the runtime stalled for 3.0 s, at most 2 s are allowed"),
     ],
 )
 def test_what_fails(changes: dict[str, int | str], reason: str) -> None:
@@ -153,7 +153,7 @@ def test_counters_of_something_else_are_no_counters(counters: Counters | None) -
     assert judge(counters).reason == "waiting for the runtime to start"
     assert judge(counters, at_s=69.9).health is Health.WATCHING
     late = judge(counters, at_s=71.2)
-    assert (late.health, late.reason) == (Health.FAILED, "the runtime has not started: nothing heard for 61 s")
+    assert (late.health, late.reason) == (Health.FAILED, "the runtime has not started: no heartbeat for 61 s")
 
 
 def test_a_robot_that_waits_for_its_operator_neither_passes_nor_fails() -> None:
@@ -167,7 +167,7 @@ def test_silence_is_first_waited_for_then_a_failure() -> None:
     watched = window()
     watched.update(replace(HEALTHY, ticks=5), 12 * SECOND)
     assert watched.update(None, 15 * SECOND).reason == "the runtime has been silent for 3.0 s"
-    assert watched.update(None, 73 * SECOND).reason == "the runtime has stopped reporting: nothing heard for 61 s"
+    assert watched.update(None, 73 * SECOND).reason == "the runtime has stopped reporting: no heartbeat for 61 s"
 
 
 def test_restarts_are_counted() -> None:

@@ -38,7 +38,7 @@ def test_both_copies_damaged(site: Site) -> None:
     assert site.active_version == 1
     warned: list[str] = []
     site.on(warn=warned.append).setup(site.agent.config.identity())
-    assert warned == ["no copy of the state was whole; taken as committed: slot a, floor 1"]
+    assert warned == ["both copies of the state were damaged; assuming committed slot a, floor 1"]
     assert site.agent.store.state().floor == 1
 
 
@@ -62,10 +62,10 @@ def test_a_restarting_machine_is_no_fault_of_the_policy_until_it_never_ends(site
     site.run(2, commit=False)
     for number in range(2, 9):
         (action,) = after_boot(site, number).recover().actions
-        assert action == "the trial of version 2 goes on after a restart of the machine"
+        assert action == "the trial of version 2 continues after a reboot"
         assert after_boot(site, number).recover().actions == ()
     (action,) = after_boot(site, 9).recover().actions
-    assert action == "went back from version 2: the machine started 9 times within the trial"
+    assert action == "rolled back version 2: the machine booted 9 times during the trial"
     assert site.active_version == 1
 
 
@@ -89,7 +89,7 @@ def test_setup_again_keeps_slots_and_state(site: Site) -> None:
 
 
 def test_a_tree_that_is_not_there(tmp_path: Path, site: Site) -> None:
-    with pytest.raises(SlotError, match=r"no such folder; make it with `physai robot setup`"):
+    with pytest.raises(SlotError, match=r"no such folder; create it with `physai robot setup`"):
         site.on(root=tmp_path / "none").install(site.bundles[1])
 
 
