@@ -1,4 +1,4 @@
-"""What other threads may do to a twin that plays a robot: they ask, and its own thread does it between two periods."""
+"""Thread-safe control of a virtual robot: its own thread executes queued requests between control periods."""
 
 import queue
 import time
@@ -16,25 +16,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Request:
-    do: Callable[[], None]
-    refuse: Callable[[], None]
+    execute: Callable[[], None]
+    reject: Callable[[], None]
 
 
 class Control:
-    """A `physai.sdk.transport.simulation.Simulation`. `obey`, `asked` and `close` belong to the twin's own thread."""
+    """A `physai.sdk.transport.simulation.Simulation`; only the robot's thread calls `obey`, `asked` and `close`."""
 
     def __init__(self, twin: PacedTwin, publish: Callable[[], None]) -> None:
-        """Of a twin that plays.
+        """Starts in state PLAYING.
 
         Args:
             twin: the robot.
-            publish: sends its present sample.
+            publish: sends its current sample.
         """
         self._twin, self._publish = twin, publish
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
-        self._over = False
+        self._closed = False
         self.state = SimulationState.PLAYING
-        """What it does now."""
 
     @property
     def description(self) -> str:
@@ -59,49 +58,51 @@ class Control:
         return self._ask(lambda: self._twin.twin.entity(time.time_ns()))
 
     def paused(self) -> bool:
-        """Whether its clock stands."""
+        """Whether the simulation clock is stopped."""
         return self.state is not SimulationState.PLAYING
 
     def _ask(self, action: Callable[[], T]) -> T:
+        """Queues an action for the robot's thread and waits for its result."""
         answer: Future[T] = Future()
 
-        def do() -> None:
+        def execute() -> None:
             try:
                 answer.set_result(action())
             except SimulationError as error:
                 answer.set_exception(error)
             except Exception as error:
-                # Who asked is told, and the twin's own thread ends by it: a robot that diverged is none any more.
+                # Fail the request and the robot's thread: a diverged simulation cannot continue.
                 answer.set_exception(SimulationError(str(error)))
                 raise
 
-        def refuse() -> None:
+        def reject() -> None:
             answer.set_exception(SimulationError("the simulation has ended"))
 
-        self._requests.put(_Request(do, refuse))
-        if self._over:
+        self._requests.put(_Request(execute, reject))
+        # `close` may have emptied the queue just before this request was queued.
+        if self._closed:
             self.close()
         return answer.result()
 
     def asked(self) -> bool:
-        """Whether somebody waits for something."""
+        """Whether requests are pending."""
         return not self._requests.empty()
 
     def obey(self) -> None:
-        """Does what was asked.
+        """Executes the pending requests.
 
         Raises:
             PhysaiError: the physics diverged, or a sample could not be sent.
         """
         while self.asked():
-            self._requests.get().do()
+            self._requests.get().execute()
 
     def close(self) -> None:
-        """Refuses whatever is asked from now on."""
-        self._over = True
+        """Rejects pending and future requests."""
+        self._closed = True
         with suppress(queue.Empty):
             while True:
-                self._requests.get_nowait().refuse()
+                self._requests.get_nowait().reject()
 
     def _change(self, state: SimulationState) -> None:
         playing = SimulationState.PLAYING
@@ -119,7 +120,7 @@ class Control:
 
     def _step(self, periods: int) -> None:
         if self.state is not SimulationState.PAUSED:
-            raise SimulationError(f"steps need a simulation that is paused; it is {self.state.name.lower()}")
+            raise SimulationError(f"stepping needs a paused simulation; it is {self.state.name.lower()}")
         if not 1 <= periods <= MAX_STEPS:
             raise SimulationError(f"{periods} steps, expected 1 … {MAX_STEPS} control periods in one call")
         for _ in range(periods):

@@ -1,4 +1,4 @@
-"""A process that stands in for a robot: the twin behind the wire a robot would be behind."""
+"""The virtual robot: a twin behind a robot's transport endpoint."""
 
 import time
 from collections.abc import Callable
@@ -12,38 +12,37 @@ from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 Clock = Literal["realtime", "lockstep"]
 PATIENCE_S = 1.0
-"""In lock-step: time without a command after which that counts as silence [s]."""
+"""Command timeout in lockstep mode [s]."""
 REPEAT_S = 0.1
-"""In lock-step: time after which an unanswered sample is sent again [s]: it may have been sent to nobody."""
+"""Lockstep mode: period of resending an unanswered sample [s], which may have been lost or sent before discovery."""
 PAUSED_LOOK_S = 0.02
-"""While paused: time between two looks at what others ask [s]."""
+"""Poll period for requests while paused [s]."""
 
 
 class VirtualRobot:
-    """Plays a robot for whatever runtime is at the other end of a link."""
+    """Simulates a robot for the runtime at the other end of a transport."""
 
     def __init__(self, twin: RobotTwin, link: RobotEndpoint, *, clock: Clock = "realtime", seed: int = 0) -> None:
-        """Nothing is sent before `run`.
+        """Sends nothing before `run`.
 
         Args:
             twin: the robot.
-            link: where its samples go and its commands come from, open.
-            clock: `realtime`, or `lockstep`: a control period passes with each command, and none without.
-            seed: draws the jitter of the robot's loop.
+            link: open endpoint for its samples and commands.
+            clock: `realtime`, or `lockstep`: each command advances the simulation by one control period.
+            seed: seed of the loop jitter.
         """
         self._link = link
         self._clock: Clock = clock
         self._twin = PacedTwin(twin, seed=seed, start_ns=time.monotonic_ns())
         self.control = Control(self._twin, self._publish)
-        """What other threads may do to it while it runs."""
+        """Control of the running simulation from other threads."""
 
     @property
     def tally(self) -> RuntimeTally:
-        """What has happened so far."""
         return self._twin.tally
 
     def run(self, *, duration_s: float, stopped: Callable[[], bool] = lambda: False) -> RuntimeTally:
-        """Plays until the time is over [s], until `stopped`, or until somebody lets the simulation quit.
+        """Runs for `duration_s`, until `stopped`, or until the state becomes QUITTING.
 
         Raises:
             TransportError: the link failed.
@@ -56,21 +55,21 @@ class VirtualRobot:
                 self.control.obey()
                 if self.control.state is SimulationState.QUITTING:
                     break
-                self._go_on(stopped)
+                self._advance(stopped)
         finally:
             self.control.close()
         return self.tally
 
-    def _go_on(self, stopped: Callable[[], bool]) -> None:
+    def _advance(self, stopped: Callable[[], bool]) -> None:
         if self.control.state is not SimulationState.PLAYING:
-            self._stand(stopped)
+            self._wait_paused(stopped)
         elif self._clock == "realtime":
-            self._pass_period(stopped)
+            self._run_period(stopped)
         else:
-            self._answer(lambda: stopped() or self.control.asked())
+            self._run_lockstep_period(lambda: stopped() or self.control.asked())
 
-    def _stand(self, stopped: Callable[[], bool]) -> None:
-        """Keeps the newest command, for when it is stepped, until somebody asks for something."""
+    def _wait_paused(self, stopped: Callable[[], bool]) -> None:
+        """Stores the newest command for the next step until a request arrives."""
         while not (stopped() or self.control.asked()):
             if self._link.wait(PAUSED_LOOK_S):
                 command = self._link.command()
@@ -79,8 +78,8 @@ class VirtualRobot:
     def _publish(self) -> None:
         self._link.publish(self._twin.twin.fields, self._twin.stamp_ns)
 
-    def _pass_period(self, stopped: Callable[[], bool]) -> None:
-        """Takes commands until the next sample is due, then sends it."""
+    def _run_period(self, stopped: Callable[[], bool]) -> None:
+        """Applies commands until the next sample is due, then sends it."""
         while not stopped():
             left_ns = self._twin.due_ns - time.monotonic_ns()
             if self._link.wait(max(0, left_ns) / NANOSECONDS):
@@ -91,15 +90,15 @@ class VirtualRobot:
         self._twin.tick(time.monotonic_ns())
         self._publish()
 
-    def _answer(self, stopped: Callable[[], bool]) -> None:
-        """Waits for a command, lets a control period pass under it, and sends what was measured then."""
-        asked = time.monotonic()
+    def _run_lockstep_period(self, stopped: Callable[[], bool]) -> None:
+        """Waits for a command, advances by one control period and sends the sample."""
+        since = time.monotonic()
         while not self._link.wait(REPEAT_S):
             if stopped():
                 return
-            if time.monotonic() - asked > PATIENCE_S:
+            if time.monotonic() - since > PATIENCE_S:
                 self._twin.neglect()
-                asked = time.monotonic()
+                since = time.monotonic()
             self._twin.stand_still()
             self._publish()
         if self._twin.take_in_lockstep(self._link.command().targets):

@@ -1,7 +1,7 @@
-"""One robot's twin as its runtime meets it: sensors with the measured noise and age, commands with the measured lag.
+"""A single robot's twin with the measured sensor noise and age and the measured command lag.
 
-Commands take effect in the physics step in which they arrive, not at the next control period: the environment that
-learners and gates use cannot say so, and here the time a policy takes is part of what is rehearsed.
+Unlike in `Environment`, a command takes effect in the physics step in which it arrives, not at the next control
+period, so that the policy's computation time is part of the simulation.
 """
 
 import copy
@@ -32,25 +32,25 @@ from physai.sim.twin.twin import Twin, nominal_twin
 Vector = npt.NDArray[np.float64]
 
 PERIOD_TAIL = math.log(50.0)
-"""Two delays, each exponential with mean m, differ by more than m·ln 50 once in a hundred times (Laplace)."""
+"""99th percentile of the difference of two exponential delays, in units of their mean (Laplace distribution)."""
 
 _ONE = np.ones(1, bool)
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """How late a robot's loop wakes up: exponentially distributed, cut off at the longest seen."""
+    """Wake-up delay of a robot's control loop: exponential, truncated at the longest one measured."""
 
     mean_s: float = 0.0
     max_s: float = 0.0
 
     def draw(self, rng: np.random.Generator) -> float:
-        """One delay [s]."""
+        """Draws a delay [s]."""
         return min(self.max_s, float(rng.exponential(self.mean_s))) if self.mean_s > 0.0 else 0.0
 
 
 def measured_jitter(twin: Twin) -> Jitter:
-    """The jitter under which the 99th percentile of the periods lies as far above their median as was measured."""
+    """Jitter that reproduces the measured distance from the median to the 99th percentile of the period."""
     timing = twin.timing
     if timing.period_median_s is None or timing.period_p99_s is None or timing.period_max_s is None:
         return Jitter()
@@ -62,21 +62,21 @@ class RobotTwin:
     """A task's robot in its calibrated twin, advanced in whole physics steps."""
 
     def __init__(self, task: Task, twin: Twin | None = None, *, seed: int = 0) -> None:
-        """A robot in the task's starting pose, its actuators at rest.
+        """Puts the robot into the task's starting pose, with its actuators at rest.
 
         Args:
-            task: what is rehearsed; gives robot, starting pose and the operator's commands.
-            twin: measured parameters, lag, noise and jitter; the task's own assumptions if None.
-            seed: fixes every random number.
+            task: defines robot, starting pose and operator commands.
+            twin: measured parameters, lag, noise and jitter; None for the task's nominal ones.
+            seed: seed of all random numbers.
 
         Raises:
-            TaskError: the twin is of a robot with other joints.
+            TaskError: the twin's robot has other joints.
             TwinError: the robot's file is missing or has changed.
         """
         robot = task.contract.robot
         if twin is not None and twin.joint_names != robot.joint_names:
             raise TaskError(
-                f"the twin is of {twin.robot} with joints {', '.join(twin.joint_names)}, task {task.name} has "
+                f"the twin of {twin.robot} has joints {', '.join(twin.joint_names)}, task {task.name} has "
                 f"{', '.join(robot.joint_names)}; calibrate a twin of the task's robot"
             )
         measured = twin or nominal_twin(task.robot)
@@ -96,13 +96,13 @@ class RobotTwin:
         self._target: Vector = np.zeros(len(self._columns))
         self._view = self._make_view()
         self.fields: dict[str, Vector] = {}
-        """Sensor and command fields of the contract as measured last; without sensors the model does not have."""
+        """Latest sample of the contract's sensor and command fields, without sensors that the model lacks."""
         self.steps = 0
         """Physics steps so far."""
         self.falls = 0
-        """Failures, after each of which the robot was put back into its starting pose."""
+        """Terminations of the task, each followed by a reset to a starting pose."""
         self.met = 0
-        """Commands, or episodes' lengths, at whose end the goal was met."""
+        """How many of the `judged` commands (or episodes) ended with the goal met."""
         self.judged = 0
         self._seed, self._episode = seed, 0
         self._begin()
@@ -127,7 +127,7 @@ class RobotTwin:
         )
 
     def _begin(self) -> None:
-        """Puts the robot into a starting pose, with the delays of a new episode."""
+        """Resets the robot to a starting pose and draws the delays of a new episode."""
         seeds = episode_seeds(self._seed, np.zeros(1, np.int64), np.full(1, self._episode))
         self._episode += 1
         self._seeds = seeds
@@ -144,23 +144,21 @@ class RobotTwin:
         self.measure()
 
     def restart(self, *, whole: bool) -> None:
-        """Puts the robot into a starting pose.
+        """Resets the robot to a starting pose.
 
         Args:
-            whole: the very first one, with its random numbers; else the next that is drawn.
+            whole: restart the random sequence, too; otherwise draw the next episode.
         """
         if whole:
             self._episode = 0
         self._begin()
 
     def entity(self, stamp_ns: int) -> Entity:
-        """Where the robot's root link is, at a given time of CLOCK_REALTIME [ns].
-
-        The velocity of MuJoCo's free joint is in the world's frame if linear, in the body's if angular
-        (https://mujoco.readthedocs.io/en/stable/modeling.html, floating objects).
-        """
+        """Pose and velocity of the robot's root link, stamped `stamp_ns`, CLOCK_REALTIME [ns]."""
         model = self._engine.model
         if self.contract.robot.base == "floating":
+            # A free joint's linear velocity is in the world frame, its angular velocity in the body frame
+            # (https://mujoco.readthedocs.io/en/stable/modeling.html, floating objects).
             qpos, qvel = self._engine.state("qpos")[0], self._engine.state("qvel")[0]
             place, turn, linear = qpos[0:3], qpos[3:7], qvel[0:3]
             angular = np.zeros(3)
@@ -187,13 +185,13 @@ class RobotTwin:
         self._view.shared.clear()
 
     def measure(self) -> None:
-        """Takes a sample of every sensor, and of the operator's commands; call it once per control period."""
+        """Samples all sensors and the operator's commands; call it once per control period."""
         sample: dict[str, Any] = self._sensors.measure(self._seeds, np.full(1, self._periods))
         sample.update(self._view.commands)
         self.fields = {name: np.asarray(values[0], np.float64) for name, values in sample.items()}
 
     def advance(self, steps: int) -> None:
-        """Lets physics steps pass, whose newest command is the present target.
+        """Advances by `steps` physics steps with the current target as the newest command.
 
         Raises:
             PhysaiError: the physics diverged.
@@ -211,7 +209,7 @@ class RobotTwin:
             raise PhysaiError(f"the twin's physics diverged after {self.steps * self.physics_dt:.3f} s")
 
     def end_period(self) -> None:
-        """Judges the control period that has passed, measures, and draws the operator's next command when it is due."""
+        """Checks success and terminations, measures, and draws the operator's next command when it is due."""
         self._periods += 1
         self._view.episode_time = np.full(1, self._periods * self._control_dt)
         self._held = self._held + 1 if bool(self._task.success.condition(self._view)[0]) else 0
@@ -229,16 +227,16 @@ class RobotTwin:
             self.measure()
 
     def command(self, targets: Mapping[str, Vector]) -> None:
-        """Takes joint targets by output name, in the action terms' joint order."""
+        """Sets joint targets by output name, in the action terms' joint order."""
         for name, part in self._limits.slices.items():
             self._target[part] = targets[name]
 
     def rest(self) -> None:
-        """What a robot does whose commands are not there: positions stay where they are, efforts brake."""
+        """Holds the current positions of position-commanded joints and brakes effort-commanded ones."""
         self._target[:] = self._safe()
 
     def brake(self) -> None:
-        """Goes on braking the effort-commanded joints, by their present speed; held positions stay."""
+        """Updates the braking effort from the current speed; keeps the held positions."""
         self._target[:] = np.where(self._limits.holds_position, self._target, self._safe())
 
     def _safe(self) -> Vector:
@@ -262,9 +260,9 @@ def _triple(values: Any) -> tuple[float, float, float]:
 
 
 def task_of_twin(task: Task, twin: Twin) -> Task:
-    """The task under what the twin has measured, with every sensor read that its model has.
+    """The task with the twin's measured parameters, noise and lag, and a contract that reads every sensor.
 
-    Its contract differs from the task's in that: it is the twin's business and never leaves this process.
+    That contract differs from the task's own and must not leave this process.
     """
     lower, upper = lag_range(task, twin)
     under = task_under(task, twin, Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper))
@@ -281,7 +279,7 @@ def task_of_twin(task: Task, twin: Twin) -> Task:
 
 
 def _every_sensor(contract: PolicyContract, model: Any) -> PolicyContract:
-    """A contract whose graph reads every sensor: what the pipeline measures is what a graph reads."""
+    # `SensorPipeline` measures only what the contract's observations read.
     modelled = [
         sensor.name
         for sensor in contract.robot.sensors

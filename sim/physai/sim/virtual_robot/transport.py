@@ -1,7 +1,7 @@
-"""The twin as a transport of the runtime: in its own process, or in another one behind DDS or UDP.
+"""The transport `sim`: a twin in the runtime's process, or in a subprocess behind DDS or UDP.
 
-Found by the runtime as entry point `sim` of the group `physai.transports`; it meets no type of the runtime's but
-those of `physai.sdk.transport.protocol`.
+The runtime finds it as entry point `sim` of the group `physai.transports`; the only interface between the two is
+`physai.sdk.transport.protocol`.
 """
 
 import json
@@ -37,40 +37,40 @@ from physai.sim.virtual_robot.process import Clock
 from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 OPTIONS = {
-    "task": "task's name or Python file (default: that of the contract, where it is built in)",
+    "task": "task name or Python file (default: the contract's task, if built in)",
     "twin": "twin.json with the robot's measured parameters, lag, noise and jitter",
-    "robot": "robot to play the task with, where it takes another",
+    "robot": "robot to use, for tasks that accept another one",
     "preset": "variant of the task",
-    "clock": "realtime (default), or lockstep: a control period passes with each command, and none without",
-    "seed": "fixes every random number (default: 0)",
-    "over": "dds or udp: the twin runs in another process behind that; the other options after `over.` are its own",
+    "clock": "realtime (default), or lockstep: each command advances the simulation by one control period",
+    "seed": "seed of all random numbers (default: 0)",
+    "over": "dds or udp: run the twin in a subprocess behind that transport; its options have the prefix `over.`",
 }
 MAX_SEED = 2**32 - 1
 OWN_DOMAINS = range(102, 215)
-"""DDS domains for twins in another process: those that ROS 2 advises people against, so that no robot is there.
+"""DDS domains for twins in a subprocess. ROS 2 advises against these, so no robot should use them.
 
 Source: https://docs.ros.org/en/jazzy/Concepts/Intermediate/About-Domain-ID.html
 """
 OWN_PORTS = range(10_000, 32_000)
-"""UDP ports for twins in another process: below those that Linux gives to whoever asks for any, so that nobody gets
-one between the choice and the other process's start.
+"""UDP ports for twins in a subprocess: below Linux's ephemeral range, so that the kernel does not assign the chosen
+port to another process before the subprocess binds it.
 
 Source: net.ipv4.ip_local_port_range, https://docs.kernel.org/networking/ip-sysctl.html, by default from 32768 on.
 """
 ALIVE_S = 0.2
-"""Time between looks whether another process is still there [s]."""
+"""Period of checking that the subprocess is alive [s]."""
 MAX_TRIES = 100
-"""Ports that are tried."""
+"""Number of ports to try."""
 STOP_S = 5.0
-"""Time another process gets to end [s]."""
+"""Time the subprocess gets to exit [s]."""
 
 
 def make_transport(options: Mapping[str, str]) -> Transport:
-    """The transport `sim`: in this process, or with the option `over` in another one.
+    """Makes the transport `sim`: in this process, or with the option `over` in a subprocess.
 
     Raises:
-        UnknownNameError: there is no such option.
-        TransportError: an option has a value it cannot have.
+        UnknownNameError: an option is unknown.
+        TransportError: an option has an invalid value.
     """
     own = {name: value for name, value in options.items() if not name.startswith("over.")}
     for name in own:
@@ -86,51 +86,52 @@ def make_transport(options: Mapping[str, str]) -> Transport:
         inner = {name.removeprefix("over."): v for name, v in options.items() if name.startswith("over.")}
         return ProcessTransport(own, inner)
     if len(own) < len(options):
-        raise TransportError("options after `over.` need the option over")
+        raise TransportError("options with the prefix `over.` need the option over")
     return SimTransport(own)
 
 
 def simulated_robot(
     contract: PolicyContract | None, options: Mapping[str, str], *, seed: int
 ) -> tuple[Task, RobotTwin]:
-    """A task and its robot's twin, as options name them.
+    """Loads a task and its robot's twin.
 
     Args:
-        contract: what the runtime agreed to; None to take the task's.
-        options: `task` (where there is no contract), `twin`, `robot` and `preset`.
-        seed: fixes every random number.
+        contract: the runtime's contract; None to use the task's.
+        options: `task` (required without a contract), `twin`, `robot` and `preset`.
+        seed: seed of all random numbers.
 
     Raises:
-        TransportError: the task's contract is another one.
+        TransportError: the task's contract differs from `contract`.
         PhysaiError: the task or the twin cannot be loaded.
     """
     task = load_task(_task_name(contract, options), robot=options.get("robot"), preset=options.get("preset"))
     if contract is not None and contract.fingerprint != task.contract.fingerprint:
         difference = format_diff(diff(contract, task.contract), left="policy", right="task")
-        raise TransportError(f"the twin plays task {task.name}, whose contract is not the policy's:\n{difference}")
+        raise TransportError(f"the contract of task {task.name} differs from the policy's:\n{difference}")
     twin: Twin | None = load_twin(Path(options["twin"])) if "twin" in options else None
     return task, RobotTwin(task, twin, seed=seed)
 
 
 def _task_name(contract: PolicyContract | None, options: Mapping[str, str]) -> str:
-    """The task that the user named, or the built-in one of the contract.
+    """The task that the user named, or the contract's task if it is built in.
 
     Raises:
-        TransportError: the contract's is not built in: a policy's file does not choose what Python runs.
+        TransportError: the contract's task is not built in.
     """
     if "task" in options or contract is None:
         return options.get("task", "")
     try:
+        # Never load a task file by a name from the policy: that would run code of the policy's choice.
         return built_in_task(contract.task, source="the policy")
     except TaskError as error:
         raise TransportError(f"{error}; for the transport sim: --set task=PATH") from None
 
 
 class SimTransport:
-    """The twin in the runtime's own process: no wire, nothing lost.
+    """The twin in the runtime's process, without a network.
 
-    Physics is computed in `poll` and `wait`, before the tick whose time counts. In `realtime` the twin moves with
-    this computer's clock, however late `poll` is called; in `lockstep` one control period passes with each command.
+    Physics runs in `poll` and `wait`, outside the timed part of a tick. With clock `realtime` the twin follows this
+    computer's clock, however late `poll` is called; with `lockstep` each command advances it by one control period.
     """
 
     name = "sim"
@@ -148,7 +149,7 @@ class SimTransport:
     def open(self, contract: PolicyContract) -> None:
         """See `Transport.open`."""
         if self._twin is not None:
-            raise TransportError("the transport sim is open already")
+            raise TransportError("the transport sim is already open")
         _, robot = simulated_robot(contract, self._options, seed=self._seed)
         self._sample = empty_sample(contract)
         self._required = required_fields(contract)
@@ -167,7 +168,7 @@ class SimTransport:
 
     @property
     def tally(self) -> RuntimeTally:
-        """What the robot has seen of the runtime."""
+        """The robot's statistics of the runtime."""
         return self._opened().tally
 
     def sample(self) -> Sample:
@@ -180,9 +181,9 @@ class SimTransport:
         pending, self._pending = self._pending, None
         try:
             if self._lockstep:
-                self._fresh |= self._take_turn(twin, pending)
+                self._fresh |= self._poll_lockstep(twin, pending)
             else:
-                self._fresh |= self._pass_time(twin, pending)
+                self._fresh |= self._poll_realtime(twin, pending)
         except TransportError:
             raise
         except PhysaiError as error:
@@ -193,8 +194,8 @@ class SimTransport:
         self._copy(twin)
         return True
 
-    def _take_turn(self, twin: PacedTwin, pending: Mapping[str, Array] | None) -> bool:
-        """Lets a control period pass if there is a command; without one the robot stands still and measures again."""
+    def _poll_lockstep(self, twin: PacedTwin, pending: Mapping[str, Array] | None) -> bool:
+        """Advances by one control period if there is a command, otherwise repeats the sample once per period."""
         now_ns = time.monotonic_ns()
         if pending is not None:
             self._again_ns = now_ns + self._period_ns
@@ -205,12 +206,12 @@ class SimTransport:
         twin.stand_still()
         return True
 
-    def _pass_time(self, twin: PacedTwin, pending: Mapping[str, Array] | None) -> bool:
-        """Lets the time up to now pass; whether a sample was due in it."""
+    def _poll_realtime(self, twin: PacedTwin, pending: Mapping[str, Array] | None) -> bool:
+        """Advances to the current time; returns whether a sample was due."""
         stamp_ns, sent_ns = self._sent_ns
         now_ns = time.monotonic_ns()
         measured = False
-        # A command belongs between the samples before and after it, however many of them this call makes up for.
+        # Apply the command at its send time, between the samples before and after it, even if `poll` is late.
         while pending is not None and twin.due_ns <= sent_ns:
             twin.tick(sent_ns)
             measured = True
@@ -247,7 +248,7 @@ class SimTransport:
         self._sent_ns = stamp_ns, time.monotonic_ns()
 
     def missing(self) -> tuple[tuple[str, float], ...]:
-        """Nothing is ever missing: the twin measures all there is."""
+        """Always empty: `open` checked that the twin measures every required field."""
         return ()
 
     def problems(self) -> tuple[str, ...]:
@@ -255,12 +256,12 @@ class SimTransport:
         if self._twin is None:
             return ()
         tally = self._twin.tally
-        told: list[str] = []
+        problems: list[str] = []
         if tally.lost_s > 0.0:
-            told.append(f"sim: {tally.lost_s:.3f} s were left out because this process was late")
+            problems.append(f"sim: skipped {tally.lost_s:.3f} s because this process fell behind")
         if tally.unsafe:
-            told.append(f"sim: {tally.unsafe} commands were not finite or outside the safety envelope, and not obeyed")
-        return tuple(told)
+            problems.append(f"sim: rejected {tally.unsafe} commands: not finite or outside the safety envelope")
+        return tuple(problems)
 
     def close(self) -> None:
         """See `Transport.close`."""
@@ -268,32 +269,32 @@ class SimTransport:
 
 
 class ProcessTransport:
-    """The twin in a process of its own: `physai robot simulate`, behind a transport of the robot's."""
+    """The twin in a subprocess, `physai robot simulate`, behind one of the robot's transports."""
 
     name = "sim"
 
     def __init__(self, options: Mapping[str, str], inner: Mapping[str, str]) -> None:
-        """See `make_transport`; `inner` are the options of the transport between the two processes."""
+        """See `make_transport`; `inner` holds the options of the transport between the two processes."""
         over = options["over"]
         if over not in robot_link_names():
             raise unknown_name("transport with a robot's end", over, robot_link_names())
         self._options = dict(options)
-        self._wire = {**_apart(over), **inner}
-        self._inner = open_transport(over, _runtime_options(over, self._wire))
+        self._link_options = {**_isolated(over), **inner}
+        self._inner = open_transport(over, _runtime_options(over, self._link_options))
         self.process: subprocess.Popen[str] | None = None
-        """The other process, while it is wanted."""
+        """The subprocess while the transport is open."""
         self.tally: dict[str, Any] | None = None
-        """What the other process has counted; None as long as it runs."""
+        """The subprocess's statistics, available after `close`."""
 
     def open(self, contract: PolicyContract) -> None:
-        """See `Transport.open`; starts the other process."""
+        """See `Transport.open`; starts the subprocess."""
         command = [sys.executable, "-m", "physai.sim.cli.virtual_robot", _task_name(contract, self._options), "--json"]
         command += ["--transport", self._options["over"], "--fingerprint", contract.fingerprint]
         command += ["--parent", str(os.getpid())]
         for name in ("twin", "robot", "preset", "clock", "seed"):
             if name in self._options:
                 command += [f"--{name}", self._options[name]]
-        for name, value in self._wire.items():
+        for name, value in self._link_options.items():
             command += ["--set", f"{name}={value}"]
         self._inner.open(contract)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -301,8 +302,8 @@ class ProcessTransport:
     def _require_alive(self) -> None:
         process = self.process
         if process is None or process.poll() is not None:
-            ended = "is not open" if process is None else f"ended with exit code {process.returncode}"
-            raise TransportError(f"the transport sim: its other process {ended}")
+            state = "is not running" if process is None else f"exited with code {process.returncode}"
+            raise TransportError(f"the transport sim: its subprocess {state}")
 
     def sample(self) -> Sample:
         """See `Transport.sample`."""
@@ -313,7 +314,7 @@ class ProcessTransport:
         return self._inner.poll()
 
     def wait(self, timeout_s: float) -> bool:
-        """See `Transport.wait`; ends with an error once the other process has ended."""
+        """See `Transport.wait`; raises TransportError once the subprocess has exited."""
         end = time.monotonic() + timeout_s
         while True:
             self._require_alive()
@@ -335,8 +336,8 @@ class ProcessTransport:
         """See `Transport.problems`."""
         process = self.process
         code = None if process is None else process.poll()
-        ended = () if code is None else (f"sim: its other process has ended with exit code {code}",)
-        return (*ended, *self._inner.problems())
+        exited = () if code is None else (f"sim: the subprocess exited with code {code}",)
+        return (*exited, *self._inner.problems())
 
     def forget(self) -> None:
         """See `SupportsReset`."""
@@ -344,7 +345,7 @@ class ProcessTransport:
             self._inner.forget()
 
     def close(self) -> None:
-        """See `Transport.close`; ends the other process and keeps its tally."""
+        """See `Transport.close`; stops the subprocess and reads its tally."""
         process, self.process = self.process, None
         if process is not None:
             process.terminate()
@@ -357,8 +358,8 @@ class ProcessTransport:
         self._inner.close()
 
 
-def _apart(over: str) -> dict[str, str]:
-    """Options that keep a rehearsal apart from every real robot: what is sent to the twin must move nothing else."""
+def _isolated(over: str) -> dict[str, str]:
+    """Options that isolate the twin from real robots: commands sent to it must not move anything else."""
     if over == "dds":
         return {"domain": str(own_domain()), "range": "LOCALHOST"}
     if over == "udp":
@@ -367,16 +368,17 @@ def _apart(over: str) -> dict[str, str]:
 
 
 def own_domain() -> int:
-    """The DDS domain of a twin that belongs to this process; another process has the same one by chance only."""
+    """The DDS domain for twins started by this process; shared with another process by coincidence only."""
     return OWN_DOMAINS[os.getpid() % len(OWN_DOMAINS)]
 
 
 def free_port() -> int:
-    """One of the own ports; any of them, as several twins may look for one at the same time.
+    """A free port of OWN_PORTS.
 
     Raises:
-        TransportError: none of those that were tried is free.
+        TransportError: none of the ports tried is free.
     """
+    # At random, since several twins may search at the same time.
     for port in random.SystemRandom().sample(OWN_PORTS, MAX_TRIES):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -385,7 +387,7 @@ def free_port() -> int:
 
 
 def _runtime_options(over: str, robot: Mapping[str, str]) -> dict[str, str]:
-    """Options of the runtime's end for those of the robot's: over UDP the one's port is the other's destination."""
+    """Converts the robot's link options to the runtime's: over UDP the robot's `bind` is the runtime's `robot`."""
     if over == "udp":
         return {"robot" if name == "bind" else name: value for name, value in robot.items()}
     return dict(robot)

@@ -143,8 +143,8 @@ def test_a_policy_for_another_robot_fails_its_contract(
     ("words", "message"),
     [
         (["--counterexample", "9"], "has no counterexample 9; it has none"),
-        (["--counterexample", "1", "--agent", "zero"], "leave --agent out"),
-        (["--counterexample", "1", "--record", "x.mcap"], "leave --record out"),
+        (["--counterexample", "1", "--agent", "zero"], "omit --agent"),
+        (["--counterexample", "1", "--record", "x.mcap"], "omit --record"),
     ],
 )
 def test_counterexamples_that_are_not_there_are_refused(

@@ -151,7 +151,7 @@ def test_the_verb_draws_into_the_named_file_or_one_named_after_the_robot(
     command.add_arguments(parser)
     monkeypatch.chdir(tmp_path)
     assert command.run(parser.parse_args(["show", "double_pendulum", "--render"])) == 0
-    assert "drawn into double_pendulum.png" in capsys.readouterr().out
+    assert "picture: double_pendulum.png" in capsys.readouterr().out
     assert decode_png((tmp_path / "double_pendulum.png").read_bytes()).shape == (960, 1280, 3)
 
 

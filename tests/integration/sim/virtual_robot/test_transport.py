@@ -87,7 +87,7 @@ def test_an_unsafe_command_is_counted_and_told(lockstep: SimTransport) -> None:
     lockstep.send(force(float("nan")), time.time_ns())
     lockstep.poll()
     assert lockstep.tally.unsafe == 1
-    assert lockstep.problems() == ("sim: 1 commands were not finite or outside the safety envelope, and not obeyed",)
+    assert lockstep.problems() == ("sim: rejected 1 commands: not finite or outside the safety envelope",)
 
 
 def test_realtime_moves_with_the_clock(contract: PolicyContract) -> None:
@@ -115,7 +115,7 @@ def test_states(contract: PolicyContract) -> None:
     with pytest.raises(TransportError, match="the transport sim is not open"):
         transport.poll()
     transport.open(contract)
-    with pytest.raises(TransportError, match="is open already"):
+    with pytest.raises(TransportError, match="is already open"):
         transport.open(contract)
     transport.close()
     transport.close()
@@ -127,7 +127,7 @@ def test_states(contract: PolicyContract) -> None:
     [
         ({"clock": "real"}, "option clock: 'real', expected realtime or lockstep"),
         ({"seed": "-1"}, "option seed: '-1', expected 0 … 4294967295"),
-        ({"over.bind": "127.0.0.1:1"}, "options after `over.` need the option over"),
+        ({"over.bind": "127.0.0.1:1"}, "options with the prefix `over.` need the option over"),
     ],
 )
 def test_options_that_are_none(options: dict[str, str], problem: str) -> None:
@@ -144,7 +144,7 @@ def test_names_that_are_none() -> None:
 
 def test_another_task_than_the_policys_is_refused(contract: PolicyContract) -> None:
     transport = open_transport("sim", {"task": "ur10e-reach"})
-    with pytest.raises(TransportError, match="the twin plays task ur10e-reach, whose contract is not the policy's"):
+    with pytest.raises(TransportError, match="the contract of task ur10e-reach differs from the policy's"):
         transport.open(contract)
 
 
@@ -184,10 +184,10 @@ def test_the_other_process_is_killed(contract: PolicyContract) -> None:
     try:
         drive(transport, 2)
         os.kill(other_process(transport), signal.SIGKILL)
-        with pytest.raises(TransportError, match="its other process ended with exit code -9"):
+        with pytest.raises(TransportError, match="its subprocess exited with code -9"):
             # A sample that it sent before may still be waiting.
             all(transport.wait(WAIT_S) for _ in range(100))
-        assert "sim: its other process has ended with exit code -9" in transport.problems()
+        assert "sim: the subprocess exited with code -9" in transport.problems()
     finally:
         transport.close()
     assert transport.tally is None
@@ -199,7 +199,7 @@ def test_the_other_process_cannot_start(
     transport = open_transport("sim", {"over": "udp", "twin": str(tmp_path / "twin.json")})
     transport.open(contract)
     try:
-        with pytest.raises(TransportError, match="its other process ended with exit code 2"):
+        with pytest.raises(TransportError, match="its subprocess exited with code 2"):
             transport.wait(WAIT_S)
     finally:
         transport.close()

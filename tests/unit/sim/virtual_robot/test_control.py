@@ -104,7 +104,7 @@ def test_a_reset_puts_it_where_it_began(slider_task: TaskMaker) -> None:
 
 def test_what_it_cannot_do_it_refuses(slider_task: TaskMaker) -> None:
     with playing(slider_task()) as (fake, _):
-        with pytest.raises(SimulationError, match="steps need a simulation that is paused; it is playing"):
+        with pytest.raises(SimulationError, match="stepping needs a paused simulation; it is playing"):
             fake.control.step(1)
         fake.control.change(PAUSED)
         for steps in (0, -1, MAX_STEPS + 1):

@@ -119,7 +119,7 @@ def test_efforts_brake_without_commands() -> None:
 
 
 def test_a_twin_of_another_robot_is_refused(slider_task: TaskMaker) -> None:
-    with pytest.raises(TaskError, match=r"the twin is of ur10e with joints shoulder_pan_joint, .* has left, right"):
+    with pytest.raises(TaskError, match=r"the twin of ur10e has joints shoulder_pan_joint, .* has left, right"):
         RobotTwin(slider_task(), nominal_twin(load_task("ur10e-reach").robot))
 
 
