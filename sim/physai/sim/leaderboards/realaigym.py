@@ -1,14 +1,14 @@
-"""The RealAIGym performance score of a double pendulum swing-up, as its simulation leaderboard v2 computes it.
+"""The RealAIGym score of a double pendulum swing-up, as computed by its simulation leaderboard v2.
 
     score = success · (1 − ⅕ Σ tanh(π cᵢ / nᵢ))
 
 Definition: https://github.com/dfki-ric-underactuated-lab/double_pendulum, commit 1e8544e,
 `src/python/double_pendulum/analysis/leaderboard.py` with the weights and norms of
-`leaderboard/pendubot/simulation_v2/create_leaderboard.py`. Written anew from that definition.
+`leaderboard/pendubot/simulation_v2/create_leaderboard.py`. Independent implementation of that definition.
 
-The board simulates 10 s from rest with a Runge-Kutta 4 step of 2 ms and scores 5000 rows, t = 0 … 9.998 s: row i holds
-the state before step i and the effort applied during it. Torque smoothness has no time in it, so a score is comparable
-with the board's only when the rows are 2 ms apart, whatever the control rate of the policy.
+The leaderboard simulates 10 s from rest with a Runge-Kutta 4 step of 2 ms and scores 5000 rows, t = 0 … 9.998 s: row i
+holds the state before step i and the effort applied during it. Torque smoothness is not normalised by time, so scores
+are comparable only for rows that are 2 ms apart, whatever the control rate of the policy.
 """
 
 import math
@@ -20,39 +20,39 @@ from numpy.typing import ArrayLike, NDArray
 from physai.sdk.base.errors import PhysaiError
 
 EPISODE_LENGTH_S = 10.0
-"""Length of the board's simulation [s]."""
+"""Length of the leaderboard's simulation [s]."""
 
 HEIGHT_FRACTION = 0.9
-"""The tip counts as up above this part of the stretched arm's length: 0.45 m for design C.1 (0.2 m + 0.3 m)."""
+"""Threshold for the tip being up, as a fraction of the total length: 0.45 m for design C.1 (0.2 m + 0.3 m)."""
 
 SHORTEST_FRACTION = 0.99
-"""A recording that ends before this part of the episode has failed."""
+"""A recording shorter than this fraction of the episode counts as failed."""
 
 TrajectoryRows = NDArray[np.float64]
 
 
 class TrajectoryError(PhysaiError):
-    """A recording is not one that can be scored."""
+    """A recording cannot be scored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Criteria:
-    """What the board measures of one run; less is better everywhere."""
+    """The leaderboard's criteria of one run; lower is better."""
 
     swingup_time: float
-    """From the start to the first row since which the tip stays up [s]; inf when the recording ends early."""
+    """Time from the start until the tip stays up [s]; inf if the recording ends early."""
     energy: float
-    """Σ |τ Δq| over steps and joints [J]: work done by the motors, braking counted as driving."""
+    """Σ |τ Δq| over steps and joints [J]: mechanical work of the motors without regeneration."""
     torque_cost: float
     """Σ τ² Δt over steps and joints [N²·m²·s]."""
     torque_smoothness: float
-    """Standard deviation of τ's change from row to row, summed over joints [N·m]. The first effort is no change."""
+    """Standard deviation of the change of τ between rows, summed over joints [N·m]."""
     velocity_cost: float
     """Σ v² Δt over steps and joints [rad²/s]."""
 
     @property
     def losses(self) -> tuple[float, float, float, float, float]:
-        """The part of the score that each criterion takes away, in the order of the fields, each in [0, ⅕]."""
+        """The loss of score due to each criterion, in the order of the fields, each in [0, ⅕]."""
         return (
             _loss(self.swingup_time, 20.0),
             _loss(self.energy, 60.0),
@@ -64,11 +64,11 @@ class Criteria:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The board's verdict on one run."""
+    """The leaderboard's result of one run."""
 
     criteria: Criteria
     success: bool
-    """Whether the tip was up at the end. The board never looks at the very last row."""
+    """Whether the tip was up at the end, ignoring the last row."""
     value: float
     """The score, in [0, 1]; 0 without success."""
 
@@ -93,7 +93,7 @@ def score(
         episode_length_s: planned length of the run [s]; a shorter recording fails.
 
     Raises:
-        RecordingError: shapes differ, fewer than two rows, a value is not finite or time does not increase.
+        TrajectoryError: shapes differ, fewer than two rows, a value is not finite or time does not increase.
     """
     time, joint_pos, joint_vel, joint_effort = _checked(time, joint_pos, joint_vel, joint_effort)
     _check_positive("link_lengths", link_lengths)
@@ -103,7 +103,7 @@ def score(
     step = np.diff(time)
     effort, vel = joint_effort[:-1], joint_vel[:-1]
     up = _is_up(joint_pos, link_lengths)
-    # Row 0 and the last row are not looked at, so a run that is up in the last row only has failed.
+    # Like the leaderboard, ignore the first and the last row: a run that is up in the last row only has failed.
     since = 1 + max(np.flatnonzero(~up[1:-1]) + 1, default=0)
     complete = elapsed[-1] >= SHORTEST_FRACTION * episode_length_s
 

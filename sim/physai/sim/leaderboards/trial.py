@@ -1,4 +1,4 @@
-"""The simulated trial of the RealAIGym double-pendulum boards (v2), played with an exported policy.
+"""Runs the simulation trial of the RealAIGym double-pendulum leaderboards (v2) with an exported policy.
 
 Design C.1, model 1.0 without friction, damping and rotor inertia, Runge-Kutta 4 at 2 ms with the torque held, 10 s
 from hanging at rest, torque limit 6 N·m (github.com/dfki-ric-underactuated-lab/double_pendulum,
@@ -30,14 +30,14 @@ PUBLISHED: dict[str, dict[str, float]] = {
     },
     "acrobot": {"HistorySAC": 0.655, "AR-EAPO": 0.633, "EvolSAC": 0.524, "TVLQR": 0.504},
 }
-"""Scores of the board's entries, as published."""
+"""Published scores of the leaderboard's entries."""
 
 
 def board_name(contract: PolicyContract) -> str:
-    """`pendubot` or `acrobot`, from the joint the policy drives.
+    """`pendubot` or `acrobot`, by the joint that the policy drives.
 
     Raises:
-        TaskError: the contract is not one of a double pendulum with one driven joint.
+        TaskError: the contract is not for a double pendulum with one driven joint.
     """
     driven = [joint for term in contract.action.terms for joint in term.joints]
     names = {"joint1": "pendubot", "joint2": "acrobot"}
@@ -50,31 +50,31 @@ def board_name(contract: PolicyContract) -> str:
 
 
 def play_trial(policy: Policy, contract: PolicyContract) -> Score:
-    """One trial as the board runs it; the policy is called once per control period and its torque held between.
+    """Runs one trial; calls the policy once per control period and holds its torque in between.
 
     Args:
-        policy: what plays, called with exact joint positions and velocities.
+        policy: policy to score, called with exact joint positions and velocities.
         contract: the policy's contract.
 
     Raises:
-        TaskError: the contract does not fit the board, or its control period is no multiple of 2 ms.
+        TaskError: the contract does not fit the leaderboard, or its control period is not a multiple of 2 ms.
     """
     board_name(contract)
     policy.reset(1)
     periods = contract.timing.control_dt / STEP_S
     if not abs(periods - round(periods)) <= 1e-9:
-        raise TaskError(f"control_dt {contract.timing.control_dt} s is no multiple of the board's step {STEP_S} s")
+        raise TaskError(f"control_dt {contract.timing.control_dt} s is not a multiple of the board's step {STEP_S} s")
     model = board_model()
     data = mujoco.MjData(model)
     driven = contract.robot.joint_index(contract.action.terms[0].joints)[0]
-    wanted = graph_interface(contract).sensors
+    inputs = graph_interface(contract).sensors
     steps = round(EPISODE_S / STEP_S)
     rows = np.zeros((steps, 7))
     torque = np.zeros(2)
     for step in range(steps):
         if step % round(periods) == 0:
             truth = {"joint_pos": data.qpos, "joint_vel": data.qvel, "joint_effort": torque}
-            sensors = {name: truth[name][None].astype(np.float32) for name in wanted}
+            sensors = {name: truth[name][None].astype(np.float32) for name in inputs}
             command = float(policy(sensors, {})["joint_effort_target"][0, 0])
             torque = np.zeros(2)
             torque[driven] = min(max(command, -TORQUE_LIMIT), TORQUE_LIMIT)

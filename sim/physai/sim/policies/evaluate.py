@@ -1,4 +1,4 @@
-"""Plays episodes with a policy and counts what it achieved: one loop for every kind of policy."""
+"""Evaluates policies: plays episodes and counts successes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from physai.sim.stats.statistics import clopper_pearson
 from physai.sim.tasks.task import Task
 
 EVALUATION_SEED = 0x5EED_0E7A1
-"""Episodes that judge a policy share no seed with any training run."""
+"""Evaluation episodes share no seed with training."""
 
 
 class Policy(Protocol):
-    """What plays: sensor fields and commands in, joint commands out, memory kept by itself."""
+    """Maps sensor fields and commands to joint commands, and keeps its own recurrent state."""
 
     @property
     def contract(self) -> PolicyContract:
-        """The contract it was trained under."""
+        """The contract it was trained for."""
         ...
 
     def reset(self, num_worlds: int) -> None:
-        """Forgets everything, in that many worlds."""
+        """Clears the state and sets the number of worlds."""
         ...
 
     def reset_worlds(self, mask: Bools) -> None:
-        """Forgets everything in the masked worlds, shape (num_worlds,)."""
+        """Clears the state of the masked worlds, shape (num_worlds,)."""
         ...
 
     def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -42,33 +42,33 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Episodes:
-    """What a policy achieved in its episodes. What is judged is each command where a task draws several."""
+    """Results of a policy's episodes. Success is checked per command, or per episode if a task draws only one."""
 
     judged: tuple[int, ...]
-    """Commands or episodes judged, one number per episode."""
+    """Number of success checks in each episode."""
     succeeded: tuple[int, ...]
-    """How many of them met the task's criterion, one number per episode."""
+    """Number of successes in each episode."""
     metrics: dict[str, float]
-    """Mean of each of the task's metrics over all that was judged."""
+    """Mean of each task metric over all success checks."""
     diverged: tuple[DivergedEpisode, ...]
     """Episodes in which the physics diverged; they count as failed."""
 
     @property
     def success(self) -> float:
-        """Share of what was judged that succeeded."""
+        """Success rate."""
         return sum(self.succeeded) / max(1, sum(self.judged))
 
     def success_interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Clopper-Pearson interval of the success rate.
 
-        Exact where an episode is judged once; several commands of one episode share its randomised model, so that
-        theirs are not quite independent trials.
+        Exact for one command per episode; several commands share the episode's randomised model and are therefore not
+        fully independent trials.
         """
         return clopper_pearson(sum(self.succeeded), sum(self.judged), confidence=confidence)
 
 
 def evaluation_seeds(episodes: int, seed: int = EVALUATION_SEED) -> Seeds:
-    """Seeds of that many episodes, the same for every policy, so that outcomes can be compared pair by pair."""
+    """Episode seeds that are the same for every policy, for paired comparisons; shape (episodes,)."""
     worlds = np.arange(episodes)
     return episode_seeds(seed, worlds, np.zeros_like(worlds))
 
@@ -83,20 +83,20 @@ def play_episodes(
     num_threads: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Episodes:
-    """Plays one episode per world, from the task's own start, without exploration.
+    """Plays one episode per world from the task's initial states, without exploration.
 
     Args:
-        policy: what plays.
-        task: what it plays.
-        episodes: how many.
+        policy: policy to evaluate.
+        task: task to play.
+        episodes: number of episodes.
         seeds: seed of each episode, shape (episodes,); `evaluation_seeds` if None.
-        randomise: draw model parameters, noise, delays and pushes; else the nominal twin.
+        randomise: draw model parameters, noise, delays and pushes; otherwise use the nominal twin.
         num_threads: threads of the engine, 0 for one per processor.
-        progress: gets the share of the time that is played, in (0, 1].
+        progress: called with the fraction of the time played, in (0, 1].
 
     Raises:
-        ContractMismatchError: the policy keeps another contract than the task.
-        TaskError: no episodes, or not one seed for each.
+        ContractMismatchError: policy and task have different contracts.
+        TaskError: `episodes` is below 1, or the number of seeds differs from it.
     """
     require_same(policy.contract, task.contract, left="the policy", right=f"the task {task.name}")
     if episodes < 1:

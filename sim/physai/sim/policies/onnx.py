@@ -1,4 +1,4 @@
-"""An exported policy in the twin: onnxruntime on the same file the robot runs, without torch."""
+"""Runs an exported policy in simulation: onnxruntime on the file that the robot runs, without torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,21 +19,21 @@ Floats = npt.NDArray[np.float32]
 
 
 class OnnxPolicy:
-    """A policy that was exported; keeps the graph's memory between calls, one row per world."""
+    """An exported policy; keeps the graph's recurrent state between calls, one row per world."""
 
     def __init__(self, data: bytes, *, source: str, num_threads: int = 1) -> None:
         """Opens a policy; call `reset` before the first command.
 
         Args:
             data: the ONNX file.
-            source: where it came from, for messages.
-            num_threads: threads of one call; more than one pays for large networks only.
+            source: name of the file in messages.
+            num_threads: threads per call; more than one is faster for large networks only.
 
         Raises:
-            PolicyError: the file is refused, see `open_session`.
+            PolicyError: the file is rejected, see `open_session`.
             ContractError: its contract is malformed.
         """
-        # Threads that wait by spinning would take the processor from the physics.
+        # Spinning threads would take processor time from the physics.
         self._session, self.header = open_session(data, source=source, num_threads=num_threads, spin=False)
         self.source = source
         self._targets = list(graph_interface(self.contract).targets)
@@ -44,12 +44,12 @@ class OnnxPolicy:
 
     @classmethod
     def load(cls, path: Path | str, *, num_threads: int = 1) -> Self:
-        """Opens a policy file once another process has computed it; see `__init__`.
+        """Opens a policy file after a trial run in a subprocess; see `__init__`.
 
         Raises:
-            PolicyError: the file cannot be read, or is refused.
+            PolicyError: the file cannot be read, or is rejected.
             ContractError: its contract is malformed.
-            ApartError: it hangs, crashes or takes too much memory; see `try_policy`.
+            ApartError: it hangs, crashes or needs too much memory; see `try_policy`.
         """
         path = Path(path)
         try:
@@ -62,24 +62,23 @@ class OnnxPolicy:
 
     @property
     def contract(self) -> PolicyContract:
-        """The contract the policy was trained under."""
+        """The contract the policy was trained for."""
         return self.header.contract
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the contract."""
         return self.contract.fingerprint
 
     @property
     def state(self) -> dict[str, Floats]:
-        """Memory before the next command by name, shape (num_worlds, size); copies."""
+        """Copies of the recurrent state by name, shape (num_worlds, size)."""
         return {name: value.copy() for name, value in self._state.items()}
 
     def reset(self, num_worlds: int) -> None:
-        """Forgets everything, in that many worlds.
+        """Clears the state and sets the number of worlds.
 
         Raises:
-            PolicyError: fewer than one world.
+            PolicyError: `num_worlds` is below 1.
         """
         if num_worlds < 1:
             raise PolicyError(f"a policy needs at least one world, got {num_worlds}")
@@ -88,27 +87,26 @@ class OnnxPolicy:
         self._before = self._state
 
     def reset_worlds(self, mask: Bools) -> None:
-        """Forgets everything in the masked worlds, whose episode has ended; mask has shape (num_worlds,)."""
+        """Clears the state of the masked worlds, shape (num_worlds,)."""
         self._state = {name: np.where(mask[:, None], np.float32(0.0), value) for name, value in self._state.items()}
 
     def undo(self, mask: Bools) -> None:
-        """Returns the memory of the masked worlds to what it was before the last call: their policy was not asked.
+        """Restores the state that the masked worlds, shape (num_worlds,), had before the last call.
 
-        Args:
-            mask: shape (num_worlds,): worlds whose sample was not believed, for instance.
+        For worlds whose last sample was rejected, so that the robot would not have run the policy.
         """
         before = self._before
         self._state = {name: np.where(mask[:, None], before[name], value) for name, value in self._state.items()}
 
     def remember(self, sent: Commands, steps: Commands, mask: Bools) -> None:
-        """Makes the memory of the masked worlds that of the commands they got; see `CommandMemory.overwrite`.
+        """Overwrites the state of the masked worlds with the commands sent; see `CommandMemory.overwrite`.
 
-        Call it after `undo`, where both apply.
+        If both apply, call `undo` first.
 
         Args:
-            sent: commands that went to the joints in the period of the last call.
-            steps: their changes from what was sent in the control period before.
-            mask: worlds in which these are not the policy's own, shape (num_worlds,).
+            sent: commands sent to the joints in the period of the last call.
+            steps: their changes from the previous control period.
+            mask: worlds in which they differ from the policy's output, shape (num_worlds,).
 
         Raises:
             PolicyError: an output is missing, or an array has another shape.
@@ -118,17 +116,17 @@ class OnnxPolicy:
             self._commands.overwrite(self._state, sent, steps, mask)
 
     def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> dict[str, Floats]:
-        """Joint commands of one control period, and the memory moves on where all that was computed is finite.
+        """Computes joint commands for one control period; advances the state of worlds with finite outputs.
 
         Args:
-            sensors: sensor fields by name in SI units, shape (num_worlds, size); further ones are ignored.
+            sensors: sensor fields by name in SI units, shape (num_worlds, size); unknown fields are ignored.
             commands: command fields by name, shape (num_worlds, size).
 
         Returns:
             Joint commands by output name [rad, m, N·m or N], shape (num_worlds, joints of the term).
 
         Raises:
-            PolicyError: `reset` was not called, or a field is missing or of another shape.
+            PolicyError: `reset` was not called, or a field is missing or has the wrong shape.
         """
         if not self._num_worlds:
             raise PolicyError("call reset(num_worlds) before the first command")
@@ -136,17 +134,17 @@ class OnnxPolicy:
         outputs = self.evaluate({**sensors, **commands, **memory})
         self._before = self._state
         self._state = {name: outputs[NEXT_PREFIX + name] for name in self._state}
-        # As on the robot: of numbers that are not finite nothing is remembered.
+        # Same as on the robot: non-finite outputs do not change the state.
         finite = np.logical_and.reduce([np.isfinite(values).all(axis=1) for values in outputs.values()])
         if not finite.all():
             self.undo(~finite)
         return {name: outputs[name] for name in self._targets}
 
     def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Floats]:
-        """All outputs of the graph for explicit inputs, state included; remembers nothing.
+        """Computes all outputs of the graph for explicit inputs, including the state; has no side effects.
 
         Raises:
-            PolicyError: an input is missing or of another shape.
+            PolicyError: an input is missing or has the wrong shape.
         """
         feed: dict[str, Floats] = {}
         num_worlds = -1

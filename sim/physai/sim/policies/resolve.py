@@ -1,4 +1,4 @@
-"""From what a user names (a run folder, an exported policy) to the policy file and the task it plays."""
+"""Resolves a run folder or exported policy to its policy file and task."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,20 +13,20 @@ from physai.sim.tasks.registry import MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
 
 EXPORT_FOLDER = "export"
-"""Folder inside a run that `physai export` writes to."""
+"""Subfolder of a run that `physai export` writes to."""
 
 
 def find_policy(path: Path) -> Path:
-    """The policy file a path names: the file itself, or the export inside a run folder.
+    """The policy file at a path: the file itself, or the export inside a run folder.
 
     Raises:
-        PhysaiError: there is none; says how to make one.
+        PhysaiError: there is no policy.
     """
     if path.is_dir():
         for candidate in (path / EXPORT_FOLDER / POLICY_FILE, path / POLICY_FILE):
             if candidate.is_file():
                 return candidate
-        raise PhysaiError(f"{path} holds no exported policy; make one with: physai export {path}")
+        raise PhysaiError(f"{path} contains no exported policy; create one with: physai export {path}")
     if not path.is_file():
         raise PhysaiError(f"{path} is neither a run folder nor an exported policy; train one with: physai train TASK")
     return path
@@ -34,52 +34,54 @@ def find_policy(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSource:
-    """How a task is found again, in another process or on another day."""
+    """The arguments of `load_task`, from which another process can load the same task."""
 
     task: str
     """Built-in name or path of a task file."""
     robot: str | None = None
-    """Built-in name or path of the robot it is played with, in place of the task's own."""
+    """Built-in name or path of a robot that replaces the task's own."""
     preset: str | None = None
     """Variant of the task."""
 
     def load(self) -> Task:
-        """Makes the task.
+        """Loads the task.
 
         Raises:
-            TaskError: see `load_task`; also UnknownNameError and ModelError.
+            TaskError: see `load_task`, which also raises UnknownNameError and ModelError.
         """
         return load_task(self.task, robot=self.robot, preset=self.preset)
 
 
 def choose_task_source(
-    said: Mapping[str, str | None],
+    recorded: Mapping[str, str | None],
     *,
     source: str,
     task: str | None = None,
     robot: str | None = None,
     preset: str | None = None,
 ) -> TaskSource:
-    """What a user named and, for what they did not, what a file says: built-in names only, no path to open or run.
+    """Combines the user's choice with the names recorded in a file.
+
+    Of the file's names only built-in ones are accepted, so that a file cannot choose a path to open or run.
 
     Args:
-        said: `task`, `robot` and `preset` as the file has them.
-        source: the file, for messages.
-        task: built-in name or Python file that the user named.
-        robot: built-in name, MJCF or URDF file that the user named.
-        preset: variant that the user named.
+        recorded: `task`, `robot` and `preset` as recorded in the file.
+        source: name of the file in messages.
+        task: built-in name or Python file given by the user.
+        robot: built-in name, MJCF or URDF file given by the user.
+        preset: variant given by the user.
 
     Raises:
-        TaskError: the file does not say and no task was named, or what it says is not built in.
+        TaskError: neither the user nor the file names a task, or a name in the file is not built in.
     """
-    claimed = said.get("task") or None
+    claimed = recorded.get("task") or None
     if task is None and claimed is None:
         raise TaskError(f"{source} does not say which task it was trained for; name one with --task")
     chosen = task or built_in_task(claimed or "", source=source)
-    # Another task than the file's has other robots and variants.
+    # The recorded robot and preset belong to the recorded task only.
     if claimed is not None and Path(chosen).name == Path(claimed).name:
-        preset = preset or said.get("preset") or None
-        robot = robot or _built_in_robot(said.get("robot"), source)
+        preset = preset or recorded.get("preset") or None
+        robot = robot or _built_in_robot(recorded.get("robot"), source)
     return TaskSource(task=chosen, robot=robot, preset=preset)
 
 
@@ -95,18 +97,17 @@ def _built_in_robot(name: str | None, source: str) -> str | None:
 def find_origin(
     policy: Path, *, task: str | None = None, robot: str | None = None, preset: str | None = None
 ) -> TaskSource:
-    """Which task a policy is for, see `choose_task_source`.
-
-    A file whose contract is damaged can still say where it came from: the contract gate is to judge it then.
+    """The task that a policy was trained for, see `choose_task_source`.
 
     Raises:
-        TaskError: the file does not say and no task was named, or what it says is not built in.
-        ContractError: it is no ONNX file.
+        TaskError: neither the user nor the file names a task, or a name in the file is not built in.
+        ContractError: the file is not an ONNX file.
     """
     metadata = read_onnx_metadata(policy)
-    said = {key: metadata.get(PROVENANCE_PREFIX + key) for key in ("task", "robot", "preset")}
-    if task is None and not said["task"]:
-        # A policy of another origin says in its contract which task it is for.
+    recorded = {key: metadata.get(PROVENANCE_PREFIX + key) for key in ("task", "robot", "preset")}
+    if task is None and not recorded["task"]:
+        # Policies not exported by physai name the task in their contract only. A damaged contract is not an error
+        # here: reporting it is up to the contract gate.
         with suppress(PolicyError, ContractError):
-            said["task"] = parse_header(metadata, source=str(policy)).contract.task
-    return choose_task_source(said, source=str(policy), task=task, robot=robot, preset=preset)
+            recorded["task"] = parse_header(metadata, source=str(policy)).contract.task
+    return choose_task_source(recorded, source=str(policy), task=task, robot=robot, preset=preset)

@@ -1,4 +1,4 @@
-"""Policies that need no training: they show that a twin runs, and what its task looks like untouched."""
+"""Scripted policies, as baselines and for inspecting a task."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -17,23 +17,23 @@ Floats = npt.NDArray[np.float32]
 
 
 class ScriptedPolicy:
-    """Commands without a network; a `physai.sim.policies.evaluate.Policy`.
+    """A `physai.sim.policies.evaluate.Policy` without a network.
 
-    `zero` commands what the action terms make of network outputs of zero: their offset, or the position at the start.
+    `zero` applies network outputs of zero: the action terms' offsets, or the initial positions for incremental terms.
     `random` draws network outputs uniformly from [-1, 1] in every control period. `hold` commands the positions at the
-    start of the episode, and no effort.
+    start of the episode, and zero effort.
     """
 
     def __init__(self, contract: PolicyContract, name: str, *, seed: int = 0) -> None:
-        """Prepares the agent; call `reset` before the first command.
+        """Initialises the agent; call `reset` before the first command.
 
         Args:
-            contract: of the task it plays.
+            contract: contract of the task to play.
             name: one of AGENTS.
-            seed: of the random agent.
+            seed: seed of the `random` agent.
 
         Raises:
-            UnknownNameError: no agent of that name.
+            UnknownNameError: there is no agent `name`.
         """
         if name not in AGENTS:
             raise unknown_name("agent", name, AGENTS)
@@ -45,11 +45,11 @@ class ScriptedPolicy:
 
     @property
     def contract(self) -> PolicyContract:
-        """The contract of the task it plays."""
+        """The contract of the task to play."""
         return self._contract
 
     def reset(self, num_worlds: int) -> None:
-        """Forgets everything, in that many worlds."""
+        """Clears the state and sets the number of worlds."""
         self._fresh = np.ones(num_worlds, bool)
         self._last = {
             term.target_name: np.zeros((num_worlds, len(term.joints)), np.float32)
@@ -57,7 +57,7 @@ class ScriptedPolicy:
         }
 
     def reset_worlds(self, mask: npt.NDArray[np.bool_]) -> None:
-        """Forgets everything in the masked worlds, shape (num_worlds,)."""
+        """Clears the state of the masked worlds, shape (num_worlds,)."""
         self._fresh |= mask
 
     def __call__(self, sensors: Mapping[str, Array], commands: Mapping[str, Array]) -> dict[str, Floats]:
@@ -76,12 +76,12 @@ class ScriptedPolicy:
         return np.clip(base + np.asarray(term.scale) * output, term.lower, term.upper).astype(np.float32)
 
     def _start(self, term: ActionTerm, sensors: Mapping[str, Array]) -> Array:
-        """Measured positions, or no effort; shape (num_worlds, joints of the term)."""
+        """Measured positions, or zero effort; shape (num_worlds, joints of the term)."""
         joints = self._contract.robot.joint_index(term.joints)
         if not term.kind.startswith("joint_pos"):
             return np.zeros((len(self._fresh), len(joints)))
         if "joint_pos" in sensors:
             return sensors["joint_pos"][:, list(joints)]
-        # A graph of absolute positions need not read joint_pos; the defaults are the closest to a start it knows.
+        # A graph with absolute position targets may not read joint_pos; use the default positions instead.
         start = [self._contract.robot.joints[joint].default_pos for joint in joints]
         return np.tile(start, (len(self._fresh), 1))

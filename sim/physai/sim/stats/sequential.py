@@ -1,10 +1,9 @@
-"""Statements about a success rate that hold however often one looks, so that a test may stop when it knows.
+"""Anytime-valid tests and intervals for a success rate, which may stop as soon as they decide.
 
-An interval for a fixed number of trials does not bear looking: a Clopper-Pearson bound that is looked at after every
-trial until it suits will sooner or later suit. What bears it are likelihood ratios. Under the hypothesis they argue
-against they are non-negative supermartingales that start at 1, and such a process ever reaches 1 / alpha with
-probability of at most alpha (Ville, 1939; Ramdas, Grünwald, Vovk, Shafer: Game-theoretic statistics and safe
-anytime-valid inference, Statistical Science 38, 2023).
+Fixed-sample intervals are invalid under optional stopping: a Clopper-Pearson bound checked after every trial will
+eventually exclude the true rate. Likelihood ratios stay valid. Under the null hypothesis they are non-negative
+supermartingales that start at 1 and ever reach 1 / alpha with probability at most alpha (Ville, 1939; Ramdas, Grünwald,
+Vovk, Shafer: Game-theoretic statistics and safe anytime-valid inference, Statistical Science 38, 2023).
 """
 
 import math
@@ -21,23 +20,24 @@ class Sprt:
 
         L = s ln(p1 / p0) + f ln((1 - p1) / (1 - p0)).
 
-    PASS as soon as L >= ln(1 / alpha): the rate is above p0. FAIL as soon as L <= ln(beta): it is below p1. With
-    Wald's own, slightly nearer boundaries ln((1 - beta) / alpha) and ln(beta / (1 - alpha)) only the sum of both error
-    rates is bounded. With these each error has at most its own probability, after any number of looks, and just as
-    well if the test is cut short: undecided is INCONCLUSIVE. A rate between p0 and p1 may get either answer.
+    PASS as soon as L >= ln(1 / alpha): the rate is above p0. FAIL as soon as L <= ln(beta): it is below p1. Otherwise
+    INCONCLUSIVE. A rate between p0 and p1 may get either answer.
+
+    These bounds limit each error probability separately, under optional stopping. Wald's slightly tighter bounds
+    ln((1 - beta) / alpha) and ln(beta / (1 - alpha)) limit only their sum.
     """
 
     def __init__(self, p0: float, p1: float, *, alpha: float = 0.05, beta: float = 0.05) -> None:
-        """A test that has seen nothing.
+        """Initialises a test without data.
 
         Args:
-            p0: a rate that must not pass; nor must any lower one.
-            p1: a rate that must not fail; nor must any higher one.
-            alpha: greatest probability of PASS at p0 or below; 0 for a test that never passes.
-            beta: greatest probability of FAIL at p1 or above; 0 for a test that never fails.
+            p0: rates up to this one must not pass.
+            p1: rates from this one must not fail.
+            alpha: upper bound of the probability of PASS at p0 or below; 0 for a test that never passes.
+            beta: upper bound of the probability of FAIL at p1 or above; 0 for a test that never fails.
 
         Raises:
-            CountError: a number does not lie between 0 and 1, or p0 is not below p1.
+            CountError: an argument is not between 0 and 1, or p0 is not below p1.
         """
         for name, value in (("p0", p0), ("p1", p1)):
             require_share(name, value)
@@ -54,7 +54,7 @@ class Sprt:
         self._outcome = VerdictOutcome.INCONCLUSIVE
 
     def add(self, successes: int, trials: int = 1) -> VerdictOutcome:
-        """Counts a batch and looks once; the first decision stays, whatever comes after it.
+        """Adds a batch and updates the outcome; the first decision is final.
 
         Raises:
             CountError: more successes than trials.
@@ -72,99 +72,94 @@ class Sprt:
 
     @property
     def log_ratio(self) -> float:
-        """ln(likelihood at p1 / likelihood at p0) of everything counted."""
+        """ln(likelihood at p1 / likelihood at p0)."""
         return self.successes * self._success + (self.trials - self.successes) * self._failure
 
     @property
     def outcome(self) -> VerdictOutcome:
-        """What is known so far."""
         return self._outcome
 
 
 class RateTest:
-    """Is a success rate above the target (PASS), below it (FAIL), or not known yet (INCONCLUSIVE)?
+    """Sequential test whether a success rate is above (PASS) or below (FAIL) a target.
 
-    Two `Sprt` run along, one against "at most the target", one against "at least the target". Each is wrong with a
-    probability of at most alpha however often one looks, so policies near the target stay undecided instead of being
-    called by chance.
+    Runs two `Sprt`, against "at most the target" and "at least the target". Each is wrong with probability at most
+    alpha under optional stopping; policies near the target stay INCONCLUSIVE.
     """
 
     def __init__(self, target: float, margin: float, *, alpha: float) -> None:
-        """Plans the test.
+        """Initialises a test without data.
 
         Args:
             target: success rate to exceed.
-            margin: the test needs the fewest episodes for policies this much better or worse than the target.
-            alpha: greatest probability of a wrong PASS, and of a wrong FAIL.
+            margin: distance from the target for which the test is most efficient.
+            alpha: upper bound of the probability of a wrong PASS, and of a wrong FAIL.
 
         Raises:
-            CountError: a number does not lie between 0 and 1.
+            CountError: an argument is not between 0 and 1.
         """
         for name, value in (("target", target), ("margin", margin), ("alpha", alpha)):
             require_share(name, value)
         self.target, self.alpha = target, alpha
-        # A rate of 0 or 1 would let one episode decide everything; two thirds of the way there does not.
+        # Stay off 0 and 1, where a single episode would decide the test.
         self._high = min(target + margin, 1.0 - (1.0 - target) / 3.0)
         self._low = max(target - margin, target / 3.0)
         self._above = Sprt(target, self._high, alpha=alpha, beta=0.0)
         self._below = Sprt(self._low, target, alpha=0.0, beta=alpha)
-        self._most = 0.0
+        self._max_log_ratio = 0.0
 
     def add(self, successes: int, trials: int) -> None:
-        """Counts a batch and looks once.
+        """Adds a batch and updates the outcome.
 
         Raises:
             CountError: more successes than trials.
         """
         self._above.add(successes, trials)
         self._below.add(successes, trials)
-        self._most = max(self._most, self._above.log_ratio)
+        self._max_log_ratio = max(self._max_log_ratio, self._above.log_ratio)
 
     @property
     def successes(self) -> int:
-        """Episodes that succeeded so far."""
         return self._above.successes
 
     @property
     def trials(self) -> int:
-        """Episodes so far."""
         return self._above.trials
 
     @property
     def p_value(self) -> float:
-        """Of the hypothesis that the rate is at most the target; valid whenever it is looked at."""
-        return math.exp(-self._most)
+        """Anytime-valid p-value of the hypothesis that the rate is at most the target."""
+        return math.exp(-self._max_log_ratio)
 
     def interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
-        """Confidence interval of the rate that bears having been looked at, see `anytime_rate`."""
+        """Anytime-valid confidence interval of the rate, see `anytime_rate`."""
         return anytime_rate(self.successes, self.trials, confidence=confidence)
 
     @property
     def outcome(self) -> VerdictOutcome:
-        """What is known so far."""
         if self._above.outcome is VerdictOutcome.PASS:
             return VerdictOutcome.PASS
         return self._below.outcome
 
     @property
     def fewest_to_pass(self) -> int:
-        """Episodes after which the test passes if all succeed."""
+        """Number of episodes after which the test passes if all succeed."""
         return math.ceil(-math.log(self.alpha) / math.log(self._high / self.target))
 
     @property
     def fewest_to_fail(self) -> int:
-        """Episodes after which the test fails if none succeeds."""
+        """Number of episodes after which the test fails if none succeeds."""
         return math.ceil(-math.log(self.alpha) / math.log((1.0 - self._low) / (1.0 - self.target)))
 
     @property
     def least_rate(self) -> float:
-        """Rate above which playing on leads to PASS: where the expected growth of the likelihood ratio is zero."""
+        """Rate above which more episodes lead to PASS: the expected growth of the likelihood ratio is zero there."""
         gain, loss = math.log(self._high / self.target), math.log((1.0 - self.target) / (1.0 - self._high))
         return loss / (gain + loss)
 
     @property
     def more_to_pass(self) -> int | None:
-        """Further episodes that would let it pass at the rate seen so far; None if none would."""
+        """Further episodes needed to pass at the observed rate; None if no number suffices."""
         rate = self.successes / max(1, self.trials)
         gain = rate * math.log(self._high / self.target)
         gain += (1.0 - rate) * math.log((1.0 - self._high) / (1.0 - self.target))
@@ -172,12 +167,11 @@ class RateTest:
 
 
 def anytime_rate(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of a success rate that holds at every number of trials at once.
+    """Confidence interval of a success rate that is valid at every number of trials simultaneously.
 
-    The rates p at which the mixture of all rates, weighted by Beta(1/2, 1/2), is less than 1 / (1 - confidence) times
-    as likely as p: B(s + 1/2, f + 1/2) / B(1/2, 1/2) < p^s (1 - p)^f / (1 - confidence) (Robbins, Annals of
-    Mathematical Statistics 41, 1970). That all intervals of a run cover the true rate has at least the confidence;
-    the price is an interval 1.2 to 1.8 times as wide as Clopper-Pearson's of ten to a thousand trials.
+    It contains the rates p that are not rejected by the Beta(1/2, 1/2) mixture likelihood ratio:
+    B(s + 1/2, f + 1/2) / B(1/2, 1/2) < p^s (1 - p)^f / (1 - confidence) (Robbins, Annals of Mathematical Statistics 41,
+    1970). For ten to a thousand trials it is 1.2 to 1.8 times as wide as the Clopper-Pearson interval.
 
     Raises:
         CountError: the counts or the confidence are out of range.
@@ -198,7 +192,7 @@ def anytime_rate(successes: int, trials: int, *, confidence: float = 0.95) -> tu
 
 
 def boundary(beyond: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Where a monotone condition sets in, to the last bit: the first number in (inside, outside] that is beyond."""
+    """The first number in (inside, outside] that fulfils a monotone condition, by bisection to the last bit."""
     low, high = inside, outside
     while low < (middle := 0.5 * (low + high)) < high:
         if beyond(middle):
@@ -213,7 +207,7 @@ def _log_beta(a: float, b: float) -> float:
 
 
 def _xlogy(count: int, rate: float) -> float:
-    """Count · ln(rate), 0 where the count is."""
+    """Count · ln(rate), with 0 · ln(0) = 0."""
     if count == 0:
         return 0.0
     return count * math.log(rate) if rate > 0.0 else -math.inf

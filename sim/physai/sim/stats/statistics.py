@@ -1,7 +1,7 @@
-"""What counts of successes say about a success rate, and what many such statements say together.
+"""Confidence intervals and exact tests of success rates, and Holm's correction.
 
-Clopper-Pearson is the interval a verdict rests on, Wilson the one a plot shows. Both hold for a number of trials that
-was fixed beforehand; whoever looks while trials still run needs `physai.sim.stats.sequential`.
+Verdicts use Clopper-Pearson intervals, plots use Wilson's. Both need a number of trials fixed in advance; to look at
+results while trials are still running, use `physai.sim.stats.sequential`.
 """
 
 import math
@@ -15,19 +15,18 @@ MAX_TRIALS = 10**7
 
 
 class CountError(PhysaiError):
-    """Counts or a confidence level that cannot be."""
+    """A count, rate or confidence level is out of range."""
 
 
 def clopper_pearson(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Exact two-sided confidence interval of a success rate (Clopper, Pearson, Biometrika 26, 1934).
 
-    The lower bound is the rate at which so many successes or more have probability (1 - confidence) / 2, the upper
-    bound the rate at which so few or fewer have. It holds for independent trials.
+    Assumes independent trials.
 
     Args:
-        successes: how many trials succeeded.
-        trials: how many there were; without any the interval is [0, 1].
-        confidence: probability of covering the true rate, at least.
+        successes: number of successful trials.
+        trials: number of trials; with 0 trials the interval is [0, 1].
+        confidence: minimum probability of covering the true rate.
 
     Raises:
         CountError: the counts or the confidence are out of range.
@@ -40,9 +39,10 @@ def clopper_pearson(successes: int, trials: int, *, confidence: float = 0.95) ->
 
 def _lower_bound(successes: int, trials: int, tail: float) -> float:
     """The rate p at which P(X ≥ successes) = tail < 1/2, by bisection to the last bit."""
+    # Not scipy.stats.beta.ppf: importing it takes about a second.
     if successes == 0:
         return 0.0
-    # A binomial whose mean is a whole number has it for its median: at the observed rate P(X ≥ successes) ≥ 1/2.
+    # The median of a binomial with integer mean is its mean, so P(X ≥ successes) ≥ 1/2 at the observed rate.
     low, high = 0.0, successes / trials
     while low < (middle := 0.5 * (low + high)) < high:
         if upper_tail(successes, trials, middle) < tail:
@@ -53,10 +53,7 @@ def _lower_bound(successes: int, trials: int, tail: float) -> float:
 
 
 def upper_tail(successes: int, trials: int, rate: float) -> float:
-    """P(X ≥ successes) for a binomial X of a rate in (0, 1) that is at most successes / trials.
-
-    Above the mean the terms fall, so the sum ends where they no longer count.
-    """
+    """P(X ≥ successes) for a binomial X with a rate in (0, 1) of at most successes / trials."""
     term = total = math.exp(
         math.lgamma(trials + 1)
         - math.lgamma(successes + 1)
@@ -64,6 +61,7 @@ def upper_tail(successes: int, trials: int, rate: float) -> float:
         + successes * math.log(rate)
         + (trials - successes) * math.log1p(-rate)
     )
+    # Terms decrease above the mean; stop once they no longer change the sum.
     for count in range(successes, trials):
         term *= (trials - count) / (count + 1) * (rate / (1.0 - rate))
         total += term
@@ -75,8 +73,8 @@ def upper_tail(successes: int, trials: int, rate: float) -> float:
 def wilson(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Approximate two-sided confidence interval of a success rate, for display (Wilson, JASA 22, 1927).
 
-    The rates p with |k/n - p| <= z sqrt(p (1 - p) / n). Narrower than Clopper-Pearson; its coverage is near the
-    confidence on average over rates, not for each.
+    The rates p with |k/n - p| <= z sqrt(p (1 - p) / n). Narrower than Clopper-Pearson; it has the nominal coverage on
+    average over rates, not for every rate.
 
     Raises:
         CountError: the counts or the confidence are out of range.
@@ -89,19 +87,19 @@ def wilson(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[fl
     rate, spread = successes / trials, z * z / trials
     centre = (rate + 0.5 * spread) / (1.0 + spread)
     half = math.sqrt(spread * (rate * (1.0 - rate) + 0.25 * spread)) / (1.0 + spread)
-    # At 0 and n the bounds are 0 and 1 exactly, but for the last digit.
+    # Exactly 0 and 1 at the ends, where the formula has a rounding error.
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == trials else centre + half)
 
 
 def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: float = 0.95) -> tuple[float, float]:
-    """Approximate confidence interval of the difference of two independent rates, first less second.
+    """Approximate confidence interval of the difference of two independent rates, first minus second.
 
-    Method 10 of Newcombe, Statistics in Medicine 17, 1998: the Wilson limits of both, added in squares.
+    Method 10 of Newcombe, Statistics in Medicine 17, 1998: the Wilson limits of both, combined in quadrature.
 
     Args:
         first: successes and trials of one arm.
-        second: successes and trials of the other; episodes of its own, not the same seeds.
-        confidence: probability of covering the true difference, nearly.
+        second: successes and trials of the other arm, with independent seeds.
+        confidence: approximate probability of covering the true difference.
 
     Raises:
         CountError: counts or confidence are out of range, or an arm has no trials.
@@ -119,10 +117,9 @@ def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: flo
 
 
 def zero_failure_bound(trials: int, *, confidence: float = 0.95) -> float:
-    """Greatest failure rate that trials without any failure leave possible: 1 - (1 - confidence)^(1 / trials).
+    """Exact one-sided upper bound of the failure rate after trials without failure: 1 - (1 - confidence)^(1 / trials).
 
-    One-sided and exact: at that rate no failure in so many trials has probability 1 - confidence. 59 trials give
-    5 %, 299 give 1 %, 2 995 give 0.1 %. Without trials it is 1.
+    At 95 % confidence 59 trials give 5 %, 299 give 1 % and 2 995 give 0.1 %; 0 trials give 1.
 
     Raises:
         CountError: the count or the confidence is out of range.
@@ -133,19 +130,17 @@ def zero_failure_bound(trials: int, *, confidence: float = 0.95) -> float:
 
 
 def zero_failure_trials(rate: float, *, confidence: float = 0.95) -> int:
-    """Fewest trials whose bound without any failure is at most `rate`: ceil(ln(1 - confidence) / ln(1 - rate)).
+    """Fewest failure-free trials that bound the failure rate by `rate`: ceil(ln(1 - confidence) / ln(1 - rate)).
 
     Raises:
-        CountError: a number does not lie between 0 and 1, or more than MAX_TRIALS are needed.
+        CountError: an argument is not between 0 and 1, or more than MAX_TRIALS are needed.
     """
     require_share("rate", rate)
     require_share("confidence", confidence)
     trials = math.log1p(-confidence) / math.log1p(-rate)
     if not trials <= MAX_TRIALS:
-        raise CountError(
-            f"a failure rate of {rate} takes {trials:.3g} trials to exclude, at most {MAX_TRIALS} are allowed"
-        )
-    # One digit of rounding must not ask for a trial more.
+        raise CountError(f"excluding a failure rate of {rate} needs {trials:.3g} trials, the maximum is {MAX_TRIALS}")
+    # The factor keeps rounding errors from adding a trial.
     return max(1, math.ceil(trials * (1.0 - 1e-12)))
 
 
@@ -153,13 +148,10 @@ def rate_p_value(successes: int, trials: int, rate: float, *, alternative: Liter
     """Exact one-sided binomial p-value.
 
     Args:
-        successes: how many trials succeeded.
-        trials: how many there were, fixed beforehand.
-        rate: the hypothesis to reject.
-        alternative: what rejecting it shows, that the true rate is `greater` or `less`.
-
-    Returns:
-        Probability of so many successes or more (`greater`), or of so few or fewer (`less`), at that rate.
+        successes: number of successful trials.
+        trials: number of trials, fixed in advance.
+        rate: the null hypothesis.
+        alternative: the alternative hypothesis: the true rate is `greater` or `less`.
 
     Raises:
         CountError: counts or rate are out of range.
@@ -172,22 +164,18 @@ def rate_p_value(successes: int, trials: int, rate: float, *, alternative: Liter
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in the order given.
+    """Adjusts p-values for multiple testing (Holm, Scandinavian Journal of Statistics 6, 1979); keeps their order.
 
-    Rejecting every hypothesis whose adjusted value is at most alpha rejects any true one with probability of at most
-    alpha, however the tests depend on each other: the i-th smallest of m is multiplied by m - i + 1, and no adjusted
-    value is below that of a smaller p-value.
-
-    A verdict that passes only if all of its gates do needs no such correction to pass (a false PASS takes a false
-    answer of every gate that ought to block). It needs one for whatever is claimed as soon as a single test rejects:
-    that some gate fails, that some perturbation is harmful.
+    Rejecting all hypotheses with an adjusted p-value of at most alpha bounds the family-wise error rate by alpha for
+    any dependence between the tests. A conjunction, such as a verdict that passes only if all gates pass, needs no
+    correction; a claim that follows from a single rejection does, such as "some gate fails".
 
     Raises:
-        CountError: a p-value does not lie in [0, 1].
+        CountError: a p-value is outside [0, 1].
     """
     for p in p_values:
         if not 0.0 <= p <= 1.0:
-            raise CountError(f"a p-value lies in [0, 1], got {p}")
+            raise CountError(f"a p-value must lie in [0, 1], got {p}")
     adjusted = [0.0] * len(p_values)
     greatest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -197,7 +185,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _tail(successes: int, trials: int, rate: float) -> float:
-    """P(X ≥ successes) for a binomial X of any rate in (0, 1)."""
+    """P(X ≥ successes) for a binomial X with any rate in (0, 1)."""
     if successes == 0:
         return 1.0
     if rate <= successes / trials:
@@ -208,9 +196,7 @@ def _tail(successes: int, trials: int, rate: float) -> float:
 def require_counts(successes: int, trials: int) -> None:
     """Raises CountError unless 0 <= successes <= trials <= MAX_TRIALS."""
     if not 0 <= successes <= trials <= MAX_TRIALS:
-        raise CountError(
-            f"{successes} successes of {trials} trials: there are 0 to {MAX_TRIALS} trials, and no more successes"
-        )
+        raise CountError(f"{successes} successes of {trials} trials: need 0 <= successes <= trials <= {MAX_TRIALS}")
 
 
 def require_share(name: str, value: float) -> None:

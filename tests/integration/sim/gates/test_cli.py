@@ -115,7 +115,7 @@ def test_bad_options_are_refused(write_policy: Writer, arguments: list[str], wor
 
 
 def test_policies_that_are_none_are_refused(tmp_path: Path, arguments: list[str]) -> None:
-    with pytest.raises(PhysaiError, match="holds no exported policy"):
+    with pytest.raises(PhysaiError, match="contains no exported policy"):
         run([str(tmp_path), *arguments])
     (tmp_path / "policy.onnx").write_bytes(b"nothing")
     with pytest.raises(PhysaiError, match="not an ONNX model"):

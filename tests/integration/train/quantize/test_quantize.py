@@ -393,5 +393,5 @@ def test_the_text_shows_layers_and_joints(report: QuantiseReport) -> None:
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(PhysaiError, match="--seed must lie in"):
         run(str(tmp_path), "--seed", "-1")
-    with pytest.raises(PhysaiError, match="holds no exported policy"):
+    with pytest.raises(PhysaiError, match="contains no exported policy"):
         run(str(tmp_path))

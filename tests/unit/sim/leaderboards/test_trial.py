@@ -134,5 +134,5 @@ def test_a_control_period_between_two_steps_is_refused() -> None:
     contract = pendubot_swingup().contract
     timing = contract.timing.model_copy(update={"control_dt": 0.005})
     odd = contract.model_copy(update={"timing": timing})
-    with pytest.raises(TaskError, match=r"control_dt 0\.005 s is no multiple of the board's step 0\.002 s"):
+    with pytest.raises(TaskError, match=r"control_dt 0\.005 s is not a multiple of the board's step 0\.002 s"):
         play_trial(Constant(odd, 0.0), odd)
