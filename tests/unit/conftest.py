@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def no_process_and_no_socket() -> Generator[None]:
     """Fails a test that starts a process or opens a socket."""
 

@@ -327,7 +327,10 @@ def test_folders_that_are_no_bags_are_refused(tmp_path: Path, arm: RobotSpec) ->
             "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [" + "a" * 300 + "]}",
             "which is not there",
         ),
-        ("rosbag2_bagfile_information: {storage_identifier: zfs, relative_file_paths: []}", "unsupported storage 'zfs'"),
+        (
+            "rosbag2_bagfile_information: {storage_identifier: zfs, relative_file_paths: []}",
+            "unsupported storage 'zfs'",
+        ),
         (
             "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [a], compression_mode: FILE}",
             "compressed by rosbag2",
