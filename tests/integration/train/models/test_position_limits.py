@@ -209,7 +209,7 @@ def test_memory_that_was_never_started_is_not_read() -> None:
 @torch.no_grad()
 def test_the_exported_graph_computes_the_same() -> None:
     """At full and turning commands, all of the rule's cases; all that differs is the rounding of a steep network."""
-    torch.manual_seed(0)
+    torch.random.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
     made = graph(kind="joint_pos_incremental", observation=({"kind": "last_target"},), scale=(0.25, 0.5))
     generator = torch.Generator().manual_seed(0)
     torch.nn.init.normal_(made.actor.get_submodule("layers.2").get_parameter("weight"), 0.0, 4.0, generator)
