@@ -46,10 +46,10 @@ bench: $(INSTALLED) ## Measure throughput beside other libraries
 	$(BIN)/physai bench
 
 docs: $(INSTALLED) ## Serve the documentation at http://127.0.0.1:8000
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 docs-build: $(INSTALLED) ## Build the documentation into site/; warnings are errors
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 build: $(INSTALLED) ## Build sdist and wheel into dist/
 	rm -rf dist
