@@ -1,4 +1,4 @@
-"""Every row of docs/explanation/security.md names tests that are there."""
+"""Every test that a page of docs names exists; every row of docs/explanation/security.md names one."""
 
 import re
 from pathlib import Path
@@ -31,3 +31,10 @@ def test_the_test_is_there(file: str, test: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert "def test_" in text or "TestCase" in text
     assert not test or re.search(rf"^(?:def|class) {test}\b|^{test} = ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), ids=lambda page: page.stem)
+def test_tests_named_on_a_page_exist(page: Path) -> None:
+    for file, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text(encoding="utf-8")):
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert not test or re.search(rf"^(?:def|class) {test}\b", text, re.MULTILINE), f"{file}::{test}"
