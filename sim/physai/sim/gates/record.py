@@ -127,13 +127,13 @@ class _Recorded(Store):
     """Batches requested so far."""
 
     def get(self, batch: Batch) -> BatchResult | None:
-        found = super().get(batch)
-        if found is None:
+        result = super().get(batch)
+        if result is None:
             raise RecordError(
                 f"{self.folder}: episodes of the run are missing or were modified; validate again: physai sim validate"
             )
         self.batches.append(batch)
-        return found
+        return result
 
 
 def _context(

@@ -73,9 +73,9 @@ def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | No
     given = map_beside(file, column_map)
     reading = _read(file, given, int(episode) if episode else None)
     reading = replace(reading, table=replace(reading.table, source=source))
-    complete, found = complete_map(file, reading, given)
+    complete, detected = complete_map(file, reading, given)
     table = _joined(file, reading.table, complete)
-    return assemble(table, complete, robot, name=log_names([source])[0], found=found)
+    return assemble(table, complete, robot, name=log_names([source])[0], detected=detected)
 
 
 def robot_of(path: str | Path, *, column_map: Path | None = None) -> str | None:

@@ -92,7 +92,7 @@ def _body_parameters(model: Any, body: int) -> list[Parameter]:
         return []
     spread = float(values[inertia.SPREAD].mean())
     size = max(float(np.linalg.norm(values[inertia.COM])), 2.0 * spread, _reach(model, body))
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     for what, value in zip(inertia.NAMES, (float(v) for v in values), strict=True):
         if what == "mass":
             std, lower, upper, unit = MASS_STD * value, 0.5 * value, 2.0 * value, "kg"
@@ -103,8 +103,10 @@ def _body_parameters(model: Any, body: int) -> list[Parameter]:
             std, lower, upper, unit = SPREAD_STD * spread, 0.1 * value, 3.0 * max(value, spread), "m"
         else:
             std, lower, upper, unit = SHEAR_STD * spread, value - spread, value + spread, "m"
-        found.append(Parameter(name=f"{name}.{what}", unit=unit, prior=value, prior_std=std, lower=lower, upper=upper))
-    return found
+        parameters.append(
+            Parameter(name=f"{name}.{what}", unit=unit, prior=value, prior_std=std, lower=lower, upper=upper)
+        )
+    return parameters
 
 
 def _reach(model: Any, body: int) -> float:
@@ -134,7 +136,7 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
     def make(what: str, unit: str, prior: float, std: float, lower: float, upper: float) -> Parameter:
         return Parameter(name=f"{name}.{what}", unit=unit, prior=prior, prior_std=std, lower=lower, upper=upper)
 
-    found = [
+    parameters = [
         make(
             "friction",
             effort_unit,
@@ -162,7 +164,11 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
         make("pos_bias", position_unit, 0.0, BIAS_STD, -BIAS_MAX, BIAS_MAX),
     ]
     actuator = joint_actuator(model, joint)
-    return found if actuator is None else found + _actuator_parameters(model, actuator, name, slide, effort, drive)
+    return (
+        parameters
+        if actuator is None
+        else parameters + _actuator_parameters(model, actuator, name, slide, effort, drive)
+    )
 
 
 def _actuator_parameters(
@@ -176,19 +182,19 @@ def _actuator_parameters(
 
     if kp == 0.0:
         gain = float(model.actuator_gainprm[actuator, 0])
-        found = [make("effort_gain", "", gain, GAIN_STD * gain, 0.5 * gain, 1.5 * gain)]
+        parameters = [make("effort_gain", "", gain, GAIN_STD * gain, 0.5 * gain, 1.5 * gain)]
         if drive == "effort":
             limit = EFFORT_BIAS_MAX * effort
-            found.append(make("effort_bias", effort_unit, 0.0, EFFORT_BIAS_STD * effort, -limit, limit))
-        return found
-    found = [
+            parameters.append(make("effort_bias", effort_unit, 0.0, EFFORT_BIAS_STD * effort, -limit, limit))
+        return parameters
+    parameters = [
         make("kp", f"{effort_unit}/{position_unit}", kp, SERVO_STD * kp, 0.2 * kp, 5.0 * kp),
         make("kd", f"{effort_unit}·s/{position_unit}", kd, max(0.5 * kd, 0.02 * kp), 0.0, max(5.0 * kd, kp)),
     ]
     if model.actuator_forcelimited[actuator]:
         limit = float(np.abs(model.actuator_forcerange[actuator]).max())
-        found.append(make("effort_limit", effort_unit, limit, SERVO_STD * limit, 0.3 * limit, 3.0 * limit))
-    return found
+        parameters.append(make("effort_limit", effort_unit, limit, SERVO_STD * limit, 0.3 * limit, 3.0 * limit))
+    return parameters
 
 
 @dataclass(frozen=True)

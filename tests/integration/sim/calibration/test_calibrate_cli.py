@@ -153,7 +153,7 @@ def test_degrees_are_noticed_by_the_limits(
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (("--window", "9"), "window lasts"),
+        (("--window", "9"), "the window must be"),
         (("--window", "nan"), "argument --window: expected a finite number, got 'nan'"),
         (("--window", "4"), "no window of 4 s"),
         (("--seed", "-1"), "--seed"),

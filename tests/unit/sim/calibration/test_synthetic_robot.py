@@ -77,7 +77,7 @@ def test_motors_get_efforts_that_act_after_the_delay() -> None:
 
 @pytest.mark.parametrize(("duration_s", "rate_hz"), [(0.1, 250.0), (2.0, 1e6), (float("nan"), 250.0)])
 def test_senseless_durations_and_rates_are_refused(arm: StandIn, duration_s: float, rate_hz: float) -> None:
-    with pytest.raises(PhysaiError, match="must lie in"):
+    with pytest.raises(PhysaiError, match="must be in"):
         excite(arm, duration_s=duration_s, rate_hz=rate_hz, seed=0)
 
 

@@ -325,7 +325,7 @@ def test_folders_that_are_no_bags_are_refused(tmp_path: Path, arm: RobotSpec) ->
         ("a: 1", "not the metadata of a ROS 2 bag"),
         (
             "rosbag2_bagfile_information: {storage_identifier: mcap, relative_file_paths: [" + "a" * 300 + "]}",
-            "which is not there",
+            "which is missing",
         ),
         (
             "rosbag2_bagfile_information: {storage_identifier: zfs, relative_file_paths: []}",

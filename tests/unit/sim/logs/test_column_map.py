@@ -32,7 +32,7 @@ def raw(columns: dict[str, Any], position: dict[str, Any], robot: RobotSpec, **m
     table = Table("log", (), "", (stream,))
     joints = {robot.joint_names[0]: {"joint_pos": position, "command": "u"}}
     document = {"time": "t", "command_kind": "joint_effort", "joints": joints, **more}
-    return assemble(table, ColumnMap.model_validate(document), robot, name="log", found=False)
+    return assemble(table, ColumnMap.model_validate(document), robot, name="log", detected=False)
 
 
 def test_unit_sign_scale_and_offset(hinge: RobotSpec) -> None:

@@ -132,14 +132,14 @@ def read_golden(data: bytes, header: PolicyHeader) -> Arrays:
     return {name: arrays[name].astype(np.float32) for name in expected}
 
 
-def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array]) -> tuple[float, str]:
+def _greatest(contract: PolicyContract, wanted: Mapping[str, Array], actual: Mapping[str, Array]) -> tuple[float, str]:
     """Return the maximum of |difference| / max(|wanted|, scale) and its place; NaN counts as a huge difference."""
     scales = {term.target_name: np.asarray(term.scale) for term in contract.action.terms}
     worst, where = 0.0, ""
     for name, values in wanted.items():
         scale = scales[name] if name in scales else np.ones(values.shape[1])
         exact = values.astype(np.float64)
-        relative = np.abs(found[name] - exact) / np.maximum(np.abs(exact), scale)
+        relative = np.abs(actual[name] - exact) / np.maximum(np.abs(exact), scale)
         relative = np.where(np.isfinite(relative), relative, np.finfo(np.float64).max ** 0.5)
         if relative.max(initial=0.0) > worst:
             row, column = np.unravel_index(int(relative.argmax()), relative.shape)
@@ -219,8 +219,8 @@ def _compare_quantised(context: Context, visits: Arrays) -> GateFinding:
     """Compare commands of the quantised and the float graph on visited states, in joint units."""
     tolerance = context.subject.task.contract.safety.parity_tolerance
     float_graph, quantised = context.subject.policy("float"), context.subject.policy("quantised")
-    wanted, found = float_graph.evaluate(visits), quantised.evaluate(visits)
-    errors = {term.target_name: _errors(wanted, found, term.target_name) for term in quantised.contract.action.terms}
+    wanted, actual = float_graph.evaluate(visits), quantised.evaluate(visits)
+    errors = {term.target_name: _errors(wanted, actual, term.target_name) for term in quantised.contract.action.terms}
     every = np.concatenate([error.ravel() for error in errors.values()])
     worst, p99 = float(every.max()), float(np.quantile(every, 0.99))
     measured = [
@@ -241,8 +241,8 @@ def _compare_quantised(context: Context, visits: Arrays) -> GateFinding:
     )
 
 
-def _errors(wanted: Mapping[str, Array], found: Mapping[str, Array], name: str) -> Array:
-    error = np.abs(found[name].astype(np.float64) - wanted[name])
+def _errors(wanted: Mapping[str, Array], actual: Mapping[str, Array], name: str) -> Array:
+    error = np.abs(actual[name].astype(np.float64) - wanted[name])
     return np.where(np.isfinite(error), error, 1e9)
 
 

@@ -21,7 +21,7 @@ _UNKNOWN_EFFORT = 1e9
 """Effort limit of a joint that is only known by name."""
 
 
-def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, name: str, found: bool) -> RawLog:
+def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, name: str, detected: bool) -> RawLog:
     """Convert a table to a recording in SI units and the robot's joint order.
 
     Args:
@@ -29,13 +29,13 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         column_map: assigns the columns.
         robot: defines the joints and their order; None to use the map's.
         name: name of the log.
-        found: whether the map was detected; joints that the robot does not have are then ignored.
+        detected: whether the map was detected; joints that the robot does not have are then ignored.
 
     Raises:
         LogError: columns are missing or not numeric, units do not fit, or joints differ from the robot's.
     """
     joints = _joint_specs(table, column_map, robot)
-    columns = _columns_by_joint(table, column_map, joints, found=found)
+    columns = _columns_by_joint(table, column_map, joints, detected=detected)
     fetch, time, remarks = _rows(table, column_map, columns)
     channels: list[RawColumn] = []
 
@@ -83,7 +83,7 @@ def _joint_specs(table: Table, column_map: ColumnMap, robot: RobotSpec | None) -
 
 
 def _columns_by_joint(
-    table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], *, found: bool
+    table: Table, column_map: ColumnMap, joints: tuple[JointSpec, ...], *, detected: bool
 ) -> dict[str, JointColumns]:
     """Return the map's entries by the robot's joint names, in the robot's order."""
     names = [joint.name for joint in joints]
@@ -91,7 +91,7 @@ def _columns_by_joint(
     for given, columns in column_map.joints.items():
         name = _joint_name(given, names)
         if name is None:
-            if found and given != ONLY_JOINT:
+            if detected and given != ONLY_JOINT:
                 continue
             if given == ONLY_JOINT:
                 raise LogError(

@@ -80,7 +80,7 @@ def read_topics(path: Path) -> Bag:
     Raises:
         LogError: the bag is unreadable, or a message is inconsistent.
     """
-    found: dict[tuple[str, tuple[str, ...]], TopicSeries] = {}
+    groups: dict[tuple[str, tuple[str, ...]], TopicSeries] = {}
     starts: list[int] = []
     origins: set[str] = set()
     for message in bag_messages(path):
@@ -90,15 +90,15 @@ def read_topics(path: Path) -> Bag:
         elif message.kind == "origin":
             origins.add(str(message.content))
         elif message.kind == "JointTrajectory":
-            _add_trajectory(path, found, message)
+            _add_trajectory(path, groups, message)
         else:
-            _add(path, found, message)
-        if not sum(len(series.joints) for series in found.values()) <= MAX_COLUMNS:
+            _add(path, groups, message)
+        if not sum(len(series.joints) for series in groups.values()) <= MAX_COLUMNS:
             raise LogError(f"{path}: more than {MAX_COLUMNS} joints in all topics")
-    return Bag(tuple(found.values()), tuple(starts), frozenset(origins))
+    return Bag(tuple(groups.values()), tuple(starts), frozenset(origins))
 
 
-def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
+def _add(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
     content = message.content
     if message.kind == "Float64MultiArray":
         data = _floats(path, message, _get(content, "data"))
@@ -110,7 +110,7 @@ def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], mess
         joints = tuple(sorted(names))
         parts = {part: _floats(path, message, _get(content, part)) for part in STATE_FIELDS}
         stamp = _stamp_ns(content)
-    series = found.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
+    series = groups.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
     series.log_ns.append(message.log_ns)
     series.stamp_ns.append(stamp)
     series.sent_ns.append(0)
@@ -118,12 +118,12 @@ def _add(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], mess
         _add_row(path, series, name, values, order)
 
 
-def _add_trajectory(path: Path, found: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
+def _add_trajectory(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
     """Add the points of a trajectory; a single point takes effect immediately, several at their times."""
     names = [str(name) for name in _get(message.content, "joint_names")]
     order = np.argsort(names)
     joints = tuple(sorted(names))
-    series = found.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
+    series = groups.setdefault((message.topic, joints), TopicSeries(message.topic, message.kind, joints))
     now = message.log_ns
     # A new trajectory replaces the pending points of the last one.
     while series.log_ns and series.log_ns[-1] + series.sent_ns[-1] > now:

@@ -59,8 +59,8 @@ def unit_factor(unit: str, expected: Dimension, *, where: str) -> float:
     name = unit.replace("·", "*").replace("°", "deg")
     if name not in UNITS:
         raise LogError(f"{where}: {unknown_name('unit', unit, UNITS)}")
-    found, factor = UNITS[name]
-    if found != expected:
+    actual, factor = UNITS[name]
+    if actual != expected:
         fitting = ", ".join(known for known, (kind, _) in UNITS.items() if kind == expected)
-        raise LogError(f"{where}: {unit} measures {found}, expected {expected} ({fitting})")
+        raise LogError(f"{where}: {unit} measures {actual}, expected {expected} ({fitting})")
     return factor
