@@ -1,4 +1,4 @@
-"""A bundle on its way to a robot."""
+"""A bundle to be uploaded to a robot."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from physai.sdk.bundle.archive import MANIFEST_FILE, BundleError, Members, read_
 
 @dataclass(frozen=True)
 class BundleUpload:
-    """The members of a bundle, and the facts a robot asks for first; the robot itself verifies all of it."""
+    """Members of a bundle and the fields of its offer; the robot verifies everything."""
 
     members: Members
     version: int
@@ -23,19 +23,19 @@ class BundleUpload:
 
     @classmethod
     def load(cls, path: Path) -> "BundleUpload":
-        """The bundle in a file.
+        """Loads a bundle file.
 
         Raises:
-            BundleError: it cannot be read, or is damaged.
+            BundleError: the file cannot be read or is damaged.
         """
         return cls.open(read_file(path), source=str(path))
 
     @classmethod
     def open(cls, data: bytes, *, source: str) -> "BundleUpload":
-        """The bundle in its bytes.
+        """Opens a bundle given as bytes.
 
         Raises:
-            BundleError: it is damaged.
+            BundleError: the bundle is damaged.
         """
         try:
             members = read_archive(data)
@@ -45,10 +45,10 @@ class BundleUpload:
             manifest: Any = json.loads(members[MANIFEST_FILE]) if MANIFEST_FILE in members else None
         except (ValueError, RecursionError):
             manifest = None
-        facts = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
-        version, robot, task = facts.get("version"), facts.get("robot"), facts.get("task")
+        fields = cast("dict[str, Any]", manifest) if isinstance(manifest, dict) else {}
+        version, robot, task = fields.get("version"), fields.get("robot"), fields.get("task")
         if not is_number(version) or not isinstance(robot, str) or not isinstance(task, str):
-            raise BundleError(f"{source}: its {MANIFEST_FILE} does not say version, robot and task")
+            raise BundleError(f"{source}: its {MANIFEST_FILE} lacks version, robot or task")
         return cls(members, cast("int", version), robot, task)
 
     @cached_property
@@ -62,14 +62,14 @@ class BundleUpload:
         return len(self.members.data)
 
     def offer(self, *, wait_s: float = 0.0) -> Offer:
-        """What is said of it to a robot.
+        """The offer sent to a robot.
 
         Args:
-            wait_s: how long the robot shall wait for other commands [s].
+            wait_s: how long the robot waits for other commands [s].
         """
         members = {name: Member(self.members.sha256(name), self.members.size(name)) for name in self.members}
         return Offer(self.sha256, self.version, self.robot, members, wait_s)
 
     def content(self, digest: str) -> memoryview:
-        """The bytes of the member that has this SHA-256; KeyError without such a member."""
+        """The member with this SHA-256; raises KeyError if there is none."""
         return self.members.view({self.members.sha256(name): name for name in self.members}[digest])

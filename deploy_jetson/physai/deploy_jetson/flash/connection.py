@@ -1,8 +1,7 @@
-"""A connection to a robot, with the user's own ssh configuration, keys, agent and known hosts, and what went wrong with
-it in a sentence.
+"""ssh connection to a robot with the user's own configuration, keys, agent and known hosts.
 
-An unknown host key is refused, whatever the configuration says: a bundle's signatures protect the robot from a wrong
-computer, the host key protects the user from a wrong robot.
+An unknown host key is always refused, regardless of the configuration: a bundle's signatures protect the robot from a
+malicious computer, the host key protects the user from an impostor robot.
 """
 
 import asyncio
@@ -21,32 +20,32 @@ from physai.deploy_jetson.flash.target import Target
 CONNECT_TIMEOUT_S = 15.0
 _SSH_PORT = 22
 KEEPALIVE_S = 5.0
-"""An idle connection is asked for a sign of life so often, and given up after three that were not answered [s]."""
+"""Keepalive interval of an idle connection [s]; three unanswered keepalives close it."""
 
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
-"""Where OpenSSH looks, unless its configuration says otherwise (ssh_config(5))."""
+"""OpenSSH's default files (ssh_config(5))."""
 
 
 class _KnownHosts:
-    """Looks a host up in the files that exist, and remembers whether anything was known of it."""
+    """Looks up a host in the existing files and records whether it is known."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = [str(path) for name in files if os.access(path := Path(name).expanduser(), os.R_OK)]
         self.knows_host = False
 
     def __call__(self, host: str, addr: str, port: int | None) -> Any:
-        found = asyncssh.read_known_hosts(self._files).match(host, addr, port)
-        self.knows_host = any(found[:2])
-        return found
+        keys = asyncssh.read_known_hosts(self._files).match(host, addr, port)
+        self.knows_host = any(keys[:2])
+        return keys
 
 
 class _Client(asyncssh.SSHClient):
-    """Refuses every host key that is not in the known hosts, and remembers it."""
+    """Refuses and records every host key that is not in the known hosts."""
 
     def __init__(self) -> None:
         self.refused: asyncssh.SSHKey | None = None
         self.known_as = ""
-        """What the known hosts call the server; the user may have named it by an alias of the configuration."""
+        """Name of the server in the known hosts, which can differ from the alias that the user gave."""
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         self.refused = key
@@ -56,14 +55,14 @@ class _Client(asyncssh.SSHClient):
 
 @asynccontextmanager
 async def connect(target: Target) -> AsyncGenerator[asyncssh.SSHClientConnection]:
-    """Logs in.
+    """Opens an ssh connection.
 
     Raises:
-        UnreachableError: no ssh server answers there.
-        HostKeyError: its key is unknown, or another than the known one.
-        LoginError: it accepts none of our keys.
+        UnreachableError: no ssh server answers.
+        HostKeyError: the host key is unknown or has changed.
+        LoginError: the server accepts none of the user's keys.
         FlashError: the ssh configuration, keys or known hosts cannot be used.
-        LostError: the connection was lost before anybody was logged in.
+        LostError: the connection was lost during the login.
     """
     client = _Client()
     known: _KnownHosts | None = None
@@ -77,7 +76,7 @@ async def connect(target: Target) -> AsyncGenerator[asyncssh.SSHClientConnection
         raise _host_key_error(target, client, error, changed=known is not None and known.knows_host) from None
     except asyncssh.PermissionDenied as error:
         raise LoginError(
-            f"{target} lets none of your keys in ({error.reason}); try `{_ssh(target)}`, add your key with ssh-copy-id,"
+            f"{target} accepts none of your keys ({error.reason}); try `{_ssh(target)}`, add your key with ssh-copy-id,"
             " or unlock it with ssh-add"
         ) from None
     except TimeoutError:
@@ -100,7 +99,7 @@ async def connect(target: Target) -> AsyncGenerator[asyncssh.SSHClientConnection
 
 
 async def _options(target: Target) -> asyncssh.SSHClientConnectionOptions:
-    """The user's own, for this host; neither terminal nor forwarding, whatever they say."""
+    """The user's options for this host, with terminal and forwarding disabled."""
     options = cast("Any", asyncssh.SSHClientConnectionOptions)
     return await options.construct(
         config=(),
@@ -123,12 +122,12 @@ def _known_hosts_files(options: asyncssh.SSHClientConnectionOptions) -> Sequence
 
 def _host_key_error(target: Target, client: _Client, error: asyncssh.Error, *, changed: bool) -> HostKeyError:
     if client.refused is None:
-        return HostKeyError(f"the host key of {target} is refused: {error.reason}")
+        return HostKeyError(f"the host key of {target} was refused: {error.reason}")
     key = f"{client.refused.get_algorithm()} {client.refused.get_fingerprint()}"
     if changed:
         return HostKeyError(
-            f"the host key of {target} is {key}, another than the known one: somebody may be in between, or the robot "
-            f"was set up anew; if you know it was: ssh-keygen -R '{client.known_as}'"
+            f"the host key of {target} is {key}, another than the known one: this may be a man-in-the-middle attack, "
+            f"or the robot was reinstalled; if you know it was: ssh-keygen -R '{client.known_as}'"
         )
     return HostKeyError(
         f"the host key of {target}, {key}, is unknown; compare it with `ssh-keygen -lf "
@@ -137,12 +136,12 @@ def _host_key_error(target: Target, client: _Client, error: asyncssh.Error, *, c
 
 
 def _ssh(target: Target) -> str:
-    """The command that logs in there."""
+    """The command line that logs in to a target."""
     user = "" if target.user is None else f"{target.user}@"
     port = "" if target.port is None else f"-p {target.port} "
     return f"ssh {port}{user}{target.host}"
 
 
 def _reason(error: OSError) -> str:
-    """What the operating system says, without what asyncio puts around it."""
+    # asyncio wraps the operating system's message; unwrap it.
     return os.strerror(error.errno) if error.errno else str(error) or type(error).__name__

@@ -1,45 +1,45 @@
-"""Why a robot was not flashed."""
+"""Errors of `physai flash`."""
 
 from physai.sdk.base.errors import PhysaiError
 
 
 class FlashError(PhysaiError):
-    """A robot was not flashed; what it ran it still runs."""
+    """A robot was not flashed; its active policy is unchanged."""
 
 
 class UnreachableError(FlashError):
-    """No ssh server answers there."""
+    """No ssh server answers at the address."""
 
 
 class HostKeyError(FlashError):
-    """The ssh server is not known to be the robot."""
+    """The host key of the ssh server cannot be verified."""
 
 
 class LoginError(FlashError):
-    """The robot lets none of our keys in."""
+    """The robot accepts none of the user's ssh keys."""
 
 
 class NoReceiverError(FlashError):
-    """There is no physai on the robot that could receive a bundle."""
+    """The robot has no working `physai robot receive`."""
 
 
 class LostError(FlashError):
-    """The connection was lost; what has arrived stays there."""
+    """The connection was lost; the partial upload is kept."""
 
 
 class SilentError(FlashError):
-    """The robot says nothing any more, although the connection holds."""
+    """The robot no longer responds although the connection is up."""
 
 
 class RefusedError(FlashError):
-    """The robot does not take the bundle."""
+    """The robot refuses the bundle."""
 
     def __init__(self, kind: str, text: str) -> None:
-        """Keeps what the robot says.
+        """Initialises the error.
 
         Args:
             kind: name of the error on the robot: `VerificationError`.
-            text: what it says.
+            text: its message.
         """
         super().__init__(text)
         self.kind = kind

@@ -1,13 +1,13 @@
-"""A fleet in a YAML file: which robots, which of them first, and when to stop.
+"""Fleet files: the robots of a rollout, its canaries and its limits, in YAML.
 
 hosts:
-- cell-1                          # [user@]HOST[:port], or an alias of the ssh configuration
+- cell-1                          # [user@]HOST[:port], or an alias in the ssh configuration
 - jetson@cell-2:2222
 - {host: cell-3, root: /data/physai}
-canaries: [cell-1]                  # or how many of the first hosts; default 1
-parallel: 4                         # at most so many at once; default 8
-max_failure_share: 0.1              # no further robot is begun once more than this share has failed; default 0
-root: /var/lib/physai               # of every host that names none; also `physai`, the command there
+canaries: [cell-1]                  # or the number of hosts from the top of the list; default 1
+parallel: 4                         # maximum number of robots at once; default 8
+max_failure_share: 0.1              # start no further robot once more than this share has failed; default 0
+root: /var/lib/physai               # default for hosts without one; likewise `physai`, the command on the robot
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class _Host(Frozen):
 
 
 class _Document(Frozen):
-    """What a fleet file holds."""
+    """Schema of a fleet file."""
 
     hosts: Annotated[list[Address | _Host], Field(min_length=1, max_length=MAX_HOSTS)]
     canaries: Annotated[int, Field(ge=0, le=MAX_HOSTS)] | list[Address] = 1
@@ -49,15 +49,15 @@ class _Document(Frozen):
 
 @dataclass(frozen=True)
 class Fleet:
-    """Robots that get the same bundle."""
+    """Robots that receive the same bundle."""
 
     canaries: tuple[Target, ...]
-    """Flashed first; each must commit before any other robot is begun."""
+    """Flashed first; all must commit before any other robot is started."""
     others: tuple[Target, ...]
     parallel: int = 8
-    """Most robots at once."""
+    """Maximum number of robots at once."""
     max_failure_share: float = 0.0
-    """Greatest share of the fleet that may have failed when another robot is begun."""
+    """Maximum share of failed robots at which another robot is started."""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -66,15 +66,15 @@ class Fleet:
 
 
 def load_fleet(path: Path, *, root: PurePosixPath | None = None, physai: str | None = None) -> Fleet:
-    """The fleet in a YAML file.
+    """Loads a fleet file.
 
     Args:
         path: the file.
-        root: tree of every host that names none; wins over the file's.
-        physai: the command on every host that names none; wins over the file's.
+        root: default tree of the hosts; overrides the file's.
+        physai: default command on the hosts; overrides the file's.
 
     Raises:
-        FlashError: it is missing, too large, no YAML, or names unknown settings, no hosts or impossible ones.
+        FlashError: the file is missing, too large, not YAML, or invalid.
     """
     document = read_yaml(path, what="a fleet file", max_bytes=MAX_FILE_BYTES, error=FlashError)
     try:
@@ -100,7 +100,7 @@ def _arrange(fleet: _Document, path: Path, root: PurePosixPath | None, physai: s
     chosen = list(names)[: fleet.canaries] if isinstance(fleet.canaries, int) else fleet.canaries
     unknown = [name for name in chosen if name not in names]
     if unknown:
-        raise FlashError(f"{path}: canaries: {unknown[0]} is none of the hosts")
+        raise FlashError(f"{path}: canaries: {unknown[0]} is not one of the hosts")
     canaries = tuple(names[name] for name in dict.fromkeys(chosen))
     others = tuple(target for name, target in names.items() if name not in chosen)
     return Fleet(canaries, others, fleet.parallel, fleet.max_failure_share)

@@ -1,24 +1,24 @@
-"""What the computer that flashes and the robot say to each other over one ssh channel: a JSON object a line.
+"""The protocol between the flashing computer and the robot: one JSON object per line over an ssh channel.
 
     computer                                      robot
                                                   hello      protocol, robot
-    offer    protocol, bundle, version, robot,    waiting    text: another flash is at it
-             members, wait_s                      holds      active, trial; needs: [[sha256, bytes it has], …]
-    put      sha256, start; then raw bytes        got        bytes so far
-                                                  stored     sha256 (or `damaged`: the upload was thrown away)
-    time     statement, signed; or nothing
+    offer    protocol, bundle, version, robot,    waiting    text: another flash is in progress
+             members, wait_s                      holds      active, trial; needs: [[sha256, bytes present], …]
+    put      sha256, start; then raw bytes        got        bytes received since the last `got`
+                                                  stored     sha256 (or `damaged`: the upload was discarded)
+    time     statement, signed; optional
     install  unsafe_no_verdict, retry             stage      stage, share
                                                   note       text
                                                   installed  slot, was_there, runs, version
                                                   trial      version
     watch                                         health     text, share
                                                   end        end, text
-                                                  alive      where nothing else was said for ALIVE_S
-                                                  error      kind, text; and nothing after it
+                                                  alive      if nothing else was sent for ALIVE_S
+                                                  error      kind, text; the last message
 
-Nothing either side says is trusted: lines, names, numbers and the sum of all sizes are bounded, every byte of a bundle
-is hashed where it is used, and the robot verifies signatures and verdict of the whole as if it had come on a disk.
-This module and what it imports start in milliseconds, as the robot imports them before it answers.
+Neither side trusts the other: lines, names, numbers and the total size are bounded, every byte of a bundle is hashed
+when it is used, and the robot verifies the assembled bundle as in any other installation. This module must import in
+milliseconds, because the robot imports it before it answers.
 """
 
 import json
@@ -30,25 +30,25 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, MAX_MEMBERS
 
 PROTOCOL = 2
-"""Changes when an older side could misunderstand a newer one."""
+"""Incremented when an older side could misinterpret a newer one."""
 
 ALIVE_S = 2.0
-"""A robot that is busy says so this often [s]."""
+"""Keepalive interval of a busy robot [s]."""
 
 SILENCE_S = 20.0
-"""Longest silence of somebody who is still there [s]."""
+"""Timeout after which a silent peer counts as gone [s]."""
 
 MAX_UPLOADS = 2
-"""How often a member is sent before an upload that arrives damaged is an error."""
+"""Attempts to send a member before a damaged upload is an error."""
 
 TURN_LOST = "TurnLostError"
-"""Kind of the error of a sender who was too slow while another waited; may try again."""
+"""Error kind for a sender that was too slow while another waited; it may retry."""
 
 MAX_LINE_BYTES = 1 << 16
-"""Longest line; an offer of a bundle with sixteen signatures takes some 5 kB."""
+"""Maximum length of a line; an offer of a bundle with sixteen signatures takes about 5 kB."""
 
 MAX_TEXT = 2000
-"""Longest text in a message; what is longer is cut off by who says it."""
+"""Maximum length of a text in a message; the sender truncates longer ones."""
 
 MAX_NUMBER = (1 << 53) - 1
 
@@ -59,23 +59,23 @@ _MEMBER = re.compile(r"[A-Za-z0-9._/-]{1,128}")
 
 
 class ProtocolError(PhysaiError):
-    """The other side does not speak as agreed."""
+    """The peer violates the protocol."""
 
 
 def encode(what: str, **fields: Any) -> bytes:
-    """A message as a line; texts are cut to what a line may hold."""
+    """Encodes a message as a line; truncates its texts."""
     cut = {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
     return json.dumps({"say": what, **cut}, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message in a line.
+    """Decodes a message.
 
     Raises:
-        ProtocolError: it is too long, was cut off, or holds no message.
+        ProtocolError: the line is too long, truncated, or not a message.
     """
     if not len(line) <= MAX_LINE_BYTES or not line.endswith(b"\n"):
-        raise ProtocolError(f"a line of {len(line)} bytes or more, at most {MAX_LINE_BYTES} are allowed, or cut off")
+        raise ProtocolError(f"a line of {len(line)} bytes is truncated or longer than {MAX_LINE_BYTES}")
     try:
         document: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -86,7 +86,7 @@ def decode(line: bytes) -> Message:
 
 
 def text(message: Message, name: str) -> str:
-    """A text in a message; ProtocolError if it is none."""
+    """A text field; raises ProtocolError."""
     value = message.get(name)
     if not isinstance(value, str) or not len(value) <= MAX_TEXT:
         raise _wrong(message, name, "a text")
@@ -94,7 +94,7 @@ def text(message: Message, name: str) -> str:
 
 
 def digest(message: Message, name: str) -> str:
-    """A SHA-256 in a message; ProtocolError if it is none."""
+    """A SHA-256 field; raises ProtocolError."""
     value = message.get(name)
     if not is_digest(value):
         raise _wrong(message, name, "a SHA-256")
@@ -102,7 +102,7 @@ def digest(message: Message, name: str) -> str:
 
 
 def number(message: Message, name: str, limit: int = MAX_NUMBER) -> int:
-    """A whole number from 0 to a limit in a message; ProtocolError if it is none."""
+    """An integer field from 0 to a limit; raises ProtocolError."""
     value = message.get(name)
     if not is_number(value, limit):
         raise _wrong(message, name, f"a whole number up to {limit}")
@@ -110,7 +110,7 @@ def number(message: Message, name: str, limit: int = MAX_NUMBER) -> int:
 
 
 def seconds(message: Message, name: str) -> float:
-    """A duration of up to a day in a message [s]; ProtocolError if it is none."""
+    """A duration field of up to a day [s]; raises ProtocolError."""
     value = message.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 86400.0:
         raise _wrong(message, name, "seconds up to a day")
@@ -118,7 +118,7 @@ def seconds(message: Message, name: str) -> float:
 
 
 def share(message: Message, name: str) -> float:
-    """A number from 0 to 1 in a message; ProtocolError if it is none."""
+    """A field from 0 to 1; raises ProtocolError."""
     value = message.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
         raise _wrong(message, name, "a share from 0 to 1")
@@ -126,7 +126,7 @@ def share(message: Message, name: str) -> float:
 
 
 def flag(message: Message, name: str) -> bool:
-    """A truth value in a message; ProtocolError if it is none."""
+    """A Boolean field; raises ProtocolError."""
     value = message.get(name)
     if not isinstance(value, bool):
         raise _wrong(message, name, "true or false")
@@ -134,12 +134,13 @@ def flag(message: Message, name: str) -> bool:
 
 
 def is_digest(value: object) -> bool:
-    """Whether something is a SHA-256 in lower-case hexadecimal digits."""
+    """Whether a value is a SHA-256 in lower-case hexadecimal digits."""
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
 
 
 def is_number(value: object, limit: int = MAX_NUMBER) -> bool:
-    """Whether something is a whole number from 0 to a limit."""
+    """Whether a value is an integer from 0 to a limit."""
+    # bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit
 
 
@@ -149,7 +150,7 @@ def _wrong(message: Message, name: str, kind: str) -> ProtocolError:
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a bundle that is offered."""
+    """One member of an offered bundle."""
 
     sha256: str
     size: int
@@ -158,20 +159,20 @@ class Member:
 
 @dataclass(frozen=True)
 class Offer:
-    """A bundle that a robot is to run, by the hashes of what it consists of."""
+    """A bundle offered to a robot, described by the hashes of its members."""
 
     bundle: str
-    """SHA-256 of the whole file."""
+    """SHA-256 of the bundle file."""
     version: int
     robot: str
     """Robot model of its contract."""
     members: dict[str, Member]
     wait_s: float = 0.0
-    """How long to wait for another flash, or another command that changes the slots [s]."""
+    """How long to wait for another flash or command that changes the slots [s]."""
 
     @property
     def recipe(self) -> dict[str, str]:
-        """SHA-256 by member."""
+        """SHA-256 by member name."""
         return {name: member.sha256 for name, member in self.members.items()}
 
     @property
@@ -199,10 +200,10 @@ class Offer:
 
     @classmethod
     def parse(cls, message: Message) -> "Offer":
-        """The offer in a message.
+        """Parses an offer.
 
         Raises:
-            ProtocolError: it is malformed or beyond a bundle's limits.
+            ProtocolError: the offer is malformed or exceeds a bundle's limits.
         """
         check_protocol(message)
         listed: Any = message.get("members")
@@ -229,9 +230,9 @@ class Offer:
 
 
 def check_protocol(message: Message) -> None:
-    """Raises ProtocolError where the other side speaks another protocol."""
+    """Raises ProtocolError if the peer has another protocol version."""
     theirs = number(message, "protocol")
     if theirs != PROTOCOL:
         raise ProtocolError(
-            f"protocol {theirs} there, {PROTOCOL} here: install the same version of physai-sdk on both computers"
+            f"the peer has protocol {theirs}, this side {PROTOCOL}: install the same version of physai-sdk on both"
         )

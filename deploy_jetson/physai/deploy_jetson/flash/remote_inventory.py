@@ -1,7 +1,7 @@
-"""What a robot has of a bundle, found out before anything heavy is imported.
+"""Finds which members of a bundle a robot already has, without heavy imports.
 
-It reads the same records as `physai.deploy_jetson.slots`, for their few fields that decide what to send, and it decides
-nothing else: what is installed, and whether, is for the agent to say.
+It reads a few fields of the records of `physai.deploy_jetson.slots` to decide what must be sent; only the agent decides
+whether to install a bundle.
 """
 
 import json
@@ -31,23 +31,23 @@ from physai.deploy_jetson.slots.layout import (
 from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, BundleError, read_archive
 
 PART_SUFFIX = ".part"
-"""Of an upload that is not complete."""
+"""File name suffix of an incomplete upload."""
 
 SLOT_NAMES = ("a", "b")
 
 SPARE_BYTES = 4 << 20
-"""What must stay free beside uploads and bundle: markers, state."""
+"""Disk space needed in addition to uploads and bundle, for markers and state."""
 
 
 class RemoteInventory:
-    """The tree of one robot, as an upload sees it."""
+    """Read-only view of a robot's tree for uploads."""
 
     def __init__(self, root: Path, config: Path | None = None) -> None:
-        """Prepares to look.
+        """Initialises the view.
 
         Args:
             root: the robot's tree.
-            config: folder of the owner's files; None for the usual one of that tree.
+            config: folder of the owner's files; None selects the default for that tree.
         """
         self._root = root
         self._fs = PosixFileSystem(root)
@@ -55,35 +55,35 @@ class RemoteInventory:
         self._slots: dict[str, tuple[str, frozenset[str]] | None] = {}
 
     def robot(self) -> str:
-        """Who this robot is.
+        """Name of this robot.
 
         Raises:
-            SlotError: nobody has said so.
+            SlotError: the robot is not set up.
         """
         record = self._record(PosixFileSystem(self._config), IDENTITY_FILE)
         if record is None:
             raise SlotError(
-                f"{self._config} does not say which robot this is; say it with `physai robot setup`, or name its tree "
+                f"{self._config} has no robot identity; set the robot up with `physai robot setup`, or give its tree "
                 "with --root"
             )
         return str(record.get("robot"))
 
     def active_bundle(self) -> str | None:
-        """SHA-256 of the bundle that is active and whole; None if there is none."""
+        """SHA-256 of the active bundle; None if there is none or it is damaged."""
         try:
             slot = Path(self._fs.target(CURRENT)).name
         except OSError:
             return None
-        found = self._slot(slot)
-        return None if found is None else found[0]
+        contents = self._slot(slot)
+        return None if contents is None else contents[0]
 
     def trial(self) -> Mapping[str, Any] | None:
-        """The trial that is on, if one is."""
+        """The current trial; None if there is none."""
         trial = self._state().get("trial")
         return cast("Mapping[str, Any]", trial) if isinstance(trial, dict) else None
 
     def check(self, offer: Offer) -> None:
-        """Refuses what would be refused later anyway, before it is sent.
+        """Refuses an offer that the agent would refuse after the upload.
 
         Raises:
             SlotError: another version is on trial.
@@ -105,14 +105,12 @@ class RemoteInventory:
             )
 
     def needs(self, offer: Offer) -> dict[str, int]:
-        """SHA-256 of members that neither a slot nor the uploads hold, and how many bytes of each are here already.
-
-        Uploads that are damaged or too long are removed.
+        """SHA-256 of the missing members, and how many bytes of each are already uploaded; removes damaged uploads.
 
         Raises:
             OSError: an upload cannot be removed.
         """
-        held = frozenset[str]().union(*(found[1] for slot in SLOT_NAMES if (found := self._slot(slot)) is not None))
+        held = frozenset[str]().union(*(slot[1] for name in SLOT_NAMES if (slot := self._slot(name)) is not None))
         absent: dict[str, int] = {}
         for digest, size in offer.sizes.items():
             if digest in held or self._is_uploaded(digest, size):
@@ -121,13 +119,14 @@ class RemoteInventory:
         return absent
 
     def require_space(self, offer: Offer, needs: Mapping[str, int]) -> None:
-        """Refuses an upload that the disk has no room for.
+        """Checks that the disk has room for an upload.
 
         Raises:
-            InstallError: with both numbers.
+            InstallError: there is too little space.
         """
         free = shutil.disk_usage(self._root).free
         missing = sum(offer.sizes[digest] - start for digest, start in needs.items())
+        # The upload, and the assembled bundle in the slot.
         wanted = missing + offer.size + SPARE_BYTES
         if not free >= wanted:
             raise InstallError(
@@ -147,18 +146,18 @@ class RemoteInventory:
 
     def _part_size(self, digest: str, size: int) -> int:
         path = f"{INCOMING}/{digest}{PART_SUFFIX}"
-        if self._fs.kind(path) == "file" and (found := self._fs.size(path)) <= size:
-            return found
+        if self._fs.kind(path) == "file" and (part_size := self._fs.size(path)) <= size:
+            return part_size
         remove_tree(self._fs, path)
         return 0
 
     def _slot(self, slot: str) -> tuple[str, frozenset[str]] | None:
-        """SHA-256 of the bundle in a slot and of its members; None where none was installed to the end and is whole."""
+        """SHA-256 of the bundle in a slot and of its members; None if the slot is empty or damaged. Cached."""
         if slot not in self._slots:
-            self._slots[slot] = self._look(f"{SLOTS_FOLDER}/{slot}")
+            self._slots[slot] = self._read_slot(f"{SLOTS_FOLDER}/{slot}")
         return self._slots[slot]
 
-    def _look(self, folder: str) -> tuple[str, frozenset[str]] | None:
+    def _read_slot(self, folder: str) -> tuple[str, frozenset[str]] | None:
         marker = self._record(self._fs, f"{folder}/{MARKER_FILE}")
         if marker is None:
             return None
@@ -170,13 +169,13 @@ class RemoteInventory:
         return (bundle, frozenset(map(members.sha256, members))) if bundle == marker.get("bundle_sha256") else None
 
     def _state(self) -> Mapping[str, Any]:
-        """The newer of the two copies that is whole; nothing, where none is."""
-        found = [record for name in STATE_FILES if (record := self._record(self._fs, name)) is not None]
-        return max(found, key=_generation) if found else {}
+        """The newer intact copy of the state; empty if there is none."""
+        copies = [record for name in STATE_FILES if (record := self._record(self._fs, name)) is not None]
+        return max(copies, key=_generation, default={})
 
     @staticmethod
     def _record(fs: PosixFileSystem, path: str) -> dict[str, Any] | None:
-        """The fields of a record; None where there is none to trust."""
+        """Fields of a record; None if it is missing or damaged."""
         try:
             document: Any = json.loads(unseal(fs.read(path, limit=MAX_RECORD_BYTES), source=path))
         except (OSError, SlotError, ValueError, RecursionError):

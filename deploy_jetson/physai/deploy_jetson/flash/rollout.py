@@ -1,4 +1,4 @@
-"""A bundle for a whole fleet: canaries first, then the rest, some at once, and no further once too many have failed."""
+"""Staged rollout to a fleet: canaries first, then the others in parallel; stops when too many have failed."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.flash.fleet import Fleet
 
 FlashOne = Callable[[Target, bool], Awaitable[Flashed]]
-"""Flashes a robot; the second argument says whether to wait for the end of its trial."""
+"""Flashes a robot; the second argument is whether to wait for the end of its trial."""
 
 
 @dataclass(frozen=True)
 class RobotReport:
-    """What became of one robot."""
+    """Result for one robot."""
 
     target: Target
     outcome: FlashOutcome | Literal["failed", "skipped"]
     reason: str = ""
     kind: str = ""
-    """Name of the error, where one was raised."""
+    """Name of the error, if one was raised."""
     flashed: Flashed | None = None
 
     @property
     def is_failure(self) -> bool:
-        """Whether the robot does not run what it should."""
+        """Whether the robot does not run the new bundle."""
         return self.outcome in ("failed", "rolled-back")
 
 
 async def attempt(target: Target, flash_one: FlashOne, *, wait: bool) -> RobotReport:
-    """Flashes a robot, and turns whatever goes wrong into a report."""
+    """Flashes a robot and reports errors instead of raising them."""
     try:
         flashed = await flash_one(target, wait)
     except PhysaiError as error:
@@ -51,14 +51,14 @@ async def roll_out(
 ) -> list[RobotReport]:
     """Flashes a fleet.
 
-    A canary must be committed by its health window, so it is always waited for; where one fails, no other robot is
-    begun. After that a robot is begun only while the share of robots that failed is not above the fleet's bound.
+    Canaries must be committed by their health windows before any other robot is flashed. After that, another robot is
+    started only while the share of failed robots does not exceed the fleet's limit.
 
     Args:
         fleet: the robots.
-        flash_one: flashes one of them.
-        wait: whether to wait for the trials of the others, too.
-        tell: hears of each robot when it is done.
+        flash_one: flashes one robot.
+        wait: whether to wait for the trials of the other robots, too.
+        tell: called with each robot's report.
 
     Returns:
         A report of every robot, in the order of the fleet.

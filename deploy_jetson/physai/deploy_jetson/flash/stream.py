@@ -1,4 +1,4 @@
-"""The robot's end of the ssh channel: what the other side says and hears, as long as it is there and keeps pace."""
+"""The robot's end of the ssh channel, with timeouts and a minimum rate for slow senders."""
 
 import os
 import select
@@ -9,45 +9,45 @@ from physai.deploy_jetson.flash.protocol import MAX_LINE_BYTES, SILENCE_S, Proto
 from physai.sdk.base.errors import PhysaiError
 
 MIN_RATE = 64 << 10
-"""While another flash waits, a sender must bring so much on average [bytes/s]."""
+"""Minimum average rate of a sender while another flash is waiting [bytes/s]."""
 
 PACE_S = 10.0
-"""That average is over so much waiting for the sender [s]."""
+"""Averaging period, counting only time spent waiting for the sender [s]."""
 
 _LOOK_S = 1.0
 
 
 class GoneError(PhysaiError):
-    """Nobody is at the other end any more."""
+    """The peer is gone."""
 
 
 class TurnLostError(PhysaiError):
-    """The sender is too slow, and another waits; what has arrived stays, and the next flash goes on there."""
+    """The sender is too slow while another waits; the partial upload is kept for the next flash."""
 
 
 class Source:
-    """What the other side says: lines, and bytes between them."""
+    """Reads lines and raw bytes from the peer."""
 
     def __init__(self, descriptor: int, *, idle_s: float = SILENCE_S) -> None:
-        """Prepares to read.
+        """Initialises the reader.
 
         Args:
             descriptor: of standard input.
-            idle_s: the longest silence of somebody who is still there [s].
+            idle_s: timeout after which a silent peer counts as gone [s].
         """
         self._descriptor = descriptor
         self._idle_s = idle_s
         self._buffer = b""
         self._waited_s, self._taken = 0.0, 0
         self.others_wait: Callable[[], bool] = lambda: False
-        """Whether somebody else waits for this sender to end."""
+        """Whether another flash is waiting."""
 
     def line(self) -> bytes:
-        """The next line; empty at the end.
+        """The next line; empty at end of file.
 
         Raises:
-            ProtocolError: it is too long.
-            GoneError: nothing was heard for too long.
+            ProtocolError: the line is too long.
+            GoneError: the timeout expired.
         """
         while b"\n" not in self._buffer:
             if not len(self._buffer) <= MAX_LINE_BYTES:
@@ -60,18 +60,18 @@ class Source:
         return line + b"\n"
 
     def data(self, limit: int) -> bytes:
-        """What is there, from one byte to the limit.
+        """Available bytes, at least one and at most `limit`.
 
         Raises:
-            GoneError: nothing comes any more.
+            GoneError: the connection was lost or the timeout expired.
         """
         if self._buffer:
-            found, self._buffer = self._buffer[:limit], self._buffer[limit:]
-            return found
-        found = self._read(limit)
-        if not found:
+            data, self._buffer = self._buffer[:limit], self._buffer[limit:]
+            return data
+        data = self._read(limit)
+        if not data:
             raise GoneError("the connection was lost")
-        return found
+        return data
 
     def _read(self, limit: int) -> bytes:
         end = time.monotonic() + self._idle_s
@@ -85,45 +85,45 @@ class Source:
                 self._taken += len(data)
                 return data
             if not time.monotonic() < end:
-                raise GoneError(f"nothing was heard for {self._idle_s:g} s")
+                raise GoneError(f"nothing was received for {self._idle_s:g} s")
 
     def _check_pace(self) -> None:
-        """Puts a slow sender out where another waits; what this side does with the bytes is not the sender's time."""
+        """Ends the turn of a slow sender if another flash is waiting."""
         if self._waited_s < PACE_S:
             return
         rate = self._taken / self._waited_s
         self._waited_s, self._taken = 0.0, 0
         if rate < MIN_RATE and self.others_wait():
             raise TurnLostError(
-                f"{rate / 1024:.3g} KiB/s arrive at the robot, and another flash waits: below {MIN_RATE >> 10} KiB/s "
-                "it goes first; what has arrived stays, flash again"
+                f"the robot receives {rate / 1024:.3g} KiB/s while another flash is waiting: "
+                f"below {MIN_RATE >> 10} KiB/s it goes first; the partial upload is kept, flash again"
             )
 
 
 class PeerWriter:
-    """Writes to somebody who may not read."""
+    """Writes to a peer that may stop reading."""
 
     def __init__(self, descriptor: int, *, idle_s: float = SILENCE_S) -> None:
-        """Prepares to write.
+        """Initialises the writer.
 
         Args:
             descriptor: of standard output.
-            idle_s: how long to wait for one who does not read [s].
+            idle_s: timeout for a peer that does not read [s].
         """
         self._descriptor = descriptor
         self._idle_s = idle_s
 
     def write(self, data: bytes) -> None:
-        """Writes all of it.
+        """Writes all data.
 
         Raises:
-            OSError: nobody reads.
+            OSError: the peer does not read.
         """
         while data:
             if not select.select([], [self._descriptor], [], self._idle_s)[1]:
                 raise TimeoutError(f"nothing was read for {self._idle_s:g} s")
-            # A pipe that is ready takes so much without waiting.
+            # A pipe that is ready accepts PIPE_BUF bytes without blocking.
             data = data[os.write(self._descriptor, data[: select.PIPE_BUF]) :]
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Does nothing: writes are unbuffered."""

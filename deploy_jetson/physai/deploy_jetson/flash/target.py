@@ -1,4 +1,4 @@
-"""Where a robot is: `[user@]HOST[:port]`, as ssh understands it."""
+"""Address of a robot: `[user@]HOST[:port]`, as for ssh."""
 
 import re
 import shlex
@@ -17,15 +17,15 @@ class Target:
     """A robot to flash."""
 
     host: str
-    """Name, address, or alias of the ssh configuration."""
+    """Name, address, or alias in the ssh configuration."""
     user: str | None = None
-    """None for the one of the ssh configuration."""
+    """None uses the ssh configuration."""
     port: int | None = None
-    """None for the one of the ssh configuration."""
+    """None uses the ssh configuration."""
     root: PurePosixPath | None = None
-    """The robot's tree; None for its default."""
+    """The robot's tree; None uses its default."""
     physai: str = "physai"
-    """The command there, and words before it: `/opt/physai/bin/physai`, `sudo -n physai`."""
+    """The command on the robot, with a prefix if needed: `/opt/physai/bin/physai`, `sudo -n physai`."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -34,24 +34,24 @@ class Target:
 
     @classmethod
     def parse(cls, address: str, *, root: PurePosixPath | None = None, physai: str = "physai") -> "Target":
-        """The target of an address.
+        """Parses an address.
 
         Raises:
-            FlashError: it is none.
+            FlashError: the address or command is invalid.
         """
-        found = _ADDRESS.fullmatch(address)
-        if found is None:
-            raise FlashError(f"{address!r} is no [user@]HOST[:port]; an IPv6 address with a port needs brackets")
-        user, host, port = found["user"], found["six"] or found["host"] or "", found["port"]
+        match = _ADDRESS.fullmatch(address)
+        if match is None:
+            raise FlashError(f"{address!r} is not [user@]HOST[:port]; an IPv6 address with a port needs brackets")
+        user, host, port = match["user"], match["six"] or match["host"] or "", match["port"]
         if not _HOST.fullmatch(host):
-            raise FlashError(f"{address!r}: {host!r} is no name or address of a host")
+            raise FlashError(f"{address!r}: {host!r} is not a host name or address")
         if user is not None and not _USER.fullmatch(user):
-            raise FlashError(f"{address!r}: {user!r} is no name of a user")
+            raise FlashError(f"{address!r}: {user!r} is not a user name")
         if port is not None and not (re.fullmatch(r"[0-9]{1,5}", port) and 1 <= int(port) <= 65535):
             raise FlashError(f"{address!r}: a port is a number from 1 to 65535, got {port!r}")
         try:
             if not shlex.split(physai):
                 raise ValueError("it is empty")
         except ValueError as error:
-            raise FlashError(f"{physai!r} is no command: {error}") from None
+            raise FlashError(f"{physai!r} is not a command: {error}") from None
         return cls(host, user, None if port is None else int(port), root, physai)

@@ -1,4 +1,4 @@
-"""Flashes of one robot take turns; who has the turn learns whether another waits for it."""
+"""Mutual exclusion of flashes of one robot; the holder can see whether another flash is waiting."""
 
 import fcntl
 import os
@@ -16,45 +16,39 @@ _POLL_S = 0.05
 class Turn:
     """The turn of one process.
 
-    Locks of the kernel, which end with the process: who has the turn holds the uploads' folder, who waits shares the
-    slots' folder.
+    Uses kernel locks, which are released when the process ends: the holder has an exclusive lock on the uploads'
+    folder, waiting processes have a shared lock on the slots' folder.
     """
 
     def __init__(self, root: Path) -> None:
-        """Prepares to wait.
-
-        Args:
-            root: the robot's tree.
-        """
         self._root = root
         self._held: int | None = None
 
     @property
     def incoming(self) -> int:
-        """Descriptor of the uploads' folder, to which no link led.
+        """Descriptor of the uploads' folder, opened without following links.
 
         Raises:
             SlotError: this process does not have the turn.
         """
         if self._held is None:
-            raise SlotError("uploads are for who has the turn")
+            raise SlotError("only the process that has the turn can upload")
         return self._held
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has the turn."""
         return self._held is not None
 
     def take(self, wait_s: float, waiting: Callable[[], None]) -> None:
         """Waits for the turn.
 
         Args:
-            wait_s: for how long at most [s].
-            waiting: called while it waits; may raise to end that.
+            wait_s: timeout [s].
+            waiting: called repeatedly while waiting; may raise to give up.
 
         Raises:
-            SlotError: there is no tree.
-            LockedError: another had the turn all the time.
+            SlotError: the tree does not exist.
+            LockedError: the timeout expired.
         """
         held, queue = self._open(INCOMING), self._open(SLOTS_FOLDER)
         end = time.monotonic() + wait_s
@@ -63,7 +57,7 @@ class Turn:
                 _lock(queue, fcntl.LOCK_SH)
                 if not time.monotonic() < end:
                     raise LockedError(
-                        "another flash of this robot is going on; wait for its end, or longer: --patience S"
+                        "another flash of this robot is in progress; try again later, or wait longer: --patience S"
                     )
                 waiting()
                 time.sleep(_POLL_S)
@@ -74,7 +68,7 @@ class Turn:
                 os.close(held)
 
     def others_wait(self) -> bool:
-        """Whether another process waits for the turn."""
+        """Whether another process is waiting for the turn."""
         with suppress(SlotError):
             queue = self._open(SLOTS_FOLDER)
             try:
@@ -84,7 +78,7 @@ class Turn:
         return False
 
     def end(self) -> None:
-        """Gives the turn to the next, if this process has it."""
+        """Releases the turn if this process has it."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -94,7 +88,7 @@ class Turn:
         try:
             return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            remedy = "`physai robot setup` makes a robot's tree"
+            remedy = "create the tree with `physai robot setup`"
             raise SlotError(f"{folder}: cannot be opened: {error.strerror}; {remedy}") from None
 
 

@@ -114,7 +114,7 @@ def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(
             await talk.write(content[:brought])
             slow = asyncio.create_task(trickle(talk))
             other = asyncio.create_task(flash(pendulum.target, large, FlashOptions(patience_s=120.0)))
-            with pytest.raises(LostError, match=r"KiB/s arrive at the robot, .* below 64 KiB/s it goes first"):
+            with pytest.raises(LostError, match=r"the robot receives .* below 64 KiB/s it goes first"):
                 await receive(talk, "stored")
             slow.cancel()
             flashed = await other

@@ -109,7 +109,7 @@ def test_status_and_doctor_say_that_a_revoked_key_keeps_the_policy_from_starting
     assert "can no longer start" in warning
     assert "laptop stolen" in warning
     found = {check.name: check for check in examine(site.agent)}["signatures"]
-    assert (found.ok, "laptop stolen" in found.found, "signed anew" in found.found) == (False, True, True)
+    assert (found.ok, "laptop stolen" in found.found, "newly signed" in found.found) == (False, True, True)
 
 
 def test_the_doctor_says_what_the_robot_asks_of_a_verdict(site: Site) -> None:

@@ -95,7 +95,7 @@ def test_a_tree_that_is_not_there(tmp_path: Path, site: Site) -> None:
 
 def test_two_at_once(site: Site) -> None:
     with locked(site.agent.root, "physai robot install"):
-        with pytest.raises(LockedError, match=r"is in use: process \d+ is at `physai robot install`; .*--wait"):
+        with pytest.raises(LockedError, match=r"is in use: process \d+ is running `physai robot install`; .*--wait"):
             site.agent.install(site.bundles[1])
         with pytest.raises(LockedError):
             site.on(wait_s=0.1).install(site.bundles[1])
