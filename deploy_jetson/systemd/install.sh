@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes a Jetson (or any Linux machine with systemd) a robot that takes policies:
+# Sets up a Jetson (or any Linux machine with systemd) as a robot:
 #
 #   sudo deploy_jetson/systemd/install.sh --robot ur10e/cell-3 --trust trust.json [--login id_ed25519.pub]
 #       [--package FILE.whl] [-- SETUP OPTIONS]
 #
-# Makes the user physai, who runs the robot and owns its slots in /var/lib/physai; root's folder /etc/physai, which says
-# who the robot is and whom it believes; an environment in /opt/physai that sees the system's TensorRT; and the units
-# beside this script. --login enters an ssh key that may flash as physai@ROBOT, and nothing else. Run it again to upgrade;
-# slots, state and what is running stay. DESTDIR puts everything below another folder and leaves users and services alone.
+# Creates the user physai, which runs the robot and owns its slots in /var/lib/physai; root's folder /etc/physai with
+# the robot's identity and trust file; an environment in /opt/physai with access to the system's TensorRT; and the units
+# next to this script. --login adds an ssh key that may only flash, as physai@ROBOT. Run it again to upgrade: slots, state
+# and the running policy are kept. DESTDIR installs below another folder without changing users and services.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -38,23 +38,23 @@ done
 [ -n "$robot" ] || refuse 'say which robot this is: --robot NAME'
 [ -n "$trust" ] || refuse "say whom it believes: --trust FILE (see \`physai keys trust\`)"
 [ -r "$trust" ] || refuse "$trust cannot be read"
-[ -z "$login" ] || ssh-keygen -l -f "$login" >/dev/null 2>&1 || refuse "$login is no public key"
-! grep -qs 'PRIVATE KEY' "$login" || refuse "$login is a private key; it stays where it is, give the .pub beside it"
+[ -z "$login" ] || ssh-keygen -l -f "$login" >/dev/null 2>&1 || refuse "$login is not a public key"
+! grep -qs 'PRIVATE KEY' "$login" || refuse "$login is a private key; give the .pub file next to it"
 [ -n "$destination" ] || [ "$(id -u)" -eq 0 ] || refuse 'run it as root'
 [ ! -f "$package" ] || package="${package}[robot]"
 
 umask 022
 
-# The shell runs sshd's forced command and reads no file of the home, as bash would; no password is right.
+# sh runs sshd's forced command without reading files of the home, unlike bash; '*' disables password login.
 if [ -z "$destination" ]; then
     id physai >/dev/null 2>&1 || useradd --system --password '*' --no-create-home --home-dir /home/physai physai
-    [ "$(id -u physai)" -lt 1000 ] || refuse 'physai is a login of a person here; the robot needs that name to itself'
+    [ "$(id -u physai)" -lt 1000 ] || refuse 'physai is a personal account here; the robot needs a system account of that name'
     usermod --shell /bin/sh physai
 fi
 
 home=$destination/home/physai
 keys=$home/.ssh/authorized_keys
-# An older installation's home belonged to physai: who flashes could have let others in, with more rights.
+# In older installations the home belonged to physai, so that account could have added unrestricted keys.
 install -d -m 0755 "$home"
 [ -n "$destination" ] || chown -h root:root "$home"
 [ ! -L "$home/.ssh" ] || rm "$home/.ssh"
@@ -62,7 +62,7 @@ install -d -m 0755 "$home/.ssh"
 [ -n "$destination" ] || chown -hR root:root "$home"
 chmod -R go-w "$home"
 if [ -n "$login" ]; then
-    entered=$(grep -oE '(ssh|ecdsa|sk)-[^ ]+ AAAA[A-Za-z0-9+/=]+( .*)?$' "$login") || refuse "$login is no public key"
+    entered=$(grep -oE '(ssh|ecdsa|sk)-[^ ]+ AAAA[A-Za-z0-9+/=]+( .*)?$' "$login") || refuse "$login is not a public key"
     others=$(grep -svFf <(cut -d ' ' -f 2 <<<"$entered") "$keys" || true)
     rm -f "$keys"
     printf '%s' "${others:+$others
@@ -71,7 +71,7 @@ if [ -n "$login" ]; then
 fi
 [ ! -e "$keys" ] || chmod 0644 "$keys"
 free=$(grep -sv '^ *\(#\|$\)' "$home"/.ssh/authorized_keys* | grep -vcF 'restrict ' || true)
-[ "$free" -eq 0 ] || echo "install.sh: $free keys in $keys log in with a shell; enter them with --login" >&2
+[ "$free" -eq 0 ] || echo "install.sh: $free keys in $keys allow a shell; add them with --login" >&2
 
 environment=$destination/opt/physai
 [ -x "$environment/bin/python" ] || python3 -m venv --system-site-packages "$environment"
@@ -83,7 +83,7 @@ root=$destination/var/lib/physai
 if [ -n "$destination" ]; then install -d "$root"; else install -d -o physai -g physai -m 0755 "$root"; fi
 setup=("$environment/bin/physai" robot setup --root "$root" --config "$destination/etc/physai")
 "${setup[@]}" --robot "$robot" --trust "$trust" "$@"
-# Where an older installation kept them.
+# Locations used by older installations.
 rm -f "$root/robot" "$root/limits" "$root/trust.json"
 
 install -d "$destination/etc/systemd/system"

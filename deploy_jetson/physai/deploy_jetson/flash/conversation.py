@@ -1,4 +1,4 @@
-"""The flashing computer's end of the ssh channel: messages out, messages in, and why the robot fell silent."""
+"""The flashing computer's end of the ssh channel: sends and receives messages and diagnoses failures."""
 
 import asyncio
 import shlex
@@ -23,7 +23,7 @@ from physai.deploy_jetson.flash.protocol import (
 from physai.deploy_jetson.flash.target import Target
 
 WRITE_BYTES = 1 << 17
-"""Handed to ssh at a time; it cuts packets from the front of what it holds."""
+"""Size of each write to asyncssh, which copies its whole buffer for every packet it sends."""
 
 _READ_BYTES = 1 << 16
 _MAX_NOISE_LINES = 100
@@ -32,36 +32,36 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _END_TIMEOUT_S = 2.0
 
 MAX_STAGE_S = 3600.0
-"""Longest time in which a robot may say nothing but that it is alive [s]; an engine takes minutes to build."""
+"""Timeout of a robot that sends only keepalives [s]; building an engine takes minutes."""
 
 
 class Conversation:
-    """One `physai robot receive` on a robot."""
+    """A running `physai robot receive` on a robot."""
 
     def __init__(
         self, target: Target, process: "asyncssh.SSHClientProcess[bytes]", *, silence_s: float = SILENCE_S
     ) -> None:
-        """Prepares to listen; `start` makes one."""
+        """Wraps a process; use `start` to create a conversation."""
         self._target = target
         self._process = process
         self._silence_s = silence_s
         self._buffer = bytearray()
-        self._complaints = bytearray()
-        self._listener = asyncio.create_task(self._collect_complaints())
+        self._stderr = bytearray()
+        self._stderr_reader = asyncio.create_task(self._collect_stderr())
 
     @classmethod
     async def start(
         cls, target: Target, connection: asyncssh.SSHClientConnection, *, silence_s: float = SILENCE_S
     ) -> Self:
-        """Starts the robot's side.
+        """Starts `physai robot receive` on the robot.
 
         Args:
             target: the robot.
-            connection: to it.
-            silence_s: how long to wait for anything it has to say or to take [s].
+            connection: ssh connection to it.
+            silence_s: timeout for each message [s].
 
         Raises:
-            SilentError: it starts nothing in that time.
+            SilentError: the command does not start in time.
             LostError: the connection was lost.
             FlashError: the robot allows no commands.
         """
@@ -79,12 +79,13 @@ class Conversation:
             raise LostError(f"{target}: the connection was lost: {error}") from None
 
     async def greet(self) -> Message:
-        """The robot's first message. What a login script prints before it is passed over.
+        """Receives the robot's first message.
 
         Raises:
-            NoReceiverError: nothing there speaks as agreed.
-            RefusedError, LostError, SilentError: as `receive`.
+            NoReceiverError: the command does not speak the protocol.
+            RefusedError, LostError, SilentError: as for `receive`.
         """
+        # Login scripts may print lines before the first message.
         noise = b""
         for _ in range(_MAX_NOISE_LINES):
             line = await self._line()
@@ -94,40 +95,40 @@ class Conversation:
                 noise = noise or line
                 continue
             if message["say"] != "hello":
-                self._heed(message)
+                self._raise_error(message)
                 raise ProtocolError(f"{self._target} began with {message['say']!r:.40}")
             check_protocol(message)
             return message
-        raise NoReceiverError(f"{self._target} says {noise[:80]!r} where `{self._target.physai}` should answer")
+        raise NoReceiverError(f"{self._target} sent {noise[:80]!r} instead of an answer of `{self._target.physai}`")
 
     async def receive(self) -> Message:
-        """The next message that says more than that the robot is alive.
+        """Receives the next message other than a keepalive.
 
         Raises:
-            RefusedError: the robot ends the conversation, and says why.
-            SilentError: nothing comes, although the connection holds.
-            LostError: the connection was lost, or the robot let another one first.
-            ProtocolError: it is no message.
-            NoReceiverError, FlashError: the robot's side ended without a word.
+            RefusedError: the robot reports an error.
+            SilentError: the robot does not respond although the connection is up.
+            LostError: the connection was lost, or another flash took the turn.
+            ProtocolError: the line is not a message.
+            NoReceiverError, FlashError: the command on the robot ended without an answer.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + MAX_STAGE_S
         while (message := decode(await self._line()))["say"] == "alive":
             if not loop.time() < end:
-                raise SilentError(f"{self._target} has been busy for {MAX_STAGE_S:g} s; {_WAY_OUT}")
-        self._heed(message)
+                raise SilentError(f"{self._target} has been busy for {MAX_STAGE_S:g} s; {_REMEDY}")
+        self._raise_error(message)
         return message
 
     async def send(self, what: str, **fields: object) -> None:
-        """Says something.
+        """Sends a message.
 
         Raises:
-            SilentError: the robot does not take it.
+            SilentError: the robot does not read it in time.
         """
         await self.say(encode(what, **fields))
 
     async def say(self, line: bytes) -> None:
-        """Says a line; raises as `send`."""
+        """Sends an encoded message; raises as `send`."""
         try:
             async with asyncio.timeout(self._silence_s):
                 await self.write(line)
@@ -135,21 +136,22 @@ class Conversation:
             raise _silent(self._target, self._silence_s) from None
 
     async def write(self, data: bytes | memoryview) -> None:
-        """Sends bytes. Where the robot listens no longer, what it said last explains it."""
+        """Sends bytes."""
         view = memoryview(data)
+        # Ignore write errors: the robot's last message, which is read next, explains them.
         with suppress(asyncssh.Error, OSError):
             for piece in _pieces(view):
                 self._process.stdin.write(piece)
                 await self._process.stdin.drain()
 
     async def close(self) -> None:
-        """Leaves."""
-        self._listener.cancel()
+        """Ends the conversation."""
+        self._stderr_reader.cancel()
         with suppress(asyncssh.Error, OSError):
             self._process.stdin.write_eof()
             self._process.close()
 
-    def _heed(self, message: Message) -> None:
+    def _raise_error(self, message: Message) -> None:
         if message["say"] == "error":
             if message.get("kind") == TURN_LOST:
                 raise LostError(text(message, "text"))
@@ -157,7 +159,7 @@ class Conversation:
 
     async def _line(self) -> bytes:
         try:
-            # For the whole line: a byte now and then is no sign of life.
+            # The timeout covers the whole line: single bytes now and then do not extend it.
             async with asyncio.timeout(self._silence_s):
                 return await self._read_line()
         except TimeoutError:
@@ -172,20 +174,20 @@ class Conversation:
             except (asyncssh.Error, OSError) as error:
                 raise LostError(f"{self._target}: the connection was lost: {error}") from None
             if not data:
-                raise await self._silence()
+                raise await self._diagnose()
             self._buffer += data
         line = bytes(self._buffer[: end + 1])
         del self._buffer[: end + 1]
         return line
 
-    async def _silence(self) -> FlashError:
-        """Why nothing comes any more."""
+    async def _diagnose(self) -> FlashError:
+        """Diagnoses the end of the robot's output."""
         with suppress(TimeoutError, asyncssh.Error):
             await asyncio.wait_for(self._process.wait_closed(), _END_TIMEOUT_S)
         status = self._process.exit_status
         if status is None and self._process.exit_signal is None:
             return LostError(f"{self._target}: the connection was lost")
-        lines = self._complaints.decode("utf-8", "replace").strip().splitlines() or ["no message"]
+        lines = self._stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
         if status in (_NOT_FOUND, _NOT_EXECUTABLE):
             return NoReceiverError(
                 f"{self._target} has no command {self._target.physai!r} ({lines[-1]:.200}): pip install "
@@ -193,22 +195,22 @@ class Conversation:
             )
         return NoReceiverError(f"{self._target.physai!r} on {self._target} ended ({status}): {lines[-1]:.400}")
 
-    async def _collect_complaints(self) -> None:
-        """Keeps the end of what the robot writes to its standard error."""
+    async def _collect_stderr(self) -> None:
+        """Keeps the tail of the robot's standard error."""
         with suppress(asyncssh.Error, OSError):
             while data := await self._process.stderr.read(_READ_BYTES):
-                self._complaints += data
-                del self._complaints[:-_STDERR_BYTES]
+                self._stderr += data
+                del self._stderr[:-_STDERR_BYTES]
 
 
-_WAY_OUT = (
-    "flash again, what has arrived is not sent again; if this repeats, see on the robot what keeps it busy, and "
+_REMEDY = (
+    "flash again, the upload resumes; if this repeats, check on the robot what keeps it busy, and run "
     "`physai robot status`"
 )
 
 
 def _silent(target: Target, silence_s: float) -> SilentError:
-    return SilentError(f"{target} has said nothing for {silence_s:g} s, although the connection holds; {_WAY_OUT}")
+    return SilentError(f"{target} has not responded for {silence_s:g} s although the connection is up; {_REMEDY}")
 
 
 def _pieces(view: memoryview) -> Iterator[bytes]:

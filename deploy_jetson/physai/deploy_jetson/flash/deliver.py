@@ -1,6 +1,6 @@
-"""Flashes one robot: connect, ask what it lacks, send that, have it installed and activated, await its health window.
+"""Flashes one robot: connects, sends the missing members, has the bundle installed and activated, awaits the trial.
 
-A connection that is lost is made again, and the upload goes on where it stopped.
+After a lost connection it reconnects and resumes the upload.
 """
 
 import asyncio
@@ -35,32 +35,32 @@ _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True, kw_only=True)
 class FlashOptions:
-    """What a caller chooses."""
+    """Options of `flash`."""
 
     wait: bool = False
     """Whether to wait for the end of the trial."""
     unsafe_no_verdict: bool = False
-    """Whether the robot is to take a bundle without a valid verdict; it remembers and shows it."""
+    """Whether the robot accepts the bundle without a valid verdict; recorded and shown on the robot."""
     retry: bool = False
-    """Whether the robot is to try a bundle that it went back from before."""
+    """Whether to allow a bundle that the robot rolled back before."""
     time: str = ""
-    """Signed statement of the time for the robot, `physai.sdk.signing.time_statement`; empty for none."""
+    """Signed time statement for the robot, `physai.sdk.signing.time_statement`; empty for none."""
     patience_s: float = 30.0
     """How long the robot waits for another flash or command to end [s]."""
     reconnects: int = 5
-    """How often a lost connection is made again."""
+    """Maximum number of reconnects."""
     silence_s: float = SILENCE_S
-    """How long the robot may say nothing [s]."""
+    """Timeout for a silent robot [s]."""
 
 
 @dataclass(frozen=True)
 class FlashStep:
-    """Something that goes on."""
+    """A progress report."""
 
     name: str
     """`connect`, `wait`, `send`, the robot's own stages (`verify`, `golden`, …), `watch`, `note`."""
     share: float = 0.0
-    """How much of it is done, in [0, 1]."""
+    """Progress in [0, 1]."""
     text: str = ""
 
 
@@ -69,43 +69,43 @@ FlashProgress = Callable[[FlashStep], None]
 
 @dataclass
 class Flashed:
-    """How it went."""
+    """Result of a flash."""
 
     outcome: FlashOutcome = "unchanged"
     reason: str = ""
-    """Why the trial ended as it did, or why nothing was done."""
+    """Why the trial ended, or why nothing was done."""
     slot: str | None = None
     runs: str | None = None
-    """What computes the policy there: `policy.int8.onnx on onnxruntime`."""
+    """Policy and backend on the robot: `policy.int8.onnx on onnxruntime`."""
     sent_bytes: int = 0
-    """Of members; those sent twice are counted twice."""
+    """Bytes of members sent, including repeats."""
     resumed_bytes: int = 0
-    """Of members, found in unfinished uploads."""
+    """Bytes of members found in partial uploads."""
     reconnects: int = 0
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    """By phase: connect, transfer (until the robot has every member), install, activate, watch."""
+    """Duration by phase: connect, transfer (until the robot has every member), install, activate, watch."""
     notes: list[str] = field(default_factory=list[str])
-    """What the robot found worth saying."""
+    """Warnings from the robot."""
 
 
 def ignore(step: FlashStep) -> None:
-    """Tells nobody."""
+    """Discards progress reports."""
 
 
 async def flash(
     target: Target, upload: BundleUpload, wishes: FlashOptions | None = None, tell: FlashProgress = ignore
 ) -> Flashed:
-    """Brings a bundle onto a robot and activates it.
+    """Sends a bundle to a robot and activates it.
 
     Args:
         target: the robot.
         upload: the bundle.
-        wishes: options; None for the usual ones.
-        tell: hears of what goes on.
+        wishes: options; None means the defaults.
+        tell: receives progress reports.
 
     Raises:
-        FlashError: and its kinds; what the robot ran, it still runs.
-        ProtocolError: the robot's physai speaks otherwise.
+        FlashError: the robot was not flashed; its active policy is unchanged.
+        ProtocolError: the robot violates the protocol.
     """
     wishes = wishes or FlashOptions()
     delivery = _Delivery(target, upload, wishes, tell)
@@ -124,26 +124,26 @@ async def flash(
 
 
 class _Delivery:
-    """One bundle for one robot, over as many connections as it takes."""
+    """Delivery of one bundle to one robot, over one or more connections."""
 
     def __init__(self, target: Target, upload: BundleUpload, wishes: FlashOptions, tell: FlashProgress) -> None:
         self._target = target
-        self._parcel = upload
-        self._wishes = wishes
-        self._tell = tell
+        self._upload = upload
+        self._options = wishes
+        self._report = tell
         self._installing = self._activated = False
         self._wanted = self._arrived = 0
         self.flashed = Flashed()
 
     async def attempt(self) -> Flashed:
         clock = _Phases(self.flashed.seconds)
-        self._tell(FlashStep("connect"))
+        self._report(FlashStep("connect"))
         async with connect(self._target) as connection:
             clock.end("connect")
-            talk = await Conversation.start(self._target, connection, silence_s=self._wishes.silence_s)
+            talk = await Conversation.start(self._target, connection, silence_s=self._options.silence_s)
             try:
-                # The offer does not wait for the greeting: a robot takes a moment to start.
-                await talk.say(self._parcel.offer(wait_s=self._wishes.patience_s).encode())
+                # Send the offer without waiting for the greeting: it saves a round trip while the robot starts up.
+                await talk.say(self._upload.offer(wait_s=self._options.patience_s).encode())
                 await talk.greet()
                 await self._converse(talk, clock)
             finally:
@@ -154,22 +154,22 @@ class _Delivery:
         holds = await self._expect(talk, "holds")
         active, trial = flag(holds, "active"), flag(holds, "trial")
         if active and not self._installing:
-            self.flashed.reason = "it is on trial there already" if trial else "it runs there already"
+            self.flashed.reason = "already on trial on the robot" if trial else "already running on the robot"
             clock.end("transfer")
-            if not (trial and self._wishes.wait):
+            if not (trial and self._options.wait):
                 return
         elif not active and not self._activated:
-            await self._send_members(talk, _needs(holds, self._parcel))
+            await self._send_members(talk, _needs(holds, self._upload))
             clock.end("transfer")
             await self._install(talk, clock)
-        if not self._wishes.wait:
+        if not self._options.wait:
             self.flashed.outcome = "on-trial"
             return
         await self._watch(talk)
         clock.end("watch")
 
     async def _send_members(self, talk: Conversation, needs: dict[str, int]) -> None:
-        sizes = self._parcel.offer().sizes
+        sizes = self._upload.offer().sizes
         self._wanted = sum(sizes[name] - start for name, start in needs.items())
         self._arrived = 0
         self.flashed.resumed_bytes += sum(needs.values())
@@ -182,16 +182,16 @@ class _Delivery:
             if not needs:
                 return
             self._wanted += sum(sizes[name] for name in needs)
-        raise FlashError(f"{self._target}: what arrives is damaged, {MAX_UPLOADS} times: {', '.join(needs)}")
+        raise FlashError(f"{self._target}: the upload arrived damaged {MAX_UPLOADS} times: {', '.join(needs)}")
 
     async def _send(self, talk: Conversation, needs: dict[str, int]) -> None:
         for name, start in needs.items():
             await talk.send("put", sha256=name, start=start)
-            content = self._parcel.content(name)[start:]
+            content = self._upload.content(name)[start:]
             await talk.write(content)
 
     async def _await_members(self, talk: Conversation, needs: dict[str, int]) -> dict[str, int]:
-        """Waits until each member has arrived, and returns those that are to be sent from their start again."""
+        """Waits until every member has arrived; returns those that arrived damaged."""
         damaged: dict[str, int] = {}
         for name in needs:
             message = await self._expect(talk, "stored", "damaged")
@@ -203,9 +203,9 @@ class _Delivery:
 
     async def _install(self, talk: Conversation, clock: "_Phases") -> None:
         self._installing = True
-        if self._wishes.time:
-            await talk.send("time", statement=self._wishes.time)
-        await talk.send("install", unsafe_no_verdict=self._wishes.unsafe_no_verdict, retry=self._wishes.retry)
+        if self._options.time:
+            await talk.send("time", statement=self._options.time)
+        await talk.send("install", unsafe_no_verdict=self._options.unsafe_no_verdict, retry=self._options.retry)
         installed = await self._expect(talk, "installed")
         clock.end("install")
         self.flashed.slot, self.flashed.runs = text(installed, "slot"), text(installed, "runs")
@@ -219,11 +219,11 @@ class _Delivery:
         self.flashed.reason = text(message, "text")
         end = text(message, "end")
         if end not in ("committed", "rolled-back"):
-            raise FlashError(f"{self._target}: the trial ended, but not how it should: {self.flashed.reason}")
+            raise FlashError(f"{self._target}: the trial ended unexpectedly: {self.flashed.reason}")
         self.flashed.outcome = cast("FlashOutcome", end)
 
     async def _expect(self, talk: Conversation, *whats: str) -> Message:
-        """The next message of these; tells of the others before it."""
+        """Waits for one of these messages; reports progress messages before it."""
         while True:
             message = await talk.receive()
             what = message["say"]
@@ -232,27 +232,27 @@ class _Delivery:
             if what == "got":
                 self._count(number(message, "bytes"))
             elif what == "stage":
-                self._tell(FlashStep(text(message, "stage"), share(message, "share")))
+                self._report(FlashStep(text(message, "stage"), share(message, "share")))
             elif what == "health":
-                self._tell(FlashStep("watch", share(message, "share"), text(message, "text")))
+                self._report(FlashStep("watch", share(message, "share"), text(message, "text")))
             elif what == "waiting":
-                self._tell(FlashStep("wait", text=text(message, "text")))
+                self._report(FlashStep("wait", text=text(message, "text")))
             elif what == "note":
                 self.flashed.notes.append(text(message, "text"))
-                self._tell(FlashStep("note", text=text(message, "text")))
+                self._report(FlashStep("note", text=text(message, "text")))
             else:
-                raise ProtocolError(f"{self._target} says {what!r:.40}, expected {' or '.join(whats)}")
+                raise ProtocolError(f"{self._target} sent {what!r:.40}, expected {' or '.join(whats)}")
 
     def _count(self, arrived: int) -> None:
         self.flashed.sent_bytes += arrived
         self._arrived += arrived
-        self._tell(
+        self._report(
             FlashStep("send", min(1.0, self._arrived / max(1, self._wanted)), f"{self._arrived} of {self._wanted}")
         )
 
 
 class _Phases:
-    """Adds the time since the last phase ended."""
+    """Accumulates the duration of each phase."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
@@ -265,16 +265,16 @@ class _Phases:
 
 
 def _needs(holds: Message, upload: BundleUpload) -> dict[str, int]:
-    """What the robot lacks, and how much of it is there already."""
+    """Missing members by SHA-256, and how many bytes of each the robot already has."""
     sizes = upload.offer().sizes
     listed: Any = holds.get("needs")
     if not isinstance(listed, list) or not len(cast("list[Any]", listed)) <= len(sizes):
-        raise ProtocolError(f"the robot asks for {listed!r:.80}")
+        raise ProtocolError(f"the robot requests {listed!r:.80}")
     needs: dict[str, int] = {}
     for item in cast("list[Any]", listed):
         pair = cast("list[Any]", item) if isinstance(item, list) else []
         name, start = pair if len(pair) == 2 else ("", 0)
         if not is_digest(name) or name not in sizes or not is_number(start, sizes[name]):
-            raise ProtocolError(f"the robot asks for {item!r:.80}, which was not offered")
+            raise ProtocolError(f"the robot requests {item!r:.80}, which was not offered")
         needs[name] = start
     return needs

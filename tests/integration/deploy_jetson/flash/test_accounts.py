@@ -47,7 +47,7 @@ def _install(made: Machine, workshop: SampleSigners) -> None:
     words = ("bash", "-c", 'umask 077; exec bash "$0" "$@"', str(INSTALL), *said)
     made.run(*words, check=True)
     result = made.run(*words, check=True)
-    assert "1 keys in /home/physai/.ssh/authorized_keys log in with a shell" in result.stderr
+    assert "1 keys in /home/physai/.ssh/authorized_keys allow a shell" in result.stderr
 
 
 def test_what_belongs_to_whom(robot: Machine) -> None:
@@ -164,7 +164,7 @@ def test_the_account_of_a_person_is_left_alone(robot: Machine) -> None:
     result = robot.run("bash", str(INSTALL), *words)
     robot.run("usermod", "-u", uid, "physai", check=True)
     robot.run("chown", "-R", "physai:physai", "/var/lib/physai", check=True)
-    assert (result.returncode, "physai is a login of a person here" in result.stderr) == (2, True)
+    assert (result.returncode, "physai is a personal account here" in result.stderr) == (2, True)
 
 
 def test_environment_variables_that_a_server_lets_through_change_nothing(robot: Machine) -> None:

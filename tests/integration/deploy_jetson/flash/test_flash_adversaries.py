@@ -49,7 +49,7 @@ def test_a_robot_that_falls_silent_is_given_up(
     pendulum: SshRobot, tmp_path: Path, large: BundleUpload, words: str
 ) -> None:
     silent = silent_robot(pendulum, tmp_path, words, large)
-    with pytest.raises(SilentError, match=r"has said nothing for 1 s, although .*; flash again, .* robot status"):
+    with pytest.raises(SilentError, match=r"has not responded for 1 s although .*; flash again, .* robot status"):
         asyncio.run(asyncio.wait_for(flash(silent.target, large, FlashOptions(silence_s=1.0)), 60.0))
 
 

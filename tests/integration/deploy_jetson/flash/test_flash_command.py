@@ -46,7 +46,7 @@ def test_one_robot(pendulum: SshRobot, file: Path, capsys: pytest.CaptureFixture
     assert printed.err.count("\n") == 1
     assert run(address, file, "--root", pendulum.root) == 0
     assert capsys.readouterr().out == (
-        f"{address}: nothing to do for version 1 of swingup: it is on trial there already\n"
+        f"{address}: nothing to do for version 1 of swingup: already on trial on the robot\n"
     )
 
 

@@ -68,11 +68,11 @@ def test_a_robot_takes_a_bundle_and_commits_to_it_after_its_health_window(
 def test_a_robot_that_runs_the_bundle_already_is_left_alone(cartpole: SshRobot, first: BundleUpload) -> None:
     assert send(cartpole, first).outcome == "on-trial"
     again = send(cartpole, first)
-    assert (again.outcome, again.reason, again.sent_bytes) == ("unchanged", "it is on trial there already", 0)
+    assert (again.outcome, again.reason, again.sent_bytes) == ("unchanged", "already on trial on the robot", 0)
     cartpole.agent.commit("by hand")
     before = cartpole.agent.store.state()
     again = send(cartpole, first, WAIT)
-    assert (again.outcome, again.reason, again.sent_bytes) == ("unchanged", "it runs there already", 0)
+    assert (again.outcome, again.reason, again.sent_bytes) == ("unchanged", "already running on the robot", 0)
     assert cartpole.agent.store.state() == before
 
 

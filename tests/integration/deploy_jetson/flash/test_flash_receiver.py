@@ -182,8 +182,8 @@ def test_uploads_go_through_no_link(root: Path, small: BundleUpload, tmp_path: P
     ("what", "reason"),
     [
         (b"GET / HTTP/1.1\n", "expected a message"),
-        (encode("reboot"), "does not know"),
-        (encode("put", sha256="0" * 64, start=0), "was not asked for"),
+        (encode("reboot"), "unknown message"),
+        (encode("put", sha256="0" * 64, start=0), "was not requested"),
         (INSTALL, "nothing is to be installed"),
         (encode("watch"), "nothing was offered"),
         (b"x" * (MAX_LINE_BYTES + 2), "a line of more than"),
@@ -199,7 +199,7 @@ def test_what_makes_no_sense_ends_the_conversation(root: Path, what: bytes, reas
 
 def test_only_what_was_asked_for_is_taken(root: Path, small: BundleUpload) -> None:
     offer = small.offer().encode()
-    assert "not asked for" in converse(root, offer + encode("put", sha256="0" * 64, start=0))[-1]["text"]
+    assert "not requested" in converse(root, offer + encode("put", sha256="0" * 64, start=0))[-1]["text"]
     assert "one offer" in converse(root, offer + offer)[-1]["text"]
     size = small.members.size(POLICY_FILE)
     ahead = encode("put", sha256=small.members.sha256(POLICY_FILE), start=size - 1)

@@ -103,7 +103,7 @@ def test_a_key_is_let_in_once_to_flash_and_for_nothing_else(destination: Path, w
     assert (keys.stat().st_mode & 0o777, keys.parent.stat().st_mode & 0o777) == (0o644, 0o755)
     (destination / "id.pub").write_text("nonsense\n")
     refused = install(*words, str(destination / "id.pub"), destination=destination)
-    assert (refused.returncode, "id.pub is no public key" in refused.stderr) == (2, True)
+    assert (refused.returncode, "id.pub is not a public key" in refused.stderr) == (2, True)
     private = destination / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(private)], check=True)
     refused = install(*words, str(private), destination=destination)
