@@ -35,8 +35,8 @@ while [ $# -gt 0 ]; do
         *) refuse "unknown option $1 (see --help)" ;;
     esac
 done
-[ -n "$robot" ] || refuse 'say which robot this is: --robot NAME'
-[ -n "$trust" ] || refuse "say whom it believes: --trust FILE (see \`physai keys trust\`)"
+[ -n "$robot" ] || refuse 'give the robot a name: --robot NAME'
+[ -n "$trust" ] || refuse "give a trust file: --trust FILE (see \`physai keys trust\`)"
 [ -r "$trust" ] || refuse "$trust cannot be read"
 [ -z "$login" ] || ssh-keygen -l -f "$login" >/dev/null 2>&1 || refuse "$login is not a public key"
 ! grep -qs 'PRIVATE KEY' "$login" || refuse "$login is a private key; give the .pub file next to it"

@@ -171,7 +171,7 @@ class RemoteInventory:
     def _state(self) -> Mapping[str, Any]:
         """The newer intact copy of the state; empty if there is none."""
         copies = [record for name in STATE_FILES if (record := self._record(self._fs, name)) is not None]
-        return max(copies, key=_generation, default={})
+        return max(copies, key=_generation) if copies else {}
 
     @staticmethod
     def _record(fs: PosixFileSystem, path: str) -> dict[str, Any] | None:

@@ -68,8 +68,8 @@ def test_install_twice(destination: Path, workshop: SampleSigners) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ((), "say which robot this is: --robot NAME"),
-        (("--robot", "ur10e"), "say whom it believes: --trust FILE"),
+        ((), "give the robot a name: --robot NAME"),
+        (("--robot", "ur10e"), "give a trust file: --trust FILE"),
         (("--robot", "ur10e", "--trust", "/nowhere"), "/nowhere cannot be read"),
         (("--rebot", "ur10e"), "unknown option --rebot"),
     ],
