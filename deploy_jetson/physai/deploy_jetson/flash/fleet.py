@@ -29,7 +29,7 @@ Address = Annotated[str, Field(min_length=1, max_length=400)]
 
 
 class _Host(Frozen):
-    """A host with settings of its own."""
+    """A host with individual settings."""
 
     host: Address
     root: PathOnRobot | None = None
