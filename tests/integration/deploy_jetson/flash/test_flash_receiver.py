@@ -187,7 +187,7 @@ def test_uploads_go_through_no_link(root: Path, small: BundleUpload, tmp_path: P
         (INSTALL, "nothing is to be installed"),
         (encode("watch"), "nothing was offered"),
         (b"x" * (MAX_LINE_BYTES + 2), "a line of more than"),
-        (encode("offer", protocol=1), "protocol 1 there, 2 here"),
+        (encode("offer", protocol=1), "the peer has protocol 1, this side 2"),
     ],
 )
 def test_what_makes_no_sense_ends_the_conversation(root: Path, what: bytes, reason: str) -> None:
@@ -203,7 +203,7 @@ def test_only_what_was_asked_for_is_taken(root: Path, small: BundleUpload) -> No
     assert "one offer" in converse(root, offer + offer)[-1]["text"]
     size = small.members.size(POLICY_FILE)
     ahead = encode("put", sha256=small.members.sha256(POLICY_FILE), start=size - 1)
-    assert "another length" in converse(root, offer + ahead + b"x")[-1]["text"]
+    assert "does not have" in converse(root, offer + ahead + b"x")[-1]["text"]
 
 
 def test_what_was_not_sent_is_not_installed(root: Path, small: BundleUpload) -> None:
