@@ -1,4 +1,4 @@
-"""Finding, checking and compiling robot models."""
+"""Finds, checks and compiles robot models."""
 
 import math
 import os
@@ -18,18 +18,17 @@ from physai.sim.robots.xmlfile import XmlFile, read_xml
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """One robot: its model, editable and compiled, and what the contract says of it."""
+    """A robot: its editable and compiled model, and its specification in a contract."""
 
     name: str
-    """Name of a built-in robot, or the file's stem with what is no letter, digit, _ or - replaced by _."""
+    """Built-in name, or the file's stem with characters other than letters, digits, _ and - replaced by _."""
     path: Path
     """The file it was read from."""
     description: str
     """One line."""
     model_spec: mujoco.MjSpec
-    """Editable model; copy it (`model_spec.copy()`) before a change."""
+    """Editable model; copy it with `model_spec.copy()` before changing it."""
     model: mujoco.MjModel
-    """Compiled model."""
     spec: RobotSpec
     """Joints, sensors and chains, derived from `model`."""
 
@@ -77,7 +76,7 @@ def load_robot(name_or_path: str | Path) -> Robot:
 def _locate(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf")):
-        return Path(os.path.expanduser(text))  # as it is, for a user who is not known
+        return Path(os.path.expanduser(text))  # unlike Path.expanduser, does not raise for an unknown user
     if text not in robot_names():
         raise unknown_name("robot", text, robot_names())
     return _FOLDER / f"{text}.xml"
@@ -89,11 +88,11 @@ def _name(path: Path) -> str:
 
 
 def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
-    """The model that a file holds, and a note on what was left out of it."""
+    """The model in a file, and a note on omitted parts."""
     tag = parsed.root.tag
     if tag == "robot":
         if any(":" in element.tag for element in parsed.root.iter()):
-            raise ModelError(f"{parsed.path}: this is a xacro file; run xacro on it and load the URDF that it prints")
+            raise ModelError(f"{parsed.path}: this is a xacro file; convert it with xacro and load the resulting URDF")
         model = read_urdf(parsed)
         return model.spec, model.note
     if tag != "mujoco":
@@ -111,7 +110,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _require_finite_dynamics(path: Path, model: mujoco.MjModel) -> None:
-    """The last net under all other checks: at its home pose, a robot must have finite accelerations."""
+    # Catches unphysical models that pass all other checks.
     data = mujoco.MjData(model)
     data.qpos[:] = home_qpos(model)
     mujoco.mj_forward(model, data)

@@ -1,4 +1,4 @@
-"""Where a model's shapes are."""
+"""Extents of a model's shapes."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ Array = NDArray[np.float64]
 
 
 def shape_corners(model: mujoco.MjModel, poses: Sequence[Array]) -> Array:
-    """Corners of the bounding boxes of all visible shapes in all poses, world frame [m]; shape (n, 3).
+    """Corners of the bounding boxes of all visible shapes in all poses, world frame [m], shape (n, 3).
 
-    Planes do not count; a model without shapes has one corner, the origin.
+    Planes are ignored; a model without shapes has one corner, the origin.
 
     Args:
         model: the compiled model.

@@ -1,4 +1,4 @@
-"""What the contract says of a robot, read off its compiled model: there is no second description of a joint."""
+"""Derives a contract's robot specification from the compiled model, the single source of joint data."""
 
 import math
 from typing import Any, Literal
@@ -19,7 +19,7 @@ IMU_SENSORS: dict[str, tuple[int, int, str, str]] = {
     "imu_ang_vel_b": (mujoco.mjtSensor.mjSENS_GYRO, 3, "rad/s", "b"),
     "imu_lin_acc_b": (mujoco.mjtSensor.mjSENS_ACCELEROMETER, 3, "m/s^2", "b"),
 }
-"""MJCF sensors the contract knows: sensor type, size, unit, frame."""
+"""MJCF sensors supported by contracts: sensor type, size, unit, frame."""
 
 TIP_SITE = "ee"
 """Name of the site that marks a tip frame; further tips are `ee_<something>`."""
@@ -30,11 +30,11 @@ Array = NDArray[np.float64]
 def robot_spec(model: mujoco.MjModel, *, name: str) -> RobotSpec:
     """Joints, sensors and chains of a compiled model.
 
-    Joints come in the model's order, a free joint left out. Default positions are those of the keyframe "home" or,
-    without one, the zero pose brought into the position limits.
+    Joints are in the model's order, without the free joint. Default positions are those of the keyframe "home" or,
+    without one, zero clamped to the position limits.
 
     Raises:
-        ModelError: a joint or actuator is of a kind that a contract cannot express, or has no limit where it must.
+        ModelError: a contract cannot express a joint or actuator, or a required limit is missing.
     """
     joints = tuple(joint_ids(model))
     if not joints:
@@ -58,7 +58,7 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
     """MuJoCo ids of the robot's joints in the order of every joint vector.
 
     Raises:
-        ModelError: a ball joint, a free joint that is not the base's, or a joint without a name.
+        ModelError: there is a ball joint, a second free joint, or a joint without a name.
     """
     joints: list[int] = []
     for j in range(model.njnt):
@@ -66,7 +66,7 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
         label = model.joint(j).name or f"number {j}, on body {model.body(body).name!r},"
         if kind == mujoco.mjtJoint.mjJNT_FREE:
             if j > 0:
-                raise ModelError(f"joint {label} is a second body that moves freely; a robot file holds one robot")
+                raise ModelError(f"joint {label} is a second free joint; a robot file must contain one robot only")
         elif kind == mujoco.mjtJoint.mjJNT_BALL:
             raise ModelError(f"joint {label} is a ball joint; write it as three hinges")
         elif not model.joint(j).name:
@@ -77,21 +77,21 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
 
 
 def has_floating_base(model: mujoco.MjModel) -> bool:
-    """Whether the robot's base moves freely."""
+    """Whether the robot's base has a free joint."""
     return model.njnt > 0 and int(model.jnt_type[0]) == mujoco.mjtJoint.mjJNT_FREE
 
 
 def joint_actuator(model: mujoco.MjModel, joint: int) -> int | None:
-    """MuJoCo id of the one actuator of a joint, None for a passive joint.
+    """MuJoCo id of a joint's actuator, None for a passive joint.
 
     Raises:
         ModelError: the joint has two actuators.
     """
-    found = [a for a in range(model.nu) if _drives_joint(model, a) and int(model.actuator_trnid[a, 0]) == joint]
-    if len(found) > 1:
-        names = " and ".join(repr(model.actuator(a).name) for a in found)
+    actuators = [a for a in range(model.nu) if _drives_joint(model, a) and int(model.actuator_trnid[a, 0]) == joint]
+    if len(actuators) > 1:
+        names = " and ".join(repr(model.actuator(a).name) for a in actuators)
         raise ModelError(f"joint {model.joint(joint).name}: two actuators, {names}; a contract commands a joint once")
-    return found[0] if found else None
+    return actuators[0] if actuators else None
 
 
 def _drives_joint(model: mujoco.MjModel, actuator: int) -> bool:
@@ -154,7 +154,7 @@ def servo_gains(model: mujoco.MjModel, actuator: int) -> tuple[float, float]:
 
 
 def _effort_limit(model: mujoco.MjModel, joint: int, actuator: int) -> float:
-    """Greatest magnitude of effort that actuator and joint let through [N·m or N]."""
+    """Greatest magnitude of effort within the limits of actuator and joint [N·m or N]."""
     bounds: list[float] = []
     if model.actuator_forcelimited[actuator]:
         bounds.append(float(np.abs(model.actuator_forcerange[actuator]).max()))
@@ -166,23 +166,23 @@ def _effort_limit(model: mujoco.MjModel, joint: int, actuator: int) -> float:
     if not bounds:
         raise ModelError(
             f"actuator {model.actuator(actuator).name!r} of joint {model.joint(joint).name} has no effort limit; "
-            "give it a forcerange from the maker's data sheet"
+            "give it a forcerange from the manufacturer's data sheet"
         )
     return min(bounds)
 
 
 def _velocity_limit(model: mujoco.MjModel, index: int, count: int) -> float | None:
-    found = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, VELOCITY_LIMITS)
-    if found < 0:
+    numeric = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, VELOCITY_LIMITS)
+    if numeric < 0:
         return None
-    start, size = int(model.numeric_adr[found]), int(model.numeric_size[found])
+    start, size = int(model.numeric_adr[numeric]), int(model.numeric_size[numeric])
     if size != count:
         raise ModelError(f"numeric {VELOCITY_LIMITS!r} has {size} values for {count} joints; give one each, 0 for none")
     return float(model.numeric_data[start + index]) or None
 
 
 def home_qpos(model: mujoco.MjModel) -> Array:
-    """Generalised position of the keyframe "home", or of the zero pose; shape (nq,)."""
+    """Generalised positions of the keyframe "home", or of the zero pose, shape (nq,)."""
     key = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home")
     return np.array(model.key_qpos[key] if key >= 0 else model.qpos0, dtype=np.float64)
 
@@ -212,7 +212,7 @@ def _sensors(model: mujoco.MjModel, count: int) -> tuple[SensorField, ...]:
 
 
 def _unit(model: mujoco.MjModel, hinge: str, slide: str) -> str:
-    """Unit of a joint vector; both units where the robot has both kinds of joint."""
+    """Unit of a joint vector; both units if the robot has both kinds of joint."""
     kinds = {int(model.jnt_type[j]) for j in joint_ids(model)}
     if kinds == {int(mujoco.mjtJoint.mjJNT_HINGE)}:
         return hinge
@@ -225,14 +225,12 @@ def _tip_sites(model: mujoco.MjModel) -> list[str]:
 
 
 def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
-    """Forward kinematics from the robot's base frame to a site, as the compiled model has them.
+    """Forward kinematics from the robot's base frame to a site.
 
-    The base frame is that of the body directly below the world when it is welded there or moves freely; when it
-    hangs on a joint itself, the base frame is the world. Chapter "Kinematics" of MuJoCo's computation docs: a hinge
-    through point p turns its body by T(p)·R(axis, q - q0)·T(-p).
+    The base frame is that of the root body if it is welded to the world or has a free joint, otherwise the world.
 
     Raises:
-        ModelError: no such site, or a slide or ball joint on the way.
+        ModelError: there is no such site, or the chain contains a slide or ball joint.
     """
     site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, site_name)
     if site < 0:
@@ -249,6 +247,7 @@ def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
                     f"chain {site_name!r} passes joint {model.joint(joint).name}, which is not a hinge; "
                     f"rename the site to load the robot without this chain"
                 )
+            # A hinge through point p rotates its body by T(p)·R(axis, q - q0)·T(-p) (MuJoCo docs, "Kinematics").
             reference = float(model.qpos0[model.jnt_qposadr[joint]])
             zero = np.array([math.cos(reference / 2), *(-math.sin(reference / 2) * axis)])
             position, quat = _compose(position, quat, anchor, zero)
@@ -259,7 +258,7 @@ def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
 
 
 def _bodies_from_base(model: mujoco.MjModel, tip: int) -> list[int]:
-    """Bodies from the base (left out) to the tip's, in order."""
+    """Bodies from the base (excluded) to the tip's body, in order."""
     path: list[int] = []
     body = tip
     while body != 0:
@@ -273,11 +272,11 @@ def _bodies_from_base(model: mujoco.MjModel, tip: int) -> list[int]:
 
 
 def _compose(position: Array, quat: Array, child_position: Any, child_quat: Any) -> tuple[Array, Array]:
-    """Pose of a child given in a frame that is itself given by position and quat."""
-    moved, turned = np.zeros(3), np.zeros(4)
-    mujoco.mju_rotVecQuat(moved, np.asarray(child_position, dtype=np.float64), quat)
-    mujoco.mju_mulQuat(turned, quat, np.asarray(child_quat, dtype=np.float64))
-    return position + moved, turned
+    """Composes two poses: the child's is relative to the frame at `position` and `quat`."""
+    offset, rotation = np.zeros(3), np.zeros(4)
+    mujoco.mju_rotVecQuat(offset, np.asarray(child_position, dtype=np.float64), quat)
+    mujoco.mju_mulQuat(rotation, quat, np.asarray(child_quat, dtype=np.float64))
+    return position + offset, rotation
 
 
 def _segment(position: Array, quat: Array, joint: str | None = None, axis: Array | None = None) -> ChainSegment:

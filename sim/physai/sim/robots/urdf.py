@@ -1,9 +1,9 @@
-"""From a URDF file to an MjSpec: what MuJoCo's importer leaves out is added, what it would trip over is taken out.
+"""Converts a URDF file to an MjSpec, extending MuJoCo's importer.
 
-MuJoCo reads links, joints, limits, friction, mimic joints and primitive shapes. Added here: a motor for every joint
-with an effort limit, the velocity limits, meshes found beside the file, plain rods for links whose meshes are not
-there, a site `ee` on the last link of an unbranched arm, and a floor. A URDF does not say whether its base moves: it is
-fixed to the world, unless a joint of type "floating" hangs it on its root link.
+MuJoCo imports links, joints, limits, friction, mimic joints and primitive shapes. This module adds a motor for every
+joint with an effort limit, the velocity limits, the meshes, rods for links whose meshes are missing, a site `ee` on the
+last link of an unbranched arm, and a floor. The base is fixed to the world unless a joint of type "floating" connects
+it to the root link.
 """
 
 import re
@@ -22,7 +22,7 @@ from physai.sim.robots.urdf_rules import checked_joints
 from physai.sim.robots.xmlfile import MAX_FILE_BYTES, XmlFile
 
 MESH_SUFFIXES = (".stl", ".obj")
-"""Mesh formats that MuJoCo reads and a URDF may name."""
+"""Mesh formats that both MuJoCo and URDF support."""
 
 ROD_LENGTH_MIN = 1e-3
 """Shortest rod drawn for a link without shapes [m]."""
@@ -30,15 +30,15 @@ ROD_LENGTH_MIN = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class UrdfModel:
-    """A URDF file as a model, with what had to be left out of it."""
+    """The model of a URDF file."""
 
     spec: mujoco.MjSpec
     note: str
-    """What was left out, empty if nothing was."""
+    """Omitted parts, empty if there are none."""
 
 
 def read_urdf(parsed: XmlFile) -> UrdfModel:
-    """Turn a parsed URDF file into a model.
+    """Convert a parsed URDF file to a model.
 
     Raises:
         ModelError: the file breaks a rule of `urdf_rules`, or MuJoCo cannot import or compile it.
@@ -58,10 +58,10 @@ def read_urdf(parsed: XmlFile) -> UrdfModel:
 
 
 def _resolve_meshes(parsed: XmlFile) -> tuple[dict[str, bytes], set[str], int]:
-    """Point meshes at the assets read for them and remove those that are not there.
+    """Load meshes as assets and remove those that cannot be read.
 
     Returns:
-        Contents by asset name; names of the links left without any shape; number of meshes removed.
+        Contents by asset name; names of links left without shapes; number of meshes removed.
     """
     assets: dict[str, bytes] = {}
     bare: set[str] = set()
@@ -86,7 +86,8 @@ def _resolve_meshes(parsed: XmlFile) -> tuple[dict[str, bytes], set[str], int]:
 
 
 def _mesh_content(urdf: Path, filename: str) -> bytes | None:
-    """Bytes of a mesh named relative to the URDF, by file:// or by package:// (a folder above the URDF, or in one)."""
+    """Bytes of a mesh given by a path relative to the URDF, file:// or package://; None if it cannot be read."""
+    # Without ROS the package path is unknown, so look for the package in all folders above the URDF.
     package = filename.startswith("package://")
     relative = filename.removeprefix("package://").removeprefix("file://")
     if Path(relative).suffix.lower() not in MESH_SUFFIXES:
@@ -125,7 +126,7 @@ def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:
 
 
 def _keep_visuals(root: Element) -> None:
-    """Tell MuJoCo's importer, which drops shapes that do not collide, to keep them."""
+    """Make MuJoCo's importer keep visual shapes, which it discards by default."""
     extension = root.find("mujoco")
     if extension is None:
         extension = SubElement(root, "mujoco")
@@ -136,12 +137,12 @@ def _keep_visuals(root: Element) -> None:
 
 
 def _reason(error: ValueError) -> str:
-    # MuJoCo read the rewritten tree, all in one line, so its own line number says nothing.
+    # MuJoCo parsed the rewritten tree, a single line, so its line number is meaningless.
     return " ".join(re.sub(r"(XML )?Error:|, line -?\d+", "", str(error)).split())
 
 
 def _add_rods(spec: mujoco.MjSpec, bare: set[str]) -> None:
-    """Draw rods where the meshes are missing: from a link's origin to its children, of a last link to its mass."""
+    """Add rods to links without meshes, from their origin to their children, or to the centre of mass of a leaf."""
     for body in [body for body in spec.bodies if body.name in bare]:
         ends = [np.array(child.pos, dtype=np.float64) for child in body.bodies]
         if not any(np.linalg.norm(end) > ROD_LENGTH_MIN for end in ends):
@@ -188,7 +189,7 @@ def _add_tip(spec: mujoco.MjSpec) -> None:
 
 
 def _dress(spec: mujoco.MjSpec) -> None:
-    """Give the scene a sky, a light and a floor just below the robot; a floating base can stand on it."""
+    """Add a sky, a light and a floor just below the robot; only floating-base robots collide with it."""
     sky = spec.add_texture(name="physai_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=64, height=384)
     sky.builtin = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
     sky.rgb1, sky.rgb2 = [0.93, 0.95, 0.97], [0.62, 0.70, 0.80]

@@ -1,9 +1,8 @@
-"""What a URDF file must fulfil before it is imported: a parsed file in, its joints or an error out.
+"""Validates a URDF file before it is imported.
 
-- Links and joints have names, each its own, and the joints make one tree of the links.
-- Every joint is of a type that can be simulated; a revolute or prismatic one has limits of position, effort and
-  velocity, and they make sense.
-- Whatever a joint moves has mass, and every inertia could be that of a body about its centre of mass.
+- Links and joints have unique names, and the joints connect the links to one tree.
+- Every joint has a supported type; revolute and prismatic joints have consistent position, effort and velocity limits.
+- Whatever a joint moves has mass, and every inertia tensor is physically possible about the centre of mass.
 """
 
 from collections import Counter
@@ -17,20 +16,20 @@ from physai.sdk.base.errors import ModelError
 from physai.sim.robots.xmlfile import XmlFile
 
 JOINT_TYPES = ("revolute", "continuous", "prismatic", "fixed", "floating")
-"""Types of joint that MuJoCo's importer knows; it lacks "planar"."""
+"""Joint types that MuJoCo's importer supports: all of URDF's except "planar"."""
 
 WORLD = "world"
-"""Name of the link that stands for the world."""
+"""Name of the link that represents the world."""
 
 MASS_MIN = 1e-12
-"""Smallest mass MuJoCo moves [kg]."""
+"""Smallest mass of a moving body in MuJoCo [kg]."""
 
 
 def checked_joints(parsed: XmlFile) -> dict[str, Element]:
-    """Joints of the file, by name; adds the link `world` where the file uses it without defining it.
+    """Joints of the file by name; adds the link `world` if the file uses it without defining it.
 
     Raises:
-        ModelError: a rule of this module is broken; names the line, the link or joint, and the numbers.
+        ModelError: the file violates a rule of this module.
     """
     _define_world(parsed)
     links = _named(parsed, "link")
@@ -45,23 +44,23 @@ def checked_joints(parsed: XmlFile) -> dict[str, Element]:
 
 
 def _define_world(parsed: XmlFile) -> None:
-    """Define the link `world` where a file uses it without, as published ones do."""
+    # Some published URDF files use `world` as a parent without defining it.
     parents = {parent.get("link") for parent in parsed.root.iterfind("joint/parent")}
     if WORLD in parents and all(link.get("name") != WORLD for link in parsed.root.findall("link")):
         parsed.root.append(Element("link", name=WORLD))
 
 
 def _named(parsed: XmlFile, tag: str) -> dict[str, Element]:
-    found: dict[str, Element] = {}
+    elements: dict[str, Element] = {}
     for element in parsed.root.findall(tag):
         name = element.get("name", "")
         if not name:
             raise ModelError(f"{parsed.where(element)}: <{tag}> without a name")
-        if name in found:
-            first = parsed.lines.get(found[name], 0)
+        if name in elements:
+            first = parsed.lines.get(elements[name], 0)
             raise ModelError(f"{parsed.where(element)}: {tag} {name!r} is already defined in line {first}")
-        found[name] = element
-    return found
+        elements[name] = element
+    return elements
 
 
 def _parent_child(parsed: XmlFile, joint: Element) -> tuple[str, str]:
@@ -103,7 +102,7 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
 
 
 def _children(parsed: XmlFile, joints: Iterable[Element]) -> dict[str, list[str]]:
-    """Child links of each link, by the given joints."""
+    """Child links of each link."""
     below: dict[str, list[str]] = {}
     for joint in joints:
         parent, child = _parent_child(parsed, joint)
@@ -112,13 +111,13 @@ def _children(parsed: XmlFile, joints: Iterable[Element]) -> dict[str, list[str]
 
 
 def _descendants(link: str, below: dict[str, list[str]]) -> list[str]:
-    """A link and all below it, where no link has two parents and the first one has none among them."""
-    found: list[str] = []
+    """A link and all its descendants; `below` must not contain a cycle reachable from it."""
+    links: list[str] = []
     pending = [link]
     while pending:
-        found.append(pending.pop())
-        pending.extend(below.get(found[-1], []))
-    return found
+        links.append(pending.pop())
+        pending.extend(below.get(links[-1], []))
+    return links
 
 
 def _number(parsed: XmlFile, owner: Element, tag: str, key: str, default: float | None = None) -> float:
@@ -145,7 +144,7 @@ def _mass(parsed: XmlFile, link: Element) -> float:
 
 
 def _check_inertia(parsed: XmlFile, link: Element) -> None:
-    """Check that a link's inertia tensor could be that of a body of its mass, about its centre of mass."""
+    """Check that a link's inertia tensor is physically possible: positive definite, with the triangle inequality."""
     mass = _mass(parsed, link)
     if mass < 0.0:
         raise ModelError(
@@ -160,16 +159,16 @@ def _check_inertia(parsed: XmlFile, link: Element) -> None:
     principal = f"{parsed.where(link)}: link {link.get('name')!r}: principal moments {a:.6g}, {b:.6g}, {c:.6g} kg·m²"
     if not a > 0.0:
         raise ModelError(f"{principal}: all three must be positive")
-    # Rounding of the eigenvalues alone may break an equality, a flat body's, by this much.
+    # Tolerance for rounding: a flat body has A + B = C.
     if not a + b >= c * (1.0 - 1e-12):
         raise ModelError(
-            f"{principal}: no body has these, {a:.6g} + {b:.6g} is less than {c:.6g} (A + B >= C holds for every mass "
-            "distribution); a URDF wants the inertia about the centre of mass, in the frame of <inertial><origin>"
+            f"{principal}: not physical, {a:.6g} + {b:.6g} is less than {c:.6g} (A + B >= C holds for every mass "
+            "distribution); URDF inertia is about the centre of mass, in the frame of <inertial><origin>"
         )
 
 
 def _check_moving_mass(parsed: XmlFile, links: dict[str, Element], joints: dict[str, Element]) -> None:
-    """Check that whatever a joint moves has mass: its link and all that is fixed to it."""
+    """Check that the link moved by each joint has mass, including all links fixed to it."""
     fixed = _children(parsed, (joint for joint in joints.values() if joint.get("type") == "fixed"))
     for name, joint in joints.items():
         if joint.get("type") == "fixed":

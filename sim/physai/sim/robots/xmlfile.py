@@ -1,4 +1,4 @@
-"""Reading a model file that somebody else wrote: bounded, without entities, with the line of every element."""
+"""Parses untrusted XML model files: bounded in size, without entities, with line numbers."""
 
 import math
 import re
@@ -11,16 +11,16 @@ from xml.parsers import expat
 from physai.sdk.base.errors import ModelError
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Largest model file that is read."""
+"""Greatest size of a model file."""
 
 MAX_DEPTH = 256
-"""Deepest nesting of elements; MuJoCo's own parser stops at 500."""
+"""Greatest nesting depth of elements; MuJoCo's parser allows 500."""
 
 _NOT_NUMBERS = {"name", "class", "childclass", "file", "filename", "link", "joint", "body", "site", "geom", "data"}
-"""Attributes that hold names or text; `data` of a <text> is one too, and MuJoCo checks that of a <numeric>."""
+"""Attributes with names or text, such as `data` of a <text>; MuJoCo itself checks `data` of a <numeric>."""
 
 _ENCODINGS = {"utf-8", "us-ascii", "iso-8859-1", "utf-16"}
-"""What expat decodes itself. For any other it asks Python's codecs, which know some that are no text: zip, idna."""
+"""Encodings that expat decodes natively. Others go through Python's codecs, which include non-text ones: zip, idna."""
 
 _SUSPECT = re.compile(r"nan|inf|e\+?\d{3}", re.IGNORECASE)
 
@@ -33,10 +33,10 @@ class XmlFile:
     root: Element
     """Root of the tree, without comments."""
     lines: dict[Element, int]
-    """Line of each element's start tag, counted from 1."""
+    """Line of each element's start tag, from 1."""
 
     def where(self, element: Element) -> str:
-        """Place of an element, as compilers write it: `path:line`."""
+        """Location of an element as `path:line`."""
         return f"{self.path}:{self.lines.get(element, 0)}"
 
 
@@ -44,9 +44,9 @@ def read_xml(path: Path) -> XmlFile:
     """Read and parse a file.
 
     Raises:
-        ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, in another encoding,
-            declares a document type (and so could declare entities), is nested too deeply, or holds a number that is
-            not finite.
+        ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, in an unsupported encoding,
+            has a document type declaration (which could declare entities), is nested too deeply, or contains a
+            non-finite number.
     """
     parsed = _Parser(path).parse(_read(path))
     for element in parsed.root.iter():
@@ -58,18 +58,18 @@ def _read(path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{path}: not a file; a pipe or a device is no model")
+            raise ModelError(f"{path}: not a regular file")
         size = status.st_size
         if size > MAX_FILE_BYTES:
-            raise ModelError(f"{path}: {size} bytes; a model file may have at most {MAX_FILE_BYTES}")
+            raise ModelError(f"{path}: {size} bytes; the maximum for a model file is {MAX_FILE_BYTES}")
         with path.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ModelError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
-        raise ModelError(f"{str(path)!r}: no path of a file: {error}") from None
+        raise ModelError(f"{str(path)!r}: invalid path: {error}") from None
     if len(content) > MAX_FILE_BYTES:
-        raise ModelError(f"{path}: more than {MAX_FILE_BYTES} bytes, the largest model file that is read")
+        raise ModelError(f"{path}: more than {MAX_FILE_BYTES} bytes, the maximum for a model file")
     return content
 
 
@@ -96,7 +96,7 @@ class _Parser:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise ModelError(f"{self._path}:{self._expat.CurrentLineNumber}: elements nest deeper than {MAX_DEPTH}")
+            raise ModelError(f"{self._path}:{self._expat.CurrentLineNumber}: elements nested deeper than {MAX_DEPTH}")
         self._lines[self._builder.start(tag, attributes)] = self._expat.CurrentLineNumber
 
     def _end(self, tag: str) -> None:

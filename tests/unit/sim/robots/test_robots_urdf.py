@@ -227,7 +227,7 @@ TWO = link("base", "") + link("upper")
         ),
         (TWO + joint("j", "base", "upper", "fixed", ""), "no hinge or slide joint"),
         (link("base", "") + "<link/>", "<link> without a name"),
-        ('<xacro:include xmlns:xacro="x" filename="y"/>', "run xacro on it"),
+        ('<xacro:include xmlns:xacro="x" filename="y"/>', "convert it with xacro"),
         (TWO + '<joint name="j" type="fixed"><child link="upper"/></joint>', "joint 'j' has no <parent link=…>"),
     ],
 )
