@@ -1,4 +1,4 @@
-"""Swing-up of a pole on a cart: the smoke test, learnt in seconds."""
+"""Cart-pole swing-up: a smoke test that trains in seconds."""
 
 import math
 
@@ -16,13 +16,13 @@ CART, POLE = 0, 1
 """Columns of the joint vectors; the pole's angle is 0 upright."""
 
 MISMATCH = (0.04, 0.05)
-"""Greatest difference between a position and its integrated velocity [m, rad]: three times the 0.014 m and 0.0175 rad
-that the twin shows with random forces at full scale, noise and pushes included."""
+"""Greatest difference between position and integrated velocity [m, rad]: three times the maximum of 0.014 m and
+0.0175 rad in simulation with random full-scale forces, noise and pushes."""
 FROZEN_SAMPLES = 5
-"""Equal samples that count as frozen: 0.1 s."""
+"""Number of equal samples that count as a frozen sensor: 0.1 s."""
 PLAUSIBLE_SPEEDS = (20.0, 60.0)
-"""The robot states no speed limits. Full force along the whole rail makes the cart 9 m/s fast; random forces swing the
-pole round with up to 20 rad/s."""
+"""Greatest plausible joint speeds [m/s, rad/s], as the robot has no velocity limits. In simulation the cart reaches
+9 m/s with full force along the whole rail, the pole 20 rad/s with random forces."""
 
 
 def uprightness(view: WorldView) -> Array:
@@ -69,7 +69,7 @@ def hanging(draw: Uniforms) -> tuple[Array, Array]:
 
 
 def anywhere(draw: Uniforms) -> tuple[Array, Array]:
-    """Half of the episodes hanging, half at any angle and up to 5 rad/s."""
+    """Half of the episodes start hanging, half at any angle with up to 5 rad/s."""
     qpos, qvel = hanging(draw)
     wild = draw[:, 4] < 0.5
     qpos[wild, POLE] = 2.0 * math.pi * draw[wild, 1]
@@ -99,7 +99,7 @@ def cartpole_swingup() -> Task:
     )
     return Task(
         name="cartpole-swingup",
-        summary="swing a pole up from hanging and balance it: the smoke test",
+        summary="swing a pole up from hanging and balance it (smoke test)",
         robot=robot,
         model=compiled(robot, physics_dt=physics_dt),
         contract=PolicyContract(

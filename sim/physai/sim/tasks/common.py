@@ -1,4 +1,4 @@
-"""What several tasks share: building the parts of a contract, and terms that fit any robot."""
+"""Helpers shared by tasks: parts of contracts, and terms for any robot."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def compiled(robot: Robot, *, physics_dt: float) -> Any:
 
 
 Limits = Sequence[float | None]
-"""One limit per joint in the robot's order, None for no limit; empty for none at all."""
+"""One limit per joint in the robot's order, None for no limit; empty for no limits."""
 
 
 def envelope(
@@ -35,7 +35,7 @@ def envelope(
     frozen_samples: int | None = None,
     sensor_ranges: tuple[SensorRange, ...] | None = None,
 ) -> SafetyEnvelope:
-    """A safety envelope as wide as the robot's own limits, with what else the guard is to keep."""
+    """A safety envelope with the robot's own limits and the given additional ones."""
     none: Limits = (None,) * len(robot.joints)
     joints = tuple(
         JointEnvelope(
@@ -63,7 +63,7 @@ def position_action(
     scale: float | Sequence[float],
     kind: Literal["joint_pos", "joint_pos_incremental"],
 ) -> ActionTerm:
-    """Position commands to every joint around its default, bounded by its limits."""
+    """Position commands for all joints, relative to their defaults and bounded by their limits."""
     joints = robot.joints
     scales = tuple(float(s) for s in scale) if isinstance(scale, Sequence) else (float(scale),) * len(joints)
     return ActionTerm(
@@ -77,7 +77,7 @@ def position_action(
 
 
 def once(view: WorldView, name: str, compute: Term) -> Array:
-    """The value of a term that others use too, computed once per state."""
+    """Caches the value of a shared term, so that it is computed once per state."""
     if name not in view.shared:
         view.shared[name] = compute(view)
     return view.shared[name]
@@ -95,9 +95,9 @@ def joint_vel_squared(view: WorldView) -> Array:
 
 
 def overspeed(robot: RobotSpec, margin: float = 0.7) -> Term:
-    """Makes the term Σ max(0, |q'| - margin · limit)² over the joints that have a limit [rad²/s²].
+    """Makes the term Σ max(0, |q'| - margin · limit)² over the joints with a velocity limit [rad²/s²].
 
-    The robot's guard stops a policy whose joints exceed their limits; this teaches it to keep `margin` below them.
+    It trains the policy to stay below the limits at which the robot's guard stops it.
     """
     limits = np.array([math.inf if j.velocity_limit is None else margin * j.velocity_limit for j in robot.joints])
 

@@ -1,8 +1,8 @@
 """Swing-up of the double pendulum with one of its two motors: pendubot (shoulder) and acrobot (elbow).
 
-Both joints hang at zero; the end effector must come to stand above and stay there. The rewards are, per second, a
-share for being up and costs on energy, torque, its change and velocity in the proportions of the RealAIGym board
-(github.com/dfki-ric-underactuated-lab/double_pendulum, leaderboard v2), whose score they make comparable.
+Both joints are zero when hanging; the end effector must swing up and stay up. The rewards per second are a bonus for
+being up and costs of energy, torque, torque rate and velocity in the proportions of the RealAIGym leaderboard v2
+(github.com/dfki-ric-underactuated-lab/double_pendulum).
 """
 
 import math
@@ -29,15 +29,15 @@ LINK_LENGTHS = (0.2, 0.3)
 UP_HEIGHT = 0.45
 """Height of the end effector above the shoulder that counts as up [m]: 0.9 · (l1 + l2)."""
 EPISODE_LENGTH_S = 10.0
-"""As on the board [s]."""
+"""Episode length of the leaderboard [s]."""
 CONTROL_DT = 0.002
-"""Control period [s]: the rate of the hardware's own loop and of the board."""
+"""Control period of the hardware and of the leaderboard [s]."""
 MISMATCH_RAD = 0.08
-"""Greatest difference between a position and its integrated velocity [rad]. The hardware's recordings show up to 0.019
-rad, its twin with random torques at full scale 0.027 rad below the speed limit and 0.038 rad above it."""
+"""Greatest difference between position and integrated velocity [rad]. Hardware recordings show up to 0.019 rad, the
+twin with random full-scale torques 0.027 rad below the speed limit and 0.038 rad above it."""
 FROZEN_SAMPLES = 50
-"""Equal samples that count as frozen: 0.1 s. The hardware's encoders repeat up to 8 samples under torque; hanging at
-rest, where nothing is commanded, up to 39."""
+"""Number of equal samples that count as a frozen sensor: 0.1 s. The hardware's encoders repeat up to 8 samples under
+torque, and up to 39 while hanging at rest without a command."""
 
 
 def height(view: WorldView) -> Array:
@@ -64,16 +64,14 @@ def standing(view: WorldView) -> Array:
 
 
 def balanced(view: WorldView) -> Array:
-    """1 where both links stand upright, smoothly less beside it: exp(-(distance below the top / 0.03 m)²).
-
-    Without it a policy leans on the friction of a bent elbow, where `standing` hardly tells the difference.
-    """
+    """1 where both links are upright, smoothly less below: exp(-(distance below the top / 0.03 m)²)."""
+    # Without this term policies rest on the friction of a bent elbow, where `standing` is almost 1.
     gap = (sum(LINK_LENGTHS) - height(view)) / 0.03
     return view.xp.exp(-gap * gap)
 
 
 def too_fast(view: WorldView) -> Array:
-    """True where a joint exceeds 30 rad/s, half as much again as the hardware's limit."""
+    """True where a joint exceeds 30 rad/s, 1.5 times the hardware's limit."""
     return (view.xp.abs(view.joint_vel) > 30.0).any(axis=1)
 
 
@@ -93,14 +91,14 @@ def critic_state(view: WorldView) -> Array:
 
 
 def hanging(draw: Uniforms) -> tuple[Array, Array]:
-    """Hanging at rest up to 0.05 rad and 0.05 rad/s."""
+    """Hanging nearly at rest, within 0.05 rad and 0.05 rad/s."""
     return 0.1 * (draw[:, :2] - 0.5), 0.1 * (draw[:, 2:4] - 0.5)
 
 
 HANGING_SHARE, WILD_SHARE = 0.2, 0.35
-"""Shares of the training episodes that begin hanging and anywhere; the others begin near the top."""
+"""Fractions of the training episodes that start hanging and anywhere; the others start near the top."""
 SHORT_S = 2.5
-"""Length of a training episode that does not begin hanging [s]: most of what it can teach comes early."""
+"""Length of training episodes that do not start hanging [s]; their informative part is at the start."""
 
 
 def anywhere(draw: Uniforms) -> tuple[Array, Array]:
@@ -117,7 +115,7 @@ def anywhere(draw: Uniforms) -> tuple[Array, Array]:
 
 
 def short_unless_hanging(draw: Uniforms) -> Array:
-    """Time at which a training episode is entered, so that all but the hanging ones last SHORT_S [s]."""
+    """Initial episode time [s], such that all training episodes but the hanging ones last SHORT_S."""
     return np.where(draw[:, 4] < HANGING_SHARE, 0.0, EPISODE_LENGTH_S - SHORT_S)
 
 
@@ -168,16 +166,16 @@ def _contract(name: str, robot: Robot, driven: str, torque_limit: float, torque_
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What differs between the hardware's twin and the board's."""
+    """Differences between the hardware's twin and the leaderboard's."""
 
     torque_limit: float
     """Greatest torque of the driven joint [N·m]."""
     torque_rate: float
-    """Greatest change of the torque [N·m/s]; the policy commands its rate, so torque is smooth by construction."""
+    """Greatest torque rate [N·m/s]; the policy commands the rate, so torque is smooth by construction."""
     weights: dict[str, float]
     """Reward per second and unit of each term."""
     initial_weights: dict[str, float]
-    """Weights when training starts, where they differ: costs small enough that swinging up is worth trying."""
+    """Different weights at the start of training, with costs low enough to encourage exploring the swing-up."""
     randomisation: tuple[Randomise, ...]
     model: Any
     """Compiled MjModel."""
@@ -218,12 +216,10 @@ def _hardware() -> Variant:
 
 
 def _board() -> Variant:
-    """The board's frictionless twin, and its score's slopes at the optimum as costs.
-
-    A trajectory optimisation of the score gives 0.0302 per second not up, 0.0090 per J, 0.0266 per N²·m²·s,
-    2.4e-4 per N²·m²/s and 0.00136 per rad²/s; the costs below are those over 4 · 0.0302, so that standing counts four
-    times what it scores and swinging up pays within the discount's horizon.
-    """
+    """The leaderboard's frictionless model, with costs from the gradient of its score at the optimum."""
+    # Trajectory optimisation of the score gives the gradient 0.0302 per second not up, 0.0090 per J, 0.0266 per
+    # N²·m²·s, 2.4e-4 per N²·m²/s and 0.00136 per rad²/s. The costs are these values over 4 · 0.0302: standing is worth
+    # four times its score, so that swinging up pays off within the discount horizon.
     model = board_model()
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     return Variant(
@@ -305,10 +301,10 @@ def _swingup(name: str, driven: int, preset: str | None) -> Task:
 
 
 def pendubot_swingup(preset: str | None = None) -> Task:
-    """Shoulder driven; preset `realaigym-v2` is the board's twin and score."""
+    """Swing-up with the shoulder motor; preset `realaigym-v2` uses the leaderboard's model and score."""
     return _swingup("pendubot-swingup", 0, preset)
 
 
 def acrobot_swingup(preset: str | None = None) -> Task:
-    """Elbow driven; preset `realaigym-v2` is the board's twin and score."""
+    """Swing-up with the elbow motor; preset `realaigym-v2` uses the leaderboard's model and score."""
     return _swingup("acrobot-swingup", 1, preset)

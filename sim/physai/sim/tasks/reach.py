@@ -49,25 +49,26 @@ TIP = "ee"
 TOLERANCE_M = 0.02
 TOLERANCE_RAD = 0.1
 DEFAULT_SPEED = 2.0
-"""Speed taken for the limit of a joint that has none [rad/s]."""
+"""Velocity limit assumed for joints without one [rad/s]."""
 RISE_S = 0.05
-"""Time in which a commanded position comes to its greatest speed [s]: three control periods to turn round. For a UR10e
-21 and 31 rad/s². Its maker states no limit; 330 N·m give the stretched arm with its load (some 25 kg·m²) 13 rad/s²,
-54 N·m give a wrist (0.1 kg·m² of rotor and little else) a multiple of 31."""
+"""Time in which a commanded position reaches its greatest speed [s]: a reversal takes three control periods. UR10e:
+21 and 31 rad/s². Its manufacturer states no limit; 330 N·m accelerate the stretched arm with its load (about 25 kg·m²)
+by 13 rad/s², 54 N·m a wrist (0.1 kg·m², mainly the rotor) by a multiple of 31 rad/s²."""
 MISMATCH_S = 0.04
-"""Greatest difference between a position and its integrated velocity, as time at the velocity limit [s]. With random
-commands at full scale a UR10e's twin, noise, delay and end stops included, shows 0.018 s of it and no more. A velocity
-that is always 0 is noticed from 16 % of the limit on."""
+"""Greatest difference between position and integrated velocity, as time at the velocity limit [s]. In simulation with
+random full-scale commands, noise, delay and end stops a UR10e reaches 0.018 s. A velocity stuck at 0 is detected from
+16 % of the limit."""
 FROZEN_SAMPLES = 5
-"""Equal samples that count as frozen: 0.16 s."""
+"""Number of equal samples that count as a frozen sensor: 0.16 s."""
 STRETCHED = 4.0
-"""Greatest following error of an arm of which no more is known, in distances at which the servo gives all of its
-effort; a UR10e's twin shows up to 2 of them."""
+"""Greatest following error of an arm without measured values, in multiples of the error at which the servo saturates; a
+UR10e reaches 2 in simulation."""
 UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
-"""Twice what the twin shows with random commands at full scale, parameters and delays drawn at random, before a joint
-exceeds its speed: 0.21, 0.31, 0.49, 0.25, 0.23 and 0.22 rad. A policy that reaches its targets stays below 0.2 rad."""
+"""Greatest following errors of a UR10e [rad]: twice the 0.21, 0.31, 0.49, 0.25, 0.23 and 0.22 rad in simulation with
+random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
+targets stays below 0.2 rad."""
 TARGET_INTERVAL_S = 4.0
-"""Time after which the old target is judged and a new one drawn [s]."""
+"""Time after which the target is evaluated and a new one drawn [s]."""
 
 
 class PoseError:
@@ -148,7 +149,7 @@ def near(home: Sequence[float], spread: float) -> ResetFunction:
 
 
 def _following_error(robot: RobotSpec) -> list[float | None]:
-    """A bound for any position servo; None for a joint whose gain or effort is not known."""
+    """Following error limits for any position servo; None for joints with unknown gain or effort limit."""
     return [
         round(STRETCHED * joint.effort_limit / joint.stiffness, 3) if joint.stiffness * joint.effort_limit else None
         for joint in robot.joints
@@ -170,7 +171,7 @@ def _contract(
         ObservationTerm(name="pose_error", kind="pose_error", source=COMMAND, chain=TIP),
         ObservationTerm(name="target_lag", kind="last_target", scale=4.0),
     )
-    # The servo overshoots a target that starts or turns: at this rate the joint itself stays below its limit.
+    # Half the limit leaves room for the servo's overshoot when a target starts or reverses.
     fastest = [0.5 * (joint.velocity_limit or DEFAULT_SPEED) for joint in spec.joints]
     control_dt = physics_dt * decimation
     return PolicyContract(
@@ -237,16 +238,16 @@ def reach_task(
     """A reach task for any fixed-base arm with position servos and a site `ee`.
 
     Args:
-        name: of the task.
+        name: task name.
         robot: the arm.
-        centre: see `pose_command`, as for the three that follow.
-        half_size: see there.
-        facing: see there.
-        tilt: see there.
-        physics_dt: step of the twin [s].
-        decimation: steps per control period.
-        following_error: greatest distance between commanded and measured position of each joint [rad]; None for
-            `STRETCHED` times the one at which its servo gives all of its effort.
+        centre: see `pose_command`.
+        half_size: see `pose_command`.
+        facing: see `pose_command`.
+        tilt: see `pose_command`.
+        physics_dt: physics time step [s].
+        decimation: physics steps per control period.
+        following_error: limit of the distance between commanded and measured position of each joint [rad]; None for
+            `STRETCHED` times the error at which its servo saturates.
     """
     model = compiled(robot, physics_dt=physics_dt)
     error = PoseError(model, TIP)
@@ -319,9 +320,10 @@ def _randomisation(model: Any, error: PoseError) -> tuple[Randomise, ...]:
 
 
 def ur10e_reach(robot: Robot | None = None) -> Task:
-    """UR10e: box of NVIDIA's Deploy-Reach-UR10e task, (0.8875, -0.225, 0.2) ± (0.25, 0.125, 0.1) m in the base frame,
+    """UR10e with the target box of NVIDIA's Deploy-Reach-UR10e task.
 
-    tool pointing down within 0.5 rad, turned about the vertical by up to 1 rad.
+    Targets lie within (0.8875, -0.225, 0.2) ± (0.25, 0.125, 0.1) m in the base frame, with the tool pointing down
+    within π/6 rad and rotated about the vertical by up to 2π/3 rad.
     """
     known = load_robot("ur10e")
     robot = robot or known

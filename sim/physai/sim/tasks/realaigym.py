@@ -15,7 +15,7 @@ STEP_S = 0.002
 
 
 def board_model() -> Any:
-    """The board's twin as a compiled MuJoCo model."""
+    """The leaderboard's model, compiled."""
     model = load_robot("double_pendulum").model_spec.copy().compile()
     model.dof_damping[:] = 0.0
     model.dof_frictionloss[:] = 0.0

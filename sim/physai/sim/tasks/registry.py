@@ -1,4 +1,4 @@
-"""Finding tasks: the built-in ones by name, a user's own by the path of a Python file."""
+"""Finds tasks: built-in ones by name, your own by the path of a Python file."""
 
 import importlib
 import importlib.util
@@ -24,14 +24,14 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "ur10e-reach": ("physai.sim.tasks.reach", "ur10e_reach"),
     "go2-velocity": ("physai.sim.tasks.velocity", "go2_velocity"),
 }
-"""Task name to the module and function that make it; imported when asked for."""
+"""Task name to the module and function that make it; imported on demand."""
 
 FILE_FUNCTION = "make_task"
-"""Function a task file must define: returns a Task, and may take a keyword `robot` (a Robot) and `preset` (a name)."""
+"""Function that a task file must define; returns a Task; may take `robot` (a Robot) and `preset` (a name)."""
 
 
 MAX_SHOWN = 256
-"""Characters of a name from a file that a message repeats."""
+"""Greatest number of characters of an untrusted name that a message repeats."""
 
 
 def task_names() -> tuple[str, ...]:
@@ -44,13 +44,13 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
 
     Args:
         name_or_path: a built-in task's name, or the path of a Python file that defines `make_task`.
-        robot: MJCF or URDF file (or built-in name) to use in place of the task's own robot.
-        preset: name of a variant the task offers.
+        robot: built-in name, MJCF or URDF file of a robot that replaces the task's own.
+        preset: variant of the task.
 
     Raises:
-        UnknownNameError: no such task, robot or preset.
-        TaskError: the file is missing or broken, or the task cannot take another robot.
-        ModelError: the robot's file is.
+        UnknownNameError: there is no such task, robot or preset.
+        TaskError: the task file is missing or invalid, or the task does not accept another robot.
+        ModelError: the robot's file is missing or invalid.
     """
     if name_or_path.endswith(".py"):
         with _located(Path(name_or_path)):
@@ -66,15 +66,15 @@ def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: 
     if isinstance(task, Task):
         return task
     if inspect.iscoroutine(task):
-        task.close()  # or Python warns that it was never awaited
+        task.close()  # avoids the warning that it was never awaited
     raise TaskError(f"{name}: {FILE_FUNCTION}() returned {type(task).__name__}, expected a physai Task")
 
 
 def built_in_task(name: str, *, source: str) -> str:
-    """The name of a task as a file says it, where it is a built-in one: no file chooses what Python runs.
+    """Returns a task name from a file if it is a built-in one, so that a file cannot choose code to run.
 
     Raises:
-        TaskError: it is none; says how a user names it.
+        TaskError: it is not built in.
     """
     if name in BUILT_IN:
         return name
@@ -85,7 +85,7 @@ def built_in_task(name: str, *, source: str) -> str:
 
 
 def _options(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> dict[str, Any]:
-    """The keyword arguments of a task's function for what the user chose."""
+    """Keyword arguments for a task's function."""
     accepted = inspect.signature(factory).parameters
     options: dict[str, Any] = {}
     for option, value in (("robot", robot), ("preset", preset)):
@@ -99,11 +99,7 @@ def _options(factory: Callable[..., Any], name: str, *, robot: str | None, prese
 
 @contextmanager
 def _located(path: Path) -> Generator[None]:
-    """Turns what goes wrong in a task file into a TaskError that names the line.
-
-    Raises:
-        TaskError: anything but a PhysaiError, which explains itself, was raised, or the file would end the process.
-    """
+    """Converts errors in a task file, including SystemExit, to a TaskError with the line; passes PhysaiError on."""
     try:
         yield
     except PhysaiError:

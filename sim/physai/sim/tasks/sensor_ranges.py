@@ -1,7 +1,7 @@
-"""What a robot's sensors can show at all: values beyond mean another unit, a broken wire or a damaged message.
+"""Plausible sensor ranges: values outside indicate a wrong unit, a broken wire or a corrupted message.
 
-These are not limits on what the robot may do. They lie far enough beyond those that a robot which breaks a limit is
-still believed, and is stopped for it.
+They are wider than the robot's safety limits, so that a robot that violates a limit is stopped for the violation and
+not for an implausible sensor.
 """
 
 from collections.abc import Sequence
@@ -10,23 +10,23 @@ from physai.sdk.contract.robot import JointSpec, RobotSpec
 from physai.sdk.contract.safety_envelope import SensorRange
 
 POSITION_MARGIN = 0.25
-"""What a position may lie beyond its range, as a share of it: end stops and mounted encoders give much less; degrees
-and raw encoder counts lie beyond."""
+"""Margin of a position beyond its range, as a fraction of the range: wider than compliance of end stops and encoder
+offsets, narrow enough to reject degrees and raw encoder counts."""
 
 SPEED_FACTOR = 5.0
-"""Greatest plausible speed, in velocity limits: falling or thrown, joints of the twin reach 3."""
+"""Greatest plausible speed in multiples of the velocity limit; falling or thrown robots reach 3 in simulation."""
 
 EFFORT_FACTOR = 5.0
-"""Greatest plausible effort, in effort limits: motors give a multiple of their rated torque for moments."""
+"""Greatest plausible effort in multiples of the effort limit; peak torque briefly exceeds rated torque."""
 
 QUATERNION_REACH = 1.1
-"""Greatest component of an orientation: of a unit quaternion 1."""
+"""Greatest magnitude of a quaternion component, 1 for unit quaternions."""
 
 GYRO_REACH = 35.0
-"""Greatest angular velocity [rad/s]: MEMS gyroscopes of robots end at 2000 °/s, which are 34.9 rad/s."""
+"""Greatest angular velocity [rad/s]: MEMS gyroscopes measure up to 2000 °/s, 34.9 rad/s."""
 
 ACCELEROMETER_REACH = 320.0
-"""Greatest specific force [m/s²]: MEMS accelerometers end at 16 g or 32 g, which are 157 and 314 m/s²."""
+"""Greatest specific force [m/s²]: MEMS accelerometers measure up to 16 g or 32 g, 157 or 314 m/s²."""
 
 _IMU = {"imu_quat": QUATERNION_REACH, "imu_ang_vel_b": GYRO_REACH, "imu_lin_acc_b": ACCELEROMETER_REACH}
 
@@ -35,11 +35,11 @@ Bounds = tuple[float | None, float | None]
 
 
 def plausible_ranges(robot: RobotSpec, *, speeds: Sequence[float] = ()) -> tuple[SensorRange, ...] | None:
-    """Ranges of the sensors that are known here, from the robot's own limits; None if there are none.
+    """Ranges of the supported sensors, derived from the robot's limits; None if there are none.
 
     Args:
-        robot: gives sensors and limits; a joint without a limit has no range.
-        speeds: greatest plausible speed of each joint where its velocity limit does not say [rad/s or m/s].
+        robot: the robot; a joint without a limit gets no range.
+        speeds: greatest plausible speed of each joint [rad/s or m/s]; empty to derive it from the velocity limits.
     """
     known = {
         "joint_pos": [_position(joint) for joint in robot.joints],

@@ -1,6 +1,6 @@
-"""What a task is: a contract, a physics model, and pure functions that reset, judge and reward.
+"""The definition of a task: a contract, a physics model, and pure functions for resets, rewards and success.
 
-Functions of a task get a `WorldView` (live state of all worlds, SI units) and return one value per world.
+A task's functions take a `WorldView` (live state of all worlds, SI units) and return one value per world.
 """
 
 import math
@@ -16,12 +16,12 @@ from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot
 
 Uniforms = npt.NDArray[Any]
-"""Uniform numbers in [0, 1), shape (n, size): the only randomness a task's function sees."""
+"""Uniform numbers in [0, 1), shape (n, size): the only source of randomness for a task's functions."""
 
 
 @dataclass
 class WorldView:
-    """The true state of all worlds after a step, first axis the world; read-only by convention."""
+    """The true state of all worlds after a step; the first axis is the world. Read-only by convention."""
 
     xp: Any
     """Array namespace of the arrays."""
@@ -46,7 +46,7 @@ class WorldView:
     derived: Mapping[str, Array]
     """Derived MuJoCo fields the task asked for, such as `site_xpos`, shape (num_worlds, …)."""
     shared: dict[str, Array] = field(default_factory=dict[str, Array])
-    """What several terms need of one state, kept by the term that computed it first; emptied when the state changes."""
+    """Cache of values that several terms need, cleared when the state changes; see `physai.sim.tasks.common.once`."""
 
     def rows(self, worlds: Array) -> "WorldView":
         """A copy of the masked worlds only, bool, shape (num_worlds,)."""
@@ -69,10 +69,10 @@ class RewardTerm:
     weight: float
     """Reward per second and unit of the term."""
     initial_weight: float | None = None
-    """Weight when training starts, of the same sign; it moves to `weight` by equal factors. None for `weight`."""
+    """Weight at the start of training, of the same sign, interpolated geometrically to `weight`; None for `weight`."""
 
     def weight_at(self, progress: float) -> float:
-        """Weight at a share of the curriculum, from 0 (`initial_weight`) to 1 (`weight`)."""
+        """Weight at a progress of the curriculum from 0 (`initial_weight`) to 1 (`weight`)."""
         if self.initial_weight is None or progress >= 1.0:
             return self.weight
         return self.initial_weight * (self.weight / self.initial_weight) ** progress
@@ -80,14 +80,14 @@ class RewardTerm:
 
 @dataclass(frozen=True, kw_only=True)
 class Success:
-    """A task is solved if the condition has held without a break for `hold_s` when the command or episode ends."""
+    """A task is solved if the condition held continuously for the last `hold_s` of a command or episode."""
 
     condition: Term
-    """True where the goal is met right now, bool, shape (num_worlds,)."""
+    """True where the goal is currently met, bool, shape (num_worlds,)."""
     hold_s: float = 0.0
-    """Time the condition must have held [s]; 0 asks for the last instant only."""
+    """Time for which the condition must hold [s]; 0 checks the last instant only."""
     text: str
-    """The criterion in words, for people."""
+    """The criterion in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class Randomise:
 
 @dataclass(frozen=True, kw_only=True)
 class SensorModel:
-    """How a sensor field differs from the truth."""
+    """Measurement errors of a sensor field."""
 
     noise_std: float = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
@@ -119,7 +119,7 @@ class SensorModel:
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
 
     def __post_init__(self) -> None:
-        """Raises TaskError for values no sensor can have."""
+        """Raises TaskError for invalid values."""
         for name in ("noise_std", "bias"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
@@ -133,7 +133,7 @@ class Delay:
     upper_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises TaskError for a range that is none."""
+        """Raises TaskError for an invalid range."""
         if not (0.0 <= self.lower_s <= self.upper_s and math.isfinite(self.upper_s)):
             raise TaskError(f"delay: range is [{self.lower_s}, {self.upper_s}] s, it must ascend from 0 or more")
 
@@ -157,7 +157,7 @@ CommandFunction = Callable[[Uniforms], dict[str, Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Everything the environment needs; the policy needs the contract only."""
+    """Everything that the environment needs; a policy needs the contract only."""
 
     name: str
     summary: str
@@ -167,26 +167,26 @@ class Task:
     """Compiled MjModel with this task's time step and integrator."""
     contract: PolicyContract
     episode_length_s: float
-    """Length of an episode that nothing ends early [s]."""
+    """Length of an episode without early termination [s]."""
     reset: ResetFunction
     reset_draws: int
     training_reset: ResetFunction | None = None
-    """Reset while training, where it differs (random states that speed up exploration); None for `reset`."""
+    """Reset during training, for instance to random states that speed up exploration; None for `reset`."""
     training_age: Callable[[Uniforms], Array] | None = None
-    """Time into an episode at which training enters it [s], shape (num_worlds,), from the same draws; None for 0.
+    """Initial episode time during training [s], shape (num_worlds,), from the same draws; None for 0.
 
-    A state near the goal is soon left or kept: entering late brings it back more often. It is not judged.
+    It shortens episodes that start near the goal, so that they are sampled more often. Success is not evaluated there.
     """
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
     success: Success
     critic: Callable[[WorldView], Array]
-    """What the critic sees: the noise-free state, scaled to order one, shape (num_worlds, critic_size)."""
+    """Observation of the critic: the noise-free state, scaled to order one, shape (num_worlds, critic_size)."""
     critic_size: int
     command: CommandFunction | None = None
     command_draws: int = 0
     command_interval_s: float | None = None
-    """Time after which a new command is drawn [s]; None for one command an episode."""
+    """Period of drawing a new command [s]; None for one command per episode."""
     stage: Stage = Stage.NONE
     derived: tuple[str, ...] = ()
     """Derived MuJoCo fields the terms read."""
@@ -201,10 +201,10 @@ class Task:
     """Physical quantities reported at the end of each command or episode."""
 
     def __post_init__(self) -> None:
-        """Raises TaskError for a model that does not step as the contract says: a second would be no second."""
+        """Raises TaskError if the time steps of model and contract differ."""
         step, agreed = float(self.model.opt.timestep), self.contract.timing.physics_dt
         if not abs(step - agreed) <= 1e-9:
             raise TaskError(
-                f"task {self.name}: its model steps by {step:g} s, its contract by {agreed:g} s; set the model's "
+                f"task {self.name}: the model's time step is {step:g} s, the contract's {agreed:g} s; set the model's "
                 "option timestep to the contract's physics_dt"
             )

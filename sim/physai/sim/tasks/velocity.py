@@ -1,7 +1,7 @@
-"""Walking at a commanded velocity with a quadruped, from its joint sensors and IMU alone.
+"""Quadruped walking at a commanded velocity, from joint sensors and IMU only.
 
-Rewards and their proportions follow the field's practice (unitree_rl_gym `legged_gym/envs/go2/go2_config.py`,
-MuJoCo Playground `locomotion/go1/joystick.py`, mjlab's velocity task), written anew as pure functions of the state.
+Rewards and their weights follow common practice (unitree_rl_gym `legged_gym/envs/go2/go2_config.py`, MuJoCo Playground
+`locomotion/go1/joystick.py`, mjlab's velocity task), reimplemented as pure functions of the state.
 """
 
 import math
@@ -45,32 +45,32 @@ FOOT_RADIUS_M = 0.022
 PHYSICS_DT, DECIMATION = 0.005, 4
 
 GREATEST_COMMAND = (1.0, 0.5, 1.0)
-"""Forward [m/s], left [m/s], turning to the left [rad/s]; commands reach from minus this to this."""
+"""Forward [m/s], left [m/s], yaw to the left [rad/s]; commands lie between minus and plus these values."""
 STANDING_SHARE = 0.1
-"""Share of the commands that ask to stand still."""
+"""Fraction of zero commands."""
 COMMAND_INTERVAL_S = 4.0
 TOLERANCE_M_S, TOLERANCE_RAD_S = 0.3, 0.5
-"""Greatest error of planar velocity and turning rate that counts as following the command, gait included."""
+"""Tolerances of planar velocity and yaw rate, including the oscillation of a gait."""
 
 ACTION_SCALE_RAD = 0.5
-"""Legged gyms scale by 0.25 rad and let the network exceed 1; the graph bounds its output to [-1, 1]."""
+"""Twice the 0.25 rad of legged gyms, whose actions may exceed 1; here the graph bounds its output to [-1, 1]."""
 SWING_HEIGHT_M = 0.08
-"""Height of the foot's centre above the floor, midway through a step."""
+"""Height of the foot's centre above the floor at mid-swing."""
 BASE_HEIGHT_M = 0.29
-"""Height of the base's origin above the floor when walking; the home pose stands at 0.32 m, its springs give way."""
+"""Height of the base above the floor when walking; below the home pose's 0.32 m, as the servos are compliant."""
 FALLEN_COS = 0.5
 """Cosine of the tilt beyond which the robot has fallen: 60°."""
 FALLEN_HEIGHT_M = 0.16
 
 MISMATCH_RAD = 0.4
-"""Greatest difference between a position and its integrated velocity [rad]: twice the 0.19 rad that the twin shows with
-random commands at full scale, pushes and falls included; 20 ms with feet that hit the floor are long."""
+"""Greatest difference between position and integrated velocity [rad]: twice the maximum of 0.19 rad in simulation with
+random full-scale commands, pushes and falls. Foot impacts change velocities a lot within a control period of 20 ms."""
 FROZEN_SAMPLES = 5
-"""Equal samples that count as frozen: 0.1 s."""
+"""Number of equal samples that count as a frozen sensor: 0.1 s."""
 
 
 class Quadruped:
-    """What the terms ask of the state, in the base frame (x forward, z up); computed once per step."""
+    """Quantities used by the terms, in the base frame (x forward, z up), computed once per step."""
 
     def __init__(self, robot: Robot, model: Any) -> None:
         """Resolves names against the task's model."""
@@ -147,7 +147,7 @@ def has_fallen(body: Quadruped) -> Term:
 
 
 def rewards(body: Quadruped) -> dict[str, RewardTerm]:
-    """Weighted terms; the two tracking terms are worth 3 per second, a good gait loses some 10 % of it."""
+    """Weighted reward terms; tracking yields up to 3 per second, of which a good gait loses about 10 %."""
     error = velocity_error(body)
 
     def tilt(view: WorldView) -> Array:
@@ -156,7 +156,7 @@ def rewards(body: Quadruped) -> dict[str, RewardTerm]:
         return view.xp.vecdot(sideways, sideways)
 
     def swing(view: WorldView) -> Array:
-        """Σ over feet of horizontal speed times the distance from swing height [m²/s]: feet move up there only."""
+        """Σ over feet of horizontal speed times the distance from the swing height [m²/s]."""
         gap = view.xp.abs(body.foot_heights(view) + FOOT_RADIUS_M - SWING_HEIGHT_M)
         return (gap * body.foot_speeds(view)).sum(axis=1)
 
@@ -225,24 +225,23 @@ def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
 
 
 def draw_command(draw: Uniforms) -> dict[str, Array]:
-    """Velocities uniform in their ranges, one in ten zero; four uniform numbers each."""
+    """Velocities uniform in their ranges, one in ten zero; needs four uniform numbers."""
     command = (2.0 * draw[:, :3] - 1.0) * np.array(GREATEST_COMMAND)
     command[draw[:, 3] < STANDING_SHARE] = 0.0
     return {COMMAND: command}
 
 
 def _model(robot: Robot) -> Any:
-    """The robot's model, set up for many short steps, with sensors for the terms.
-
-    Ten iterations of PGS with elliptic cones stand as Newton's method with a hundred does, at the cost of Newton's
-    with five, which lets feet bounce. The accelerometer is left out: no policy of this task reads it, and it costs 5 %.
-    """
+    """The robot's model with fast solver settings and the sensors that the terms need."""
     spec = robot.model_spec.copy()
     spec.option.timestep = PHYSICS_DT
+    # Ten iterations of PGS with elliptic cones match the contacts of 100 Newton iterations, at the cost of five Newton
+    # iterations, with which feet bounce.
     spec.option.solver = mujoco.mjtSolver.mjSOL_PGS
     spec.option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
     spec.option.iterations = 10
     spec.option.impratio = 10.0
+    # No policy of this task reads the accelerometer, and it costs 5 % of the step time.
     spec.delete(spec.sensor("imu_lin_acc_b"))
     body = mujoco.mjtObj.mjOBJ_XBODY
     for foot in FEET:
@@ -252,11 +251,9 @@ def _model(robot: Robot) -> Any:
 
 
 def _accelerations(robot: RobotSpec, model: Any) -> list[float]:
-    """Full effort on the rotors' inertia alone [rad/s²]: no motor moves a leg faster.
-
-    Targets of a walking robot are no trajectories: a spring is stretched by them. Within a control period they may
-    turn round, which this does not hamper; HOLD brakes them in one or two.
-    """
+    """Acceleration limits: full effort on the rotor inertia alone [rad/s²], an upper bound for any leg motion."""
+    # Targets of a walking robot are equilibrium points of its servos, not trajectories, and may reverse within a
+    # control period. These limits allow that, and HOLD still brakes within one or two periods.
     inertia = model.dof_armature[-len(robot.joints) :]
     return [round(float(joint.effort_limit / rotor), 1) for joint, rotor in zip(robot.joints, inertia, strict=True)]
 
@@ -291,8 +288,8 @@ def _contract(robot: Robot, model: Any) -> PolicyContract:
             spec,
             parity_tolerance=0.01,
             acceleration=_accelerations(spec, model),
-            # No bound on the following error: a leg is pushed against the floor by targets that it does not reach. The
-            # twin's are up to 2.2 rad away, more than a hip can turn.
+            # No limit on the following error: legs push against the floor with targets that they do not reach, up to
+            # 2.2 rad away in simulation, more than the range of a hip.
             velocity_mismatch=[MISMATCH_RAD] * len(spec.joints),
             frozen_samples=FROZEN_SAMPLES,
             sensor_ranges=plausible_ranges(spec),
@@ -361,7 +358,7 @@ def go2_velocity() -> Task:
         },
         action_delay=Delay(lower_s=0.0, upper_s=0.015),
         randomisation=_randomisation(model),
-        # At 5 and 10 s: 1 and 2 s into a command, so that the last second of none of them is hit.
+        # Pushes at 5 and 10 s are 1 and 2 s into a command and therefore miss its last, evaluated second.
         push=Push(interval_s=5.0, velocity=(0.5, 0.5, 0.2, 0.3, 0.3, 0.3, *[0.0] * 12)),
         metrics={"velocity_error_m_s": error, "yaw_rate_error_rad_s": yaw_rate_error},
     )
