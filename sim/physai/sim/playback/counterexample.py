@@ -1,4 +1,4 @@
-"""Shows again what a counterexample of a verdict has recorded, moment by moment, without playing it anew."""
+"""Replays the recording of a verdict's counterexample, without simulating it again."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -40,29 +40,29 @@ def recorded_task(recording: Recording, *, task: str | None) -> Task:
 
     Args:
         recording: what was read.
-        task: name or Python file, where the recording's is no built-in one.
+        task: name or Python file; None to use the recorded name if it is a built-in task.
 
     Raises:
-        TaskError: it cannot be loaded, or was not named and is not built in.
-        ContractMismatchError: it is another variant of the task.
+        TaskError: the task cannot be loaded, or is neither given nor built in.
+        ContractMismatchError: the recording was made with another contract.
     """
-    found = load_task(task or built_in_task(recording.metadata.get("task", ""), source="the recording"))
-    require_same(recording.contract, found.contract, left="the recording", right=f"the task {found.name}")
-    return found
+    loaded = load_task(task or built_in_task(recording.metadata.get("task", ""), source="the recording"))
+    require_same(recording.contract, loaded.contract, left="the recording", right=f"the task {loaded.name}")
+    return loaded
 
 
 class RecordedPlayer:
-    """Plays recorded episodes when iterated over; what looks on at a `Player` can look on at this."""
+    """Iterates over the moments of recorded episodes; a drop-in replacement for `Player`."""
 
     def __init__(self, path: Path, *, task: str | None = None) -> None:
         """Reads the recording.
 
         Args:
-            path: of the recording.
-            task: name or Python file of its task, where that is no built-in one.
+            path: the recording.
+            task: name or Python file of its task, if it is not built in.
 
         Raises:
-            RecordingError: it cannot be read, or holds no whole episode.
+            RecordingError: it cannot be read, or contains no complete episode.
             TaskError: see `recorded_task`.
         """
         recording = read_recording(path)
@@ -72,11 +72,11 @@ class RecordedPlayer:
         self.task = recorded_task(recording, task=task)
         self.outcomes: list[EpisodeOutcome] = []
         self.forces: Array = np.zeros((self.task.model.nbody, 6))
-        """Not felt: what was recorded cannot be changed."""
+        """Ignored; only live players apply external forces."""
         self._stopped = False
 
     def stop(self) -> None:
-        """Ends playing at the next moment."""
+        """Stops at the next moment."""
         self._stopped = True
 
     def __iter__(self) -> Iterator[Moment]:

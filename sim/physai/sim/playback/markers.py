@@ -1,4 +1,4 @@
-"""What a policy is told to do, drawn into the picture: target poses as axes, velocities as arrows."""
+"""Draws a policy's commands: target poses as axes, velocities as arrows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,28 +19,28 @@ Vector = npt.NDArray[np.float64]
 Colour = tuple[float, float, float, float]
 
 AXIS_COLOURS: tuple[Colour, ...] = ((0.90, 0.16, 0.16, 1.0), (0.13, 0.66, 0.22, 1.0), (0.16, 0.36, 0.92, 1.0))
-"""x red, y green, z blue, as everywhere in robotics."""
+"""x red, y green, z blue, as in RViz."""
 VELOCITY_COLOUR: Colour = (0.13, 0.66, 0.22, 1.0)
 
 POSE_SIZE = 7
 """A pose is a position [m] and a quaternion, wxyz."""
 VELOCITY_SIZE = 3
-"""A velocity is forward, left [m/s] and the turn about the vertical [rad/s]."""
+"""A velocity is forward, left [m/s] and yaw rate [rad/s]."""
 
 AXIS_LENGTH_M = 0.2
 AXIS_RADIUS_M = 0.01
 ARROW_RADIUS_M = 0.012
 ARROW_LIFT_M = 0.2
-"""Height of a velocity's arrow above the base."""
+"""Height of a velocity arrow above the base."""
 WALKING_ROOM_M = 0.5
-"""How far around a walking robot's base the picture reaches."""
+"""Visible distance around a walking robot's base."""
 SECONDS_AHEAD = 0.5
-"""An arrow is as long as the way, and an arc as wide as the turn, of so much time."""
+"""Arrows show the displacement, and arcs the rotation, within this time."""
 ARC_RADIUS_M = 0.3
 ARC_PIECES = 12
 ARC_HEAD_M = 0.06
 STILL_M = 0.01
-"""A shorter way is not drawn."""
+"""Shorter displacements are not drawn."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class Stroke:
     start: Vector
     end: Vector
     radius: float
-    """Half its thickness [m]."""
     colour: Colour
     head: bool = True
     """Whether it ends in an arrow head."""
@@ -72,7 +71,7 @@ def frame_axes(position: Array, quat: Array, *, length: float = AXIS_LENGTH_M) -
 
 
 def velocity_arrows(position: Array, quat: Array, velocity: Array) -> list[Stroke]:
-    """A commanded velocity above the base: an arrow for the way, an arc for the turn.
+    """A commanded velocity above the base: an arrow for translation, an arc for rotation.
 
     Args:
         position: of the base in the world [m], shape (3,).
@@ -169,11 +168,10 @@ def draw(scene: Any, strokes: Sequence[Stroke]) -> None:
         kind = mujoco.mjtGeom.mjGEOM_ARROW if stroke.head else mujoco.mjtGeom.mjGEOM_CAPSULE
         mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(stroke.colour, np.float32))
         mujoco.mjv_connector(geom, kind, stroke.radius, stroke.start, stroke.end)
-        # mjv_initGeom leaves these as they were in memory. What is dynamic casts a shadow, from which the eye takes how
-        # high above the floor it is.
+        # mjv_initGeom leaves these fields uninitialised. Dynamic geoms cast a shadow, which shows their height.
         geom.category = mujoco.mjtCatBit.mjCAT_DYNAMIC
         geom.objtype, geom.objid, geom.segid = mujoco.mjtObj.mjOBJ_UNKNOWN, -1, scene.ngeom
         geom.castshadow = True
-        # Lit from within, so that red, green and blue stay apart in any shadow.
+        # Emissive, so that the colours stay distinguishable in shadows.
         geom.emission = 0.3
         scene.ngeom += 1

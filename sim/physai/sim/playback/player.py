@@ -1,4 +1,4 @@
-"""Plays a policy in one world, one episode after the other, and lets others look on: films, recordings, a window."""
+"""Plays a policy in one world and yields every moment, for videos, recordings and the viewer."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ EpisodeEnd = Literal["time", "failure", "diverged", "stopped"]
 
 
 def finite_or_none(value: float) -> float | None:
-    """The value, or None for what JSON has no number for."""
+    """The value, or None for NaN and infinity, which JSON cannot represent."""
     return value if math.isfinite(value) else None
 
 
@@ -42,23 +42,23 @@ class EpisodeOutcome:
     seed: int
     """Seed that replays it."""
     ended: EpisodeEnd
-    """By time, by a termination of the task, by physics that went astray, or by whoever watched."""
+    """Time limit, termination of the task, diverged physics, or stopped by the user."""
     length_s: float
     total_reward: float
     judged: int
-    """Commands or episodes judged: several where the task draws several commands an episode."""
+    """Number of success checks: one per command, or one per episode if the task draws only one."""
     succeeded: int
     """How many of them met the task's criterion."""
     metrics: dict[str, float]
-    """Mean of each of the task's metrics over what was judged."""
+    """Mean of each task metric over the success checks."""
 
     @property
     def success(self) -> bool | None:
-        """Whether all that was judged succeeded; None if nothing was."""
+        """Whether all success checks passed; None if there were none."""
         return self.succeeded == self.judged if self.judged else None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields by name, the seed as text: JSON readers round numbers beyond 2^53, and know no NaN."""
+        # The seed is text because JSON readers round integers beyond 2^53.
         return {
             "episode": self.episode,
             "seed": str(self.seed),
@@ -74,17 +74,17 @@ class EpisodeOutcome:
 
 @dataclass(frozen=True)
 class EpisodeVerdict:
-    """The judgement of one command or episode."""
+    """The success check of one command or episode."""
 
     succeeded: bool
     """Whether it met the task's criterion."""
     metrics: dict[str, float]
-    """The task's metrics at that instant."""
+    """The task's metrics at that time."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One instant of an episode: what the step before brought, and what is commanded now. Arrays are copies."""
+    """One control period of an episode: the result of the last step and the next command. Arrays are copies."""
 
     episode: int
     seed: int
@@ -97,21 +97,21 @@ class Moment:
     qvel: Vector
     """MuJoCo's generalised velocities, shape (nv,)."""
     sensors: Fields
-    """What the policy gets, noise and delay included; empty at the end of an episode."""
+    """The policy's sensor inputs, with noise and delay; empty at the end of an episode."""
     commands: Fields
-    """What the policy is told to do; at the end of an episode, what it was told."""
+    """The policy's command inputs; at the end of an episode, the last ones."""
     targets: Fields
-    """Joint commands it answers with [rad, m, N·m or N]; empty at the end of an episode."""
+    """The policy's joint commands [rad, m, N·m or N]; empty at the end of an episode."""
     reward: float | None
-    """Reward of the step that led here; None at the start of an episode."""
+    """Reward of the last step; None at the start of an episode."""
     verdict: EpisodeVerdict | None
-    """Where a command or the episode was judged, the judgement."""
+    """The success check, if there was one in this period."""
     outcome: EpisodeOutcome | None
-    """At the end of an episode, how it went."""
+    """The result of the episode, at its end."""
 
 
 class LastStateEngine(MujocoEngine):
-    """An engine that remembers the state a reset does away with: the end of an episode, which is to be seen too."""
+    """An engine that keeps the state before the last reset, which is the final state of the episode."""
 
     last_qpos: Array = np.zeros(0)
     last_qvel: Array = np.zeros(0)
@@ -123,13 +123,13 @@ class LastStateEngine(MujocoEngine):
 
 
 def episode_seed(seed: int, episode: int) -> Seeds:
-    """Seed of an episode, shape (1,); those of seed 0 are the episodes of `physai eval`, in their order."""
+    """Seed of an episode, shape (1,); seed 0 yields the episodes of `physai eval` in the same order."""
     return episode_seeds((EVALUATION_SEED + seed) & 0xFFFFFFFFFFFFFFFF, np.array([episode]), np.array([0]))
 
 
 @dataclass
 class _Tally:
-    """What an episode has brought so far."""
+    """Running totals of an episode."""
 
     total_reward: float = 0.0
     verdicts: list[EpisodeVerdict] = field(default_factory=list[EpisodeVerdict])
@@ -155,7 +155,7 @@ class _Tally:
 
 
 class Player:
-    """Plays episodes when iterated over."""
+    """Plays episodes; iterate over it to get their moments."""
 
     def __init__(
         self,
@@ -170,16 +170,16 @@ class Player:
         """Builds the world.
 
         Args:
-            policy: what plays.
-            task: what it plays.
-            episodes: how many; None for as many as are asked for.
-            seed: choices of the episodes' seeds, see `episode_seed`.
+            policy: policy to play.
+            task: task to play.
+            episodes: number of episodes; None for no limit.
+            seed: seed of the episodes, see `episode_seed`.
             duration_s: simulated time after which playing stops [s]; None for no limit.
-            randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
+            randomise: draw model parameters, sensor noise, bias, delay and pushes; otherwise use the nominal twin.
 
         Raises:
-            ContractMismatchError: the policy keeps another contract than the task.
-            TaskError: no episodes, or no time.
+            ContractMismatchError: policy and task have different contracts.
+            TaskError: `episodes` is below 1, or `duration_s` is not positive.
         """
         require_same(policy.contract, task.contract, left="the policy", right=f"the task {task.name}")
         if episodes is not None and episodes < 1:
@@ -198,17 +198,17 @@ class Player:
         self._env = Environment(task, 1, randomise=randomise, engine=self._engine)
         self._stopped = False
         self._played_s = 0.0
-        self._broken = 0
+        self._num_diverged = 0
         self.outcomes: list[EpisodeOutcome] = []
-        """Of the episodes that have ended."""
+        """Outcomes of the finished episodes."""
 
     @property
     def forces(self) -> Array:
-        """Forces and torques that pull at the bodies, world frame [N, N·m], shape (nbody, 6); live, for a hand."""
+        """External forces and torques on the bodies, world frame [N, N·m], shape (nbody, 6); live and writable."""
         return self._engine.state("xfrc_applied")[0]
 
     def stop(self) -> None:
-        """Ends the running episode at its next moment, and playing with it."""
+        """Stops at the next moment."""
         self._stopped = True
 
     def __iter__(self) -> Iterator[Moment]:
@@ -220,8 +220,8 @@ class Player:
             episode += 1
 
     def _finished(self, time_s: float) -> bool:
-        """Whether playing ends after that much of the running episode."""
-        # The tolerance keeps rounding in sums of periods from adding one.
+        """Whether playing stops at this time of the current episode."""
+        # The tolerance keeps rounding errors in sums of periods from adding a period.
         return self._stopped or (self._duration_s is not None and self._played_s + time_s > self._duration_s - 1e-9)
 
     def _play(self, episode: int) -> Iterator[Moment]:
@@ -229,14 +229,14 @@ class Player:
         seed = episode_seed(self._seed, episode)
         now = env.reset(seed)
         self._policy.reset(1)
-        told = now.commands
+        commands = now.commands
         for step in count():
             time_s = step * env.step_dt
             ended = self._ending(now, time_s)
             if step:
                 tally.add(now)
             targets: Mapping[str, Array] = {} if ended else self._policy(now.sensors, now.commands)
-            told = told if now.done[0] else now.commands
+            commands = commands if now.done[0] else now.commands
             outcome = None if ended is None else tally.outcome(episode, int(seed[0]), ended, time_s)
             if outcome is not None:
                 self.outcomes.append(outcome)
@@ -248,7 +248,7 @@ class Player:
                 qpos=self._engine.last_qpos[0] if now.done[0] else env.view.qpos[0].copy(),
                 qvel=self._engine.last_qvel[0] if now.done[0] else env.view.qvel[0].copy(),
                 sensors={} if ended else _row(now.sensors),
-                commands=_row(told),
+                commands=_row(commands),
                 targets=_row(targets),
                 reward=float(now.reward[0]) if step else None,
                 verdict=_verdict(now),
@@ -260,8 +260,8 @@ class Player:
 
     def _ending(self, now: StepResult, time_s: float) -> EpisodeEnd | None:
         if now.terminated[0]:
-            diverged = len(self._env.diverged_episodes) > self._broken
-            self._broken = len(self._env.diverged_episodes)
+            diverged = len(self._env.diverged_episodes) > self._num_diverged
+            self._num_diverged = len(self._env.diverged_episodes)
             return "diverged" if diverged else "failure"
         if now.truncated[0]:
             return "time"

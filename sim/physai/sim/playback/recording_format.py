@@ -1,9 +1,8 @@
-"""Names and JSON schemas of a twin's recording, and the limits a reader keeps.
+"""Topics and JSON schemas of simulation recordings, and limits for readers.
 
-Those that a robot's recordings have, too, are in `physai.sdk.evidence.recording_channels`. Poses have the fields of
-Foxglove's
-PoseInFrame (docs.foxglove.dev/docs/sdk/schemas), so that 3D tools know them. `log_time` counts nanoseconds of simulated
-time; between two episodes lies one control period.
+Those shared with robot recordings are in `physai.sdk.evidence.recording_channels`. Poses use Foxglove's PoseInFrame
+schema (docs.foxglove.dev/docs/sdk/schemas) for 3D tools. `log_time` is simulated time in nanoseconds; consecutive
+episodes are one control period apart.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.evidence.recording_channels import INTEGER, NUMBER, NUMBERS, TEXT, TIME, Schema, record
 
 FORMAT_VERSION = "1"
-"""Changes when an older reader could misunderstand a newer file."""
+"""Incremented on changes that are incompatible with older readers."""
 
 METADATA = "physai.recording"
 """Metadata record with format, contract, fingerprint and origin."""
@@ -24,9 +23,9 @@ POSE_TOPIC = "/poses/"
 
 MAX_RECORDING_BYTES = 512 << 20
 MAX_CHUNK_BYTES = 64 << 20
-"""Greatest size of a chunk once decompressed."""
+"""Greatest decompressed size of a chunk."""
 MAX_TOTAL_BYTES = 8 << 30
-"""Greatest size of all chunks once decompressed."""
+"""Greatest decompressed size of all chunks."""
 MAX_EPISODES = 1_000_000
 MAX_METADATA_CHARS = 2 << 20
 

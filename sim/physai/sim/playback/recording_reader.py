@@ -1,4 +1,4 @@
-"""Reads recordings. Bytes from outside are bounded first, decompressed second, parsed third, cross-checked fourth."""
+"""Reads untrusted recordings: limits their size, then decompresses, parses and cross-checks them."""
 
 import json
 import struct
@@ -28,7 +28,7 @@ class RecordedEpisode:
     """One episode of T control periods."""
 
     episode: int
-    """Number of the episode among those that were played."""
+    """Number of the episode, from 0."""
     seed: int
     """Seed that replays it."""
     time_s: npt.NDArray[np.float64]
@@ -40,16 +40,14 @@ class RecordedEpisode:
     reward: npt.NDArray[np.float64]
     """Reward of each period, shape (T,)."""
     sensors: dict[str, npt.NDArray[np.float32]]
-    """What the policy got, shape (T, size)."""
+    """The policy's sensor inputs, shape (T, size)."""
     commands: dict[str, npt.NDArray[np.float32]]
-    """What the policy was told to do, shape (T, size)."""
+    """The policy's command inputs, shape (T, size)."""
     targets: dict[str, npt.NDArray[np.float32]]
-    """What it answered [rad, m, N·m or N], shape (T, joints of the term)."""
+    """The policy's joint commands [rad, m, N·m or N], shape (T, joints of the term)."""
     outcome: dict[str, Any] | None
-    """How the episode went, as `physai.sim.playback.player.EpisodeOutcome.as_json` has it; None where the writer
-    failed before
-    its end,
-    and then sensors, commands and targets may have a row more."""
+    """The result as in `physai.sim.playback.player.EpisodeOutcome.as_json`; None if the writer failed before the end of
+    the episode, in which case sensors, commands and targets may have one more row."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Recording:
 
 
 def read_recording(path: str | Path) -> Recording:
-    """The content of a recording that `physai play --record` wrote.
+    """Reads a recording written by `physai play --record`.
 
     Raises:
         RecordingError: the file is missing, too large, cut off, damaged, of another format or inconsistent.
@@ -78,7 +76,7 @@ def read_recording(path: str | Path) -> Recording:
 
 
 def _parser_errors() -> tuple[type[Exception], ...]:
-    """What MCAP, zstandard, JSON and numpy raise for bytes they cannot make sense of."""
+    """Exceptions that MCAP, zstandard, JSON and numpy raise for malformed data."""
     from mcap.exceptions import McapError
     from zstandard import ZstdError
 
@@ -101,7 +99,7 @@ def _bounded_bytes(path: Path) -> bytes:
 
 @dataclass
 class _Open:
-    """An episode while its messages come in."""
+    """An episode while its messages are read."""
 
     episode: int
     seed: int
@@ -115,7 +113,7 @@ class _Open:
 
 
 class _Assembly:
-    """Puts messages together to episodes."""
+    """Assembles messages into episodes."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -154,7 +152,7 @@ class _Assembly:
                     yield topics[part.channel_id], part.log_time, json.loads(part.data)
 
     def _bounded_size(self, chunk: Any) -> int:
-        """Size of the chunk once decompressed, refused before that where it is too large or not what it says."""
+        """Decompressed size of a chunk, checked before decompressing against decompression bombs."""
         from zstandard import frame_content_size
 
         if chunk.compression not in ("", "zstd"):
@@ -243,5 +241,5 @@ class _Assembly:
 
 
 def _under(rows: dict[str, npt.NDArray[np.float64]], topic: str) -> dict[str, npt.NDArray[np.float32]]:
-    """The vectors whose topic starts so, by the rest of it."""
+    """Vectors of the topics with a prefix, by the rest of the topic."""
     return {name.removeprefix(topic): rows[name].astype(np.float32) for name in rows if name.startswith(topic)}

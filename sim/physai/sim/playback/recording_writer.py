@@ -1,4 +1,4 @@
-"""Writes what a player plays into an MCAP file, exactly enough to play it again."""
+"""Writes the moments of a player to an MCAP file, from which they can be replayed exactly."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -29,16 +29,16 @@ from physai.sim.tasks.task import Task
 class RecordingWriter:
     """Appends moments to a recording; use it as a context manager.
 
-    A process that is killed leaves a file that its readers refuse as cut off.
+    If the process is killed, readers reject the file as truncated.
     """
 
     def __init__(self, path: str | Path, task: Task, *, origin: dict[str, str] | None = None) -> None:
         """Opens the file and writes its head.
 
         Args:
-            path: of the recording.
-            task: what is played.
-            origin: what else the file shall say of where it came from: policy, seed, versions.
+            path: file to write.
+            task: task that is played.
+            origin: additional metadata, such as policy, seed and versions.
 
         Raises:
             RecordingError: the file cannot be written.
@@ -67,7 +67,7 @@ class RecordingWriter:
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Turns a full disk into a RecordingError; the file is closed then, as far as it came."""
+        """Converts OSError, such as a full disk, to RecordingError and closes the file."""
         try:
             yield
         except OSError as error:
@@ -115,7 +115,7 @@ class RecordingWriter:
         self._writer.add(channels.JOINTS_TOPIC, channels.JOINT_STATE, now, message)
 
     def _write_decision(self, moment: Moment, now: int) -> None:
-        """What the policy got, and what it answered."""
+        """The policy's inputs and joint commands."""
         fields = {sensor.name: sensor for sensor in self._contract.robot.sensors}
         for name, values in moment.sensors.items():
             message = vector(now, fields[name].unit, fields[name].frame, values)

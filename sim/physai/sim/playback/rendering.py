@@ -1,7 +1,7 @@
-"""Pictures and films of a model, without a display.
+"""Offscreen rendering of images and videos.
 
-MuJoCo's own `Renderer` takes the OpenGL backend from MUJOCO_GL at the first import of mujoco, long before anybody asks
-for a picture. This one opens its context itself: EGL where that works, then OSMesa.
+MuJoCo's `Renderer` selects the OpenGL backend by MUJOCO_GL when mujoco is first imported, long before it is needed.
+This module opens its own context on demand: EGL if it works, otherwise OSMesa.
 """
 
 import functools
@@ -49,13 +49,12 @@ _PROBE_TIMEOUT_S = 60.0
 
 @functools.cache
 def rendering_backend() -> Backend:
-    """The OpenGL backend that works on this machine, tried in a process of its own: a broken driver may crash it.
-
-    MUJOCO_GL, where it names one of the two, leaves only that one to try.
+    """The OpenGL backend that works on this machine; MUJOCO_GL restricts the choice.
 
     Raises:
-        DeviceError: none works; names the package to install.
+        DeviceError: no backend works.
     """
+    # Probe in a subprocess: a broken driver may crash the process.
     wanted = os.environ.get("MUJOCO_GL", "").strip().lower()
     candidates: tuple[Backend, ...] = ("egl", "osmesa")
     for backend in candidates:
@@ -316,7 +315,7 @@ class VideoWriter:
         self._rate = Fraction(fps).limit_denominator(1000)
         self._stream: Any = None
         try:
-            # PyAV opens a path only at the first frame, after the work that the film is to show.
+            # PyAV opens the file at the first frame only; fail before any slow work.
             require_replaceable(Path(path))
             Path(path).write_bytes(b"")
         except OSError as error:

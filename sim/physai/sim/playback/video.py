@@ -1,4 +1,4 @@
-"""Films of what a player plays: simulated time becomes film time, one episode after the other."""
+"""Writes the moments of a player to a real-time video."""
 
 import math
 from pathlib import Path
@@ -19,30 +19,30 @@ MAX_FPS = 120.0
 ROUNDING_S = 1e-9
 STARTS = 32
 SUPERSAMPLING = 1.5
-"""Pictures are drawn so much larger than they are shown. It smooths edges and shadows at two thirds of the time that
-OpenGL's own smoothing takes where the CPU draws."""
+"""Factor by which frames are rendered larger than shown, against aliasing of edges and shadows. In software rendering
+this takes two thirds of the time of OpenGL's multisampling."""
 STILL = 5e-4
-"""Greatest change of a position [rad or m] that a picture need not show: an eighth of a pixel for a robot of 1 m."""
+"""Position changes [rad or m] below this reuse the last frame: an eighth of a pixel for a robot of 1 m."""
 
 
 class Film:
-    """Writes moments into an MP4 file in real time; use it as a context manager.
+    """Writes moments to an MP4 file at real-time speed; use it as a context manager.
 
-    Between two moments the film shows poses between theirs, so that it moves evenly at any control rate.
+    Poses are interpolated between moments, so that motion is smooth at any control rate.
     """
 
     def __init__(self, path: str | Path, task: Task, *, width: int = 640, height: int = 480, fps: float = 25.0) -> None:
         """Opens renderer and file.
 
         Args:
-            path: of the film.
-            task: what is played.
-            width: of the picture [pixels].
-            height: of the picture [pixels].
+            path: file to write.
+            task: task that is played.
+            width: width of the video [pixels].
+            height: height of the video [pixels].
             fps: frames per second.
 
         Raises:
-            DeviceError: no OpenGL, a size or rate out of bounds, or a file that cannot be written.
+            DeviceError: OpenGL is missing, a size or rate is out of range, or the file cannot be written.
         """
         if not (math.isfinite(fps) and 1.0 <= fps <= MAX_FPS):
             raise DeviceError(f"a film has 1 to {MAX_FPS:g} frames per second, got {fps}")
@@ -82,7 +82,7 @@ class Film:
         self._before = moment
 
     def _picture(self, qpos: Vector, commands: Fields) -> Image:
-        """The picture of a pose; the last one where nobody could tell them apart."""
+        """Renders a pose, or returns the last frame if the difference is not visible."""
         if self._drawn is not None and _look_alike(self._drawn, (qpos, commands)):
             return self.image
         large = self._renderer.render(qpos, self._markers.at(qpos, commands))

@@ -1,4 +1,4 @@
-"""A window in which a player plays in real time, on a machine with a display."""
+"""Shows a player in a window in real time."""
 
 import importlib
 import os
@@ -25,7 +25,7 @@ from physai.sim.tasks.task import Task
 FRAME_S = 1.0 / 60.0
 """Time between two pictures [s]."""
 GREATEST_LAG_S = 0.25
-"""Lag behind real time that is caught up with; beyond, playing goes on from where it is."""
+"""Greatest lag behind real time that is caught up; a greater lag is skipped."""
 
 NO_DISPLAY = "no display on this machine; film it: --video play.mp4"
 
@@ -40,11 +40,12 @@ _CLOSING_TIMEOUT_S = 5.0
 
 
 def require_display() -> None:
-    """Returns where a window can be opened, tried in a process of its own: MuJoCo waits for ever where it cannot.
+    """Checks that a window can be opened.
 
     Raises:
-        DeviceError: there is no display, or no OpenGL on it; names the way out.
+        DeviceError: there is no display, or no OpenGL on it.
     """
+    # Probe in a subprocess: MuJoCo's viewer hangs if it cannot open a window.
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         raise DeviceError(NO_DISPLAY)
     try:
@@ -59,7 +60,7 @@ def require_display() -> None:
 
 
 class RealTimePacer:
-    """Keeps simulated time in step with real time, by absolute deadlines: waiting errors do not add up."""
+    """Keeps simulated time in step with real time, with absolute deadlines so that errors do not accumulate."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
@@ -142,7 +143,7 @@ class Window:
     def close(self) -> None:
         """Closes the window."""
         self._handle.close()
-        # A process that ends while the viewer's thread still draws crashes in the driver.
+        # Exiting while the viewer's thread is still rendering crashes in the graphics driver.
         for thread in self._threads:
             thread.join(_CLOSING_TIMEOUT_S)
 
