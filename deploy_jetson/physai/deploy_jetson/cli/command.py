@@ -1,4 +1,4 @@
-"""`physai robot command`: speak to the runtime that drives this robot."""
+"""`physai robot command`: send a command to the runtime of this robot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     """Says the word; exit code 1 if a stop was not seen to take effect.
 
     Raises:
-        ControlError: nobody listens.
+        ControlError: no runtime listens.
     """
     from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
     from physai.deploy_jetson.slots.health import health_path

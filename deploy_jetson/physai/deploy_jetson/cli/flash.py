@@ -28,7 +28,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=PurePosixPath, metavar="DIR", help="the robot's tree (default: its own)")
     parser.add_argument("--physai", metavar="COMMAND", help="how to run physai there (default: physai)")
     parser.add_argument(
-        "--time", type=Path, metavar="FILE", help="`physai keys time`, for a robot whose clock cannot be believed"
+        "--time",
+        type=Path,
+        metavar="FILE",
+        help="statement of `physai keys time`, for a robot with an unreliable clock",
     )
     parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a verdict, if the owner allows it")

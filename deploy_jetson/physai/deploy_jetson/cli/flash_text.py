@@ -99,7 +99,7 @@ class Display:
 
 
 def sentence(report: RobotReport, upload: BundleUpload) -> str:
-    """What became of a robot, in a line."""
+    """Result for one robot, as a line of text."""
     who, version, flashed = str(report.target), f"version {upload.version} of {upload.task}", report.flashed
     if flashed is None:
         return printable(f"{who}: {report.outcome}: {report.reason}")
@@ -131,7 +131,7 @@ def fleet_table(reports: Sequence[RobotReport]) -> str:
 
 
 def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
-    """What became of a robot, for JSON."""
+    """Result for one robot, for JSON."""
     flashed = report.flashed
     found: dict[str, Any] = {
         "host": str(report.target),
@@ -156,7 +156,7 @@ def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
 
 
 def fleet_record(reports: Sequence[RobotReport], upload: BundleUpload) -> dict[str, Any]:
-    """What became of a fleet, for JSON."""
+    """Result for a fleet, for JSON."""
     counts: dict[str, int] = {}
     for report in reports:
         counts[report.outcome] = counts.get(report.outcome, 0) + 1

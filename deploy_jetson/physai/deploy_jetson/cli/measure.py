@@ -20,9 +20,7 @@ DEFAULT_TICKS = 12_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai robot measure`."""
-    parser.add_argument(
-        "policy", type=Path, metavar="POLICY", help="exported policy.onnx, with its golden.npz beside it"
-    )
+    parser.add_argument("policy", type=Path, metavar="POLICY", help="exported policy.onnx, next to its golden.npz")
     parser.add_argument("-o", "--output", type=Path, metavar="JSON", default=Path("latency.json"))
     parser.add_argument("--ticks", type=int, default=DEFAULT_TICKS, metavar="N", help=f"default: {DEFAULT_TICKS}")
     parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")

@@ -37,7 +37,7 @@ GROUP = "physai.robot_commands"
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_setup(actions.add_parser("setup", help="make the slots of this robot, say who it is and whom it believes"))
+    _add_setup(actions.add_parser("setup", help="create the slots, name the robot and the keys it trusts"))
     _add_install(actions.add_parser("install", help="put a bundle into the idle slot and test it there"))
     activate = actions.add_parser("activate", help="switch to what was installed, on trial")
     activate.add_argument("--retry", action="store_true", help="even if that bundle was rolled back before")
@@ -50,7 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     gc = actions.add_parser("gc", help="remove uploads and unfinished installations")
     gc.add_argument("--idle", action="store_true", help="and the version that is installed but not active")
     clock = actions.add_parser("time", help="what it knows of the time, by which verdicts expire")
-    clock.add_argument("--statement", type=Path, metavar="FILE", help="believe `physai keys time`, if it is signed")
+    clock.add_argument("--statement", type=Path, metavar="FILE", help="accept a signed statement of `physai keys time`")
     actions.add_parser("doctor", help="look for what keeps the robot from running or taking a policy")
     actions.add_parser("recover", help="finish or undo what a power cut has cut short; run at start-up")
     watch = actions.add_parser("watch", help="commit or roll back versions on trial by the runtime's counters")

@@ -23,7 +23,7 @@ MAX_PRIORITY = 98
 """Greatest SCHED_FIFO priority; 99 is for the kernel's own watchdogs."""
 
 EXIT_TAKEN_OVER = 1
-"""The guard had to take over, and nobody reset it."""
+"""The guard took over and was not reset."""
 
 EXIT_OTHER_CONTRACT = 3
 """A policy of another contract was activated; start again."""

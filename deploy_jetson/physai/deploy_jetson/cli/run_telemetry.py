@@ -1,4 +1,4 @@
-"""What `physai robot run` measures beside driving: options, and the latency evidence at the end."""
+"""Telemetry options of `physai robot run`, and the latency evidence at its end."""
 
 from __future__ import annotations
 

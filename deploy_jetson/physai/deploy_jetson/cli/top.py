@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(root: Path, arguments: argparse.Namespace) -> int:
     """Shows the status until it is interrupted or the runtime ends.
 
-    A runtime that does not answer in time has not ended: its machine may be busy, and the next look tells more.
+    A runtime that does not answer in time may just be on a busy machine, so the next refresh decides.
 
     Raises:
         ControlError: there is no runtime to look at.

@@ -1,4 +1,4 @@
-"""Which engine computes a policy here: TensorRT where JetPack brought it, else onnxruntime."""
+"""Selects the inference engine: TensorRT where JetPack provides it, else ONNX Runtime."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The few calls of the CUDA runtime that an engine needs, by ctypes: JetPack has the library, no Python package.
+"""The CUDA runtime calls that an engine needs, through ctypes: JetPack has the library, no Python package.
 
 Source of names and codes: https://docs.nvidia.com/cuda/cuda-runtime-api/ (cudaMalloc, cudaMemcpyAsync, …).
 """

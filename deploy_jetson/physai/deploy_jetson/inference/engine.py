@@ -1,4 +1,4 @@
-"""What computes a policy on the robot: one call a tick, batch of one, explicit memory."""
+"""Inference engine interface: one call per tick, batch size 1, explicit state."""
 
 from collections.abc import Mapping
 from typing import Protocol

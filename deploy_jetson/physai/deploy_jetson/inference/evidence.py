@@ -1,4 +1,4 @@
-"""Latency evidence: how long ticks of a policy take on this machine, for the latency gate of `physai sim validate`."""
+"""Latency evidence: tick durations of a policy on this machine, for the latency gate of `physai sim validate`."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Golden states replayed: does this machine compute the policy that was trained?"""
+"""Replays golden states to check that this machine reproduces the trained policy."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""How long a tick of a policy takes on this machine, as it is now."""
+"""Measures the tick duration of a policy on this machine."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The counters that the agent judges a version on trial by, and periods in which nobody counted."""
+"""Counters by which the agent judges a version on trial."""
 
 from physai.deploy_jetson.slots.health import HealthWriter
 

@@ -28,7 +28,7 @@ RATE_SHARE = 0.1
 """Share of them that may have found no newer sample: two clocks of one rate drift through each other now and then."""
 
 CLOCK_STEP_NS = 20_000_000
-"""Change of CLOCK_REALTIME against CLOCK_MONOTONIC that somebody has made, and no slow correction [ns]."""
+"""Change of CLOCK_REALTIME against CLOCK_MONOTONIC that is a step, not a slow correction [ns]."""
 
 ACTIVE_ALREADY = "active already; `reset` and `start` bring a stopped policy back"
 """Answer to a request to activate what is active."""
@@ -110,7 +110,7 @@ class Loop:
             heartbeat_s: longest silence of the operator before HOLD [s]; None where no operator has to watch.
             alarm: what waits.
             clocks: what time it is.
-            watchdog: speaks to the robot where the loop falls silent; None for none.
+            watchdog: commands the robot when the loop stops; None for none.
             progress: called after each tick, and now and then while nothing is driven.
         """
         self._progress = progress
@@ -203,7 +203,7 @@ class Loop:
             self._press(GuardState.HOLD, _WATCHDOG)
 
     def _count(self) -> None:
-        """Tells the trial; only what the policy drives counts for or against it."""
+        """Update the counters of the trial; only ticks driven by the policy count."""
         tick, health = self._tick, self.loaded.health
         if tick.state == GuardState.RUN:
             health.tick(tick.ended_ns, missed=tick.missed, intervened=tick.intervened)
@@ -260,7 +260,7 @@ class Loop:
         return ""
 
     def _answer(self, request: Request) -> None:
-        """Tells what became of a reset or a start."""
+        """Report the answer to a reset or start request."""
         tick, ticket = self._tick, self._ticket
         self._ticket = None
         down, up = tick.reset_answer == RequestAnswer.OBEYED, tick.start_answer == RequestAnswer.OBEYED

@@ -33,7 +33,7 @@ class RunOptions:
     rate_hz: float | None = None
     """Rate the policy must have [Hz]; None for whatever its contract says."""
     heartbeat_s: float | None = None
-    """Longest silence of the operator before HOLD [s]; None where nobody has to watch."""
+    """Maximum time without a command of the operator before HOLD [s]; None if no operator is required."""
     seconds: float | None = None
     """How long to drive [s]; None for until it is told."""
     stand_by: bool = False

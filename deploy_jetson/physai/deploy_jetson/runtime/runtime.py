@@ -1,4 +1,4 @@
-"""A robot's policy from start to end: check, connect, wait for the robot, drive it, leave it safe."""
+"""Runs a policy on a robot: check, connect, wait for the robot, drive it, leave it safe."""
 
 import subprocess
 import threading
@@ -42,7 +42,7 @@ from physai.sdk.transport.protocol import (
 
 _STAND_BY_S = 0.05
 _SUSPENDED_S = 5.0
-"""Time that the runtime may stand still while it waits for its robot [s]; nobody expects it to move one after that."""
+"""Maximum time the process may be suspended while it waits for its robot [s]; after longer it must not start to move it."""
 _SAY_AGAIN_S = 2.0
 _GIVE_UP_S = 2.0
 """Time for which a robot is kept from others while something keeps it from being driven [s]."""
@@ -69,7 +69,7 @@ class Runtime:
             options: how to run.
             transport: not yet open.
             telemetry: takes the tick records; None for one that only counts them.
-            say: shows a line to whoever looks; called in a thread of its own.
+            say: reports a line of text; called from a separate thread.
             clocks: what time it is.
         """
         self.options, self.transport = options, transport
@@ -223,7 +223,7 @@ class Runtime:
 
     def _open_watchdog(self, contract: PolicyContract) -> Watchdog | None:
         if not self.options.watchdog:
-            self._say("warning: no watchdog: if this process hangs or dies, nothing tells the robot to stop")
+            self._say("warning: no watchdog: if this process hangs or dies, nothing stops the robot")
         elif not isinstance(self.transport, SupportsWatchdog):
             self._say(f"no watchdog: only this process reaches a robot through the transport {self.transport.name}")
         else:
@@ -374,7 +374,7 @@ class Runtime:
 
     @property
     def taken_over(self) -> bool:
-        """Whether the guard took over when nobody had asked for it, and was not reset."""
+        """Whether the guard took over without a request, and was not reset."""
         return self._loop is not None and self._loop.taken_over
 
     def summary(self) -> Summary:
@@ -390,7 +390,7 @@ class Runtime:
             self.state = advance(self.state, Lifecycle.INACTIVE)
         self.commands.refuse_all("refused: the runtime ends")
         self._manager.stopping()
-        # Whoever reports asks the transport how it is, so it ends before that does.
+        # Reports query the transport, so the reporting thread ends first.
         self._over.set()
         if self._reporter.is_alive():
             self._reporter.join()
@@ -436,10 +436,10 @@ class Runtime:
             self._flush()
 
     def _diagnose(self) -> None:
-        """Tells the robot's other programs, where the transport reaches them."""
+        """Publish diagnostics, where the transport supports it."""
         if isinstance(self.transport, SupportsDiagnostics):
             found = diagnose(self.status())
-            with suppress(TransportError):  # nobody may hear it, or the network be gone
+            with suppress(TransportError):  # there may be no receiver, or no network
                 self.transport.diagnose(found.level, found.message, found.values)
 
     def _flush(self) -> None:

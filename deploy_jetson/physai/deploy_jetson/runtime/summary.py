@@ -1,4 +1,4 @@
-"""What a run came to: how long each stage of a tick took, what was missed, and what the machine took for itself."""
+"""Summary of a run: duration of each stage of a tick, missed deadlines, and the time the hypervisor took for itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -94,7 +94,7 @@ class Tick:
             policy: computes the commands.
             sink: takes the records.
             clocks: what time it is.
-            watchdog: speaks to the robot where the loop falls silent; None for none.
+            watchdog: commands the robot when the loop stops; None for none.
             lost: why the robot is no longer this runtime's, empty while it is; see `Exclusive`.
 
         Raises:
@@ -113,7 +113,7 @@ class Tick:
         self._begins = False
         """Whether the policy's memory begins with the next call."""
         self.reset_answer = self.start_answer = int(RequestAnswer.NONE)
-        """What became of the requests of the tick."""
+        """Answer to the requests of the tick."""
         self.read_back = 0
         """See `GuardResult.read_back`."""
         self.state = 0
@@ -162,7 +162,7 @@ class Tick:
         self.policy = policy
 
     def warm_up(self) -> None:
-        """Does before a tick what makes it quick, and nothing that anybody could notice: see `NullTransport`,
+        """Warm the caches before a tick without any visible effect; see `NullTransport`,
         `DryRunPolicy`.
         """
         shadow = self._shadow
@@ -298,7 +298,7 @@ class Tick:
         """Takes in the newest sample; bits of trouble."""
         try:
             self.fresh = self._transport.poll()
-        except Exception as error:  # whatever a driver raises, the guard still has to speak to the robot
+        except Exception as error:  # whatever a driver raises, the guard must still command the robot
             self.error = f"{self._transport.name}: {error}"
             return _TRANSPORT_FAILED
         trouble = self.senses.read()

@@ -1,4 +1,4 @@
-"""A runtime's status in the words of ROS 2's diagnostics: how bad it is, why, and the facts beside it."""
+"""Status of a runtime as a ROS 2 diagnostic status: level, message and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Diagnosis:
 
 
 def diagnose(status: Mapping[str, Any]) -> Diagnosis:
-    """What `Runtime.status` means to somebody who watches a robot.
+    """Convert `Runtime.status` to a diagnostic status.
 
     Args:
         status: of a runtime, or empty where none is loaded.

@@ -1,4 +1,4 @@
-"""What the runtime tells Prometheus: text of the exposition format, version 0.0.4.
+"""Metrics of the runtime in the Prometheus text exposition format, version 0.0.4.
 
 Names, units and types follow https://prometheus.io/docs/practices/naming/: seconds, `_total` for counters. A stage is a
 histogram, whose bounds are edges of the buckets it was counted in, so that every count is right to the nanosecond.

@@ -1,4 +1,4 @@
-"""Finds in the tick records what is worth a flight recording."""
+"""Detects faults in the tick records that trigger a flight recording."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Percentiles of a whole run in memory of one size: a log-linear histogram, as HdrHistogram's.
+"""Percentiles of a whole run in constant memory: a log-linear histogram, like HdrHistogram.
 
 Every power of two is divided into `1 << PRECISION_BITS` buckets of one width, so a value is known to within 0.4 % of
 itself, and exactly below 512 ns. Source of the layout: https://hdrhistogram.org, "HdrHistogram design".

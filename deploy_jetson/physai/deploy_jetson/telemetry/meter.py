@@ -1,4 +1,4 @@
-"""What all ticks of a run came to: durations of every stage, reasons, and changes of state."""
+"""Statistics over all ticks of a run: durations of every stage, reasons, and changes of state."""
 
 import numpy as np
 

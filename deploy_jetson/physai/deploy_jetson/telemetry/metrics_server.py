@@ -1,4 +1,4 @@
-"""Answers Prometheus, on this machine only; a thread of its own."""
+"""HTTP server for Prometheus on localhost, in its own thread."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Everything that is measured of a run: counted, served to Prometheus, recorded, and written down as evidence.
+"""All measurements of a run: counted, served to Prometheus, recorded, and written as evidence.
 
 A thread of its own reads the ring twice a second. The tick writes to the ring and does nothing else for it.
 """
@@ -47,7 +47,7 @@ class TelemetryOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What the runtime tells of itself."""
+    """Status of the runtime."""
 
     about: Callable[[], dict[str, Any]] = _no_facts
     """What runs: version, slot, digests."""

@@ -1,4 +1,4 @@
-"""How long every tick of a run took, for the latency gate of `physai sim validate`."""
+"""Durations of all ticks of a run, for the latency gate of `physai sim validate`."""
 
 import numpy as np
 

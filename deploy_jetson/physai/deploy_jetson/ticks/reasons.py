@@ -1,4 +1,4 @@
-"""Why the policy's command did not reach the robot: the guard's reasons, and those only the runtime can know."""
+"""Why the policy's command was not sent: the guard's reasons, and those of the runtime can know."""
 
 from enum import IntFlag
 
@@ -6,7 +6,7 @@ from physai.sdk.safety import Reason
 
 
 class RuntimeFault(IntFlag):
-    """What the runtime found, one bit each, beside the guard's `Reason`, whose bits lie below."""
+    """Faults that the runtime detects, one bit each, above the bits of the guard's `Reason`."""
 
     FIELD_NOT_FINITE = 1 << 16
     """A sensor or command field that the policy reads is NaN or infinite."""

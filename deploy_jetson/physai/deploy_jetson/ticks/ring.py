@@ -1,4 +1,4 @@
-"""What the loop writes down of each tick, and where."""
+"""Record of each tick in a ring buffer."""
 
 import struct
 from collections.abc import Mapping

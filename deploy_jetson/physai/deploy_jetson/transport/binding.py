@@ -191,7 +191,7 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
 
 
 def made_binding(contract: PolicyContract) -> Binding:
-    """A binding for a robot nobody has written one for, in the topics ROS 2 drivers usually have."""
+    """Default binding for other robots, with the topics that ROS 2 drivers usually have."""
     parts = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
     names = [sensor.name for sensor in contract.robot.sensors]
     inertial = {"imu_quat": "orientation", "imu_ang_vel_b": "angular_velocity", "imu_lin_acc_b": "linear_acceleration"}

@@ -1,7 +1,7 @@
-"""What a transport refused, counted: said once, however often it happens."""
+"""Counted notices of what a transport rejected; each is reported once."""
 
 MAX_NOTICES = 32
-"""Different notices that are kept; whoever sends garbage must not fill the memory."""
+"""Maximum number of different notices; bounded so that malformed input cannot fill the memory."""
 
 
 class Notices:

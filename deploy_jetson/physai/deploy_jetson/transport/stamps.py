@@ -1,4 +1,4 @@
-"""Whether a time stamp can be one: what DDS and UDP ask of every message alike."""
+"""Plausibility check of message time stamps, shared by DDS and UDP."""
 
 from physai.deploy_jetson.transport.notices import Notices
 

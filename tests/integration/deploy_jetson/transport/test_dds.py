@@ -73,10 +73,10 @@ def test_a_missing_topic_is_told_by_name(domain: int, contract_of: ContractOf, m
         monkeypatch.setattr(ends, "DISCOVERY_S", 0.0)
         told(transport, "nobody subscribes")
         assert transport.problems() == (
-            f"/joint_states: nobody publishes it in domain {domain}; published are nothing",
-            f"/imu/data: nobody publishes it in domain {domain}; published are nothing",
-            f"/cmd_vel: nobody publishes it in domain {domain}; published are nothing",
-            f"/joint_command: nobody subscribes to it in domain {domain}; subscribed to are nothing",
+            f"/joint_states: no publisher in domain {domain}; published topics: nothing",
+            f"/imu/data: no publisher in domain {domain}; published topics: nothing",
+            f"/cmd_vel: no publisher in domain {domain}; published topics: nothing",
+            f"/joint_command: no subscriber in domain {domain}; subscribed topics: nothing",
         )
 
 

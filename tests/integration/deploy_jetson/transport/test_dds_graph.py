@@ -132,7 +132,7 @@ def test_two_nodes_of_one_process_leave_one_by_one(domain: int) -> None:
         (
             "robot elsewhere",
             "pendubot-swingup",
-            "/joint_states: nobody publishes it in domain {domain}; published are /other/joint_states",
+            "/joint_states: no publisher in domain {domain}; published topics: /other/joint_states",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A small socket through which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
+"""Control socket on which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
 
 One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
 if its sender has an address. Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop; for
@@ -31,7 +31,7 @@ ANSWER_S = 2.0
 """Longest time in which a reset or a start is answered [s]: the longest control period is 1 s."""
 
 _TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
-"""Requests that nobody expects to be obeyed any more once their sender has given up."""
+"""Requests that are withdrawn when their sender disconnects."""
 
 _SO_TIMESTAMPNS = 35
 """asm-generic/socket.h; Python has no name for it."""
@@ -188,7 +188,7 @@ def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[st
     """Sends one request to the runtime, and returns its answer.
 
     Raises:
-        ControlError: nobody listens or answers, or the request is refused.
+        ControlError: no runtime listens or answers, or the request is rejected.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
         caller.bind("")  # Linux chooses a free abstract address to answer to
@@ -200,7 +200,7 @@ def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[st
         except TimeoutError:
             raise ControlError(f"{path}: the runtime did not answer within {timeout_s:g} s") from None
         except PermissionError:
-            raise ControlError(f"{path}: only the user who runs the policy, and root, may speak to it") from None
+            raise ControlError(f"{path}: only the user who runs the policy, and root, may access it") from None
         except (OSError, ValueError, RecursionError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ControlError(f"{path}: no runtime to talk to: {reason}; start it with `physai robot run`") from None

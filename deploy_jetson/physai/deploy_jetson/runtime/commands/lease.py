@@ -1,4 +1,4 @@
-"""The runtime's part in the lease of its robot: a thread that renews it, whatever the loop and the terminal do."""
+"""Thread that renews the runtime's lease on its robot, independent of the loop and the terminal do."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an operator may request of a running policy, and how a request gets from their thread to the loop's.
+"""Operator requests to a running policy, and the queue that carries them to the loop's.
 
 Requests that make the robot safer are levels with numbers: they wait for nothing and cannot be lost. Requests that
 make it less safe wait in a short queue, carry what their sender had seen, and are each answered: obeyed, or why not.
@@ -31,7 +31,7 @@ class Command(StrEnum):
     DAMP = "damp"
     """Brake without stiffness, until `reset`."""
     STOP = "stop"
-    """Protective stop, until `reset`; believed when every joint was measured at rest."""
+    """Protective stop, until `reset`; confirmed when every joint was measured at rest."""
     RESET = "reset"
     """Take back a stop that was read back. The robot stays where it is."""
     START = "start"
@@ -63,12 +63,12 @@ class Ticket:
     _answered: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, text: str, *, obeyed: bool = False) -> None:
-        """Ends the wait of whoever asked."""
+        """Wake the waiting caller."""
         self.text, self.obeyed = text, obeyed
         self._answered.set()
 
     def withdraw(self) -> None:
-        """Nobody waits for an answer any more: it is not obeyed, unless it is being obeyed just now."""
+        """Withdraw the request, unless it is being executed."""
         self.answer("withdrawn: there was no answer in time")
 
     @property

@@ -1,4 +1,4 @@
-"""A policy that may run, as plain data that one process can hand to another."""
+"""A policy that passed its checks, as plain data that can be passed between processes."""
 
 import json
 import socket

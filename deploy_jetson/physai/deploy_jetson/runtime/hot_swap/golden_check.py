@@ -1,4 +1,4 @@
-"""A newly activated policy is asked its golden states in a process of its own, which may hang or crash."""
+"""Checks the golden states of a newly activated policy in a separate process, which may hang or crash."""
 
 import json
 import sys

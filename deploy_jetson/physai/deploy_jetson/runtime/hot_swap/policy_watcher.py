@@ -1,4 +1,4 @@
-"""A process beside the runtime that looks for a newly activated policy, and checks it there.
+"""Process that watches for a newly activated policy and checks it outside the runtime.
 
 Signatures, JSON and golden states take Python's lock for milliseconds, which a control loop in the same process would
 feel. So they are checked here, and what may run goes through a socket to the runtime.

@@ -1,4 +1,4 @@
-"""Takes newly activated policies from the scout, makes them ready to run, and lets the loop have them."""
+"""Takes newly activated policies from the policy watcher, prepares them, and hands them to the loop them."""
 
 import socket
 import threading
@@ -48,7 +48,7 @@ class PolicySwapper:
             open_health: makes the counters of a policy.
             say: gets what an operator should know.
             unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
-            to_run_unsafe: what whoever starts the runtime has to say for that.
+            to_run_unsafe: how the operator allows it when starting the runtime.
             prepare: called first in the thread.
         """
         self.ready: LoadedPolicy | None = None

@@ -1,4 +1,4 @@
-"""What stands in for robot and policy when a tick is warmed up shortly before it is due.
+"""Null transport and dry-run policy, which warm the caches shortly before a tick is due.
 
 A loop that sleeps between two ticks finds the processor's caches without the tick's code and numbers: after 2 ms of
 sleep the first run of a small policy took 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an
@@ -15,7 +15,7 @@ from physai.sdk.transport.protocol import Array, Sample
 
 
 class NullTransport:
-    """A transport that hears nothing new, and whose commands reach nobody."""
+    """A transport that receives nothing new and discards commands."""
 
     name = "warm-up"
 
@@ -36,7 +36,7 @@ class NullTransport:
 
 
 class DryRunPolicy:
-    """A policy that computes and remembers nothing of it."""
+    """A policy that is evaluated without changing its state."""
 
     def __init__(self, policy: BoundPolicy) -> None:
         """Reads the inputs and writes the targets of the real one."""

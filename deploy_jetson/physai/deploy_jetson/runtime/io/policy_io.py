@@ -1,4 +1,4 @@
-"""A policy with fixed addresses: inputs are written in place, one call computes, targets are read in place."""
+"""A policy with preallocated buffers: inputs are written in place, one call computes, targets are read in place."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Is the robot at the other end the one that the contract was made for?"""
+"""Checks that the connected robot is the one of the contract."""
 
 import math
 from collections.abc import Iterator, Sequence

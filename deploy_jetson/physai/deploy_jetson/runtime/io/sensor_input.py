@@ -1,4 +1,4 @@
-"""From the transport's newest sample to what policy and guard read: finite, and how old."""
+"""Inputs of policy and guard from the transport's latest sample, with finiteness and age checks."""
 
 import math
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class SensorInput:
         return trouble
 
     def complaint(self) -> str:
-        """The first number of the last sample that is not believed, in words; empty for none."""
+        """Description of the first invalid value of the last sample; empty if all are valid."""
         for name, row in self._inputs.named.items():
             for index, value in enumerate(row[0].tolist()):
                 if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a control loop asks of the kernel: its own core, to come first, memory that stays. All of it optional."""
+"""Real-time settings of the control loop: CPU affinity, priority, locked memory. All of it optional."""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""What systemd is told of a service of `Type=notify` with `WatchdogSec`: sd_notify(3), without libsystemd.
+"""Notifications to systemd for a service of `Type=notify` with `WatchdogSec`: sd_notify(3), without libsystemd.
 
 Signs of life are sent by the thread whose life they are a sign of, never by one that would live on while it hangs.
 """

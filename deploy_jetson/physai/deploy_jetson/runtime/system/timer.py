@@ -1,4 +1,4 @@
-"""Waiting for a moment on CLOCK_MONOTONIC, to the microsecond."""
+"""Deadline timer on CLOCK_MONOTONIC with microsecond precision."""
 
 import ctypes
 import time
@@ -28,7 +28,7 @@ _MOST_REHEARSALS = 3
 
 
 class DeadlineTimer:
-    """Sleeps on absolute deadlines, so that no error adds up from one tick to the next."""
+    """Sleeps until absolute deadlines, so that errors do not accumulate."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the watchdog senses and sends: a transport, and the guard's safe commands."""
+"""Transport and safe commands of the watchdog."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The loop's end of the watchdog: starts its process, and tells it in every tick what was sent."""
+"""The control loop's side of the watchdog: starts its process and shares each sent command with it."""
 
 import os
 import subprocess
@@ -159,5 +159,5 @@ class Watchdog:
             self._process.wait()
 
     def _tell(self, word: bytes) -> None:
-        with suppress(OSError):  # it has ended, which `problem` tells
+        with suppress(OSError):  # it has ended, which `problem` reports
             os.write(self._pipe, word)

@@ -1,4 +1,4 @@
-"""What the watchdog's process is told when it starts, and the times it keeps."""
+"""Configuration of the watchdog process, and its time limits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The commands that the watchdog sends: the guard's in DAMP, from the command that was sent last."""
+"""Commands of the watchdog: those of the guard in DAMP, starting from the last command sent."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the control loop and its watchdog tell each other: a few words and two kinds of records in shared memory.
+"""Shared memory of the control loop and its watchdog: a few words and two kinds of records in shared memory.
 
 Every word and every record has one writer; no lock, no system call. A word is 8 bytes, aligned, and is read and written
 whole. A record is written to one of two places in turn, with a CRC, so that a process that is killed or stopped while

@@ -1,4 +1,4 @@
-"""The folder of flight recordings: files that are whole or not there, and never more than so many."""
+"""Folder of flight recordings: files are complete or absent, and their total size is bounded to so many."""
 
 import re
 import secrets

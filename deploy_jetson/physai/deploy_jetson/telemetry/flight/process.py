@@ -1,4 +1,4 @@
-"""The flight recorder's process: makes a file of the shared memory when it is told to, or left alone.
+"""Flight-recorder process: writes the shared memory to a file on request, or when it is left alone.
 
 A process of its own, because making a file takes a second of Python, which the loop would feel, and because it outlives
 a runtime that is killed or crashes.
@@ -116,7 +116,7 @@ def serve(connection: socket.socket, recorder: Recorder) -> None:
 
 
 def _tell(connection: socket.socket, answer: dict[str, Any] | None) -> None:
-    """Tells the runtime, if it listens."""
+    """Notify the runtime, if it listens."""
     if answer is None:
         return
     try:

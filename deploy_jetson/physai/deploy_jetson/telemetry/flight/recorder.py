@@ -114,7 +114,7 @@ class FlightRecorder:
         return ours, process
 
     def request(self, cause: str) -> None:
-        """Has a file written; `read` tells what became of it."""
+        """Request a file; `read` returns the outcome."""
         self._send({"cause": cause})
         self.status.waiting.append(cause)
 

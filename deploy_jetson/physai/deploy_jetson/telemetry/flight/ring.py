@@ -1,4 +1,4 @@
-"""The flight recorder's memory: what was measured, commanded and decided in the last so many ticks.
+"""Shared memory of the flight recorder: measurements, commands and decisions of the last ticks.
 
 It lies in memory that two processes share. The loop's writes a row a tick, in about two microseconds; the recorder's
 makes a file of it when there is reason to, and also when the loop's process is gone.

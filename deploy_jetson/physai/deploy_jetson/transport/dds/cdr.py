@@ -1,4 +1,4 @@
-"""Messages to bytes and back: CDR as ROS 2 uses it (OMG DDSI-RTPS 2.5, 10.2: encapsulation, then XCDR1).
+"""CDR serialisation as ROS 2 uses it (OMG DDSI-RTPS 2.5, 10.2: encapsulation, then XCDR1).
 
 Every value is aligned to its own size, counted from the end of the four bytes of encapsulation. So every float64 of a
 message lies at 4 + 8·k, and all of them are elements of one array that starts at byte 4: what changes from one message

@@ -1,4 +1,4 @@
-"""Commands of an operator who has fallen silent: after a time his last one counts no more."""
+"""Command time-out: without new operator commands the last one is zeroed."""
 
 import math
 import time

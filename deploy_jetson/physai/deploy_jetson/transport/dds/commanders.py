@@ -1,4 +1,4 @@
-"""One commander per robot on ROS 2 topics: the runtimes tell each other who has it, and others' publishers are seen.
+"""One commander per robot on ROS 2 topics: runtimes agree on a lease, and foreign publishers are seen.
 
 Each runtime tells its claim (`physai.sdk.transport.lease`) on one topic. A driver of ROS 2 knows nothing of it and
 obeys whoever
@@ -194,7 +194,7 @@ class Commanders:
             self._lease.hear(told.claim, now_s)
 
     def _other_publisher(self, now_s: float, *, patience_s: float) -> str:
-        """Who else publishes the commands, and is no runtime whose claim is known; empty for nobody.
+        """Other publishers of the command topics that are no known runtimes; empty for none.
 
         Args:
             now_s: `clock_s`.
@@ -220,6 +220,6 @@ class Commanders:
     def _described(self, endpoint: Endpoint, topic: str) -> str:
         node = f" ({endpoint.node})" if endpoint.node else ""
         if endpoint.companion_of:
-            # It never speaks beside a runtime that holds the robot.
+            # It never publishes while a runtime holds the robot.
             return "" if self._lease.holds else f"the watchdog{node} of a runtime that has gone silent, on {topic}"
         return "" if endpoint.owner in self._known else f"another publisher{node} of {topic}; stop it"

@@ -1,4 +1,4 @@
-"""What else there is in a DDS domain, for whoever looks for a topic in vain."""
+"""Discovery diagnostics: what exists in a DDS domain when an expected topic is missing."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ def describe(
     *,
     settled: bool,
 ) -> tuple[str, ...]:
-    """Why topics bring nothing, or reach nobody: one sentence each, with what is expected and what is there.
+    """Why topics have no publisher or subscriber: one sentence each, with what is expected and what was found.
 
     Args:
         node: whose surroundings these are.
@@ -44,7 +44,7 @@ def _unheard(
     binding, topic = feed.inlet.layout.binding, feed.reader.full_name
     here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(topic)]
     if not here:
-        text = f"{topic}: nobody publishes it in domain {domain}; published are "
+        text = f"{topic}: no publisher in domain {domain}; published topics: "
         return text + _named(publishers, own) if settled else ""
     problem = _misfit(here, binding.type, "published")
     if problem:
@@ -69,7 +69,7 @@ def _unreached(
     topic = writer.full_name
     here = [endpoint for endpoint in subscribers if endpoint.topic == dds_topic(topic)]
     if not here:
-        text = f"{topic}: nobody subscribes to it in domain {domain}; subscribed to are "
+        text = f"{topic}: no subscriber in domain {domain}; subscribed topics: "
         return text + _named(subscribers, own) if settled else ""
     problem = _misfit(here, outlet.layout.binding.type, "subscribed to")
     if problem:

@@ -157,7 +157,7 @@ def _static_peers() -> list[str]:
 
 
 class JoinedDomains:
-    """Domains of this process, each with the configuration of whoever joined it first."""
+    """DDS domains of this process, each with the configuration under which it was first joined."""
 
     def __init__(self) -> None:
         """None yet."""

@@ -324,7 +324,7 @@ class DdsRobotEndpoint(_End):
                 for name, part in feed.parts:
                     self._command.targets[name][:] = part
         oldest_ns = min(self._stamps)
-        # Not "newer than": a clock that was set back is no reason to hear nobody.
+        # Not "newer than": a clock that was set back must not block reception.
         if not found or not oldest_ns or oldest_ns == self._command.stamp_ns:
             return False
         self._command.stamp_ns = oldest_ns

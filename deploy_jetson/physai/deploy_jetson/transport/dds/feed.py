@@ -1,4 +1,4 @@
-"""What one topic brings: bytes from DDS, of one publisher only, with a stamp that can be one."""
+"""Subscription to one topic: messages of one publisher only, with plausible stamps."""
 
 import time
 from typing import Any
@@ -66,7 +66,7 @@ class Subscription:
         return False
 
     def forget(self) -> None:
-        """What was refused until now counts no more: what goes on is told again."""
+        """Clear the rejections so far; those that persist are reported again."""
         self._refused.clear()
 
     def _accept(self, data: bytes, info: Any) -> bool:
@@ -74,7 +74,7 @@ class Subscription:
             self.inlet.read(data)
         except TransportError as error:
             self._notices.add(f"{self.topic}: refused: {error}")
-            # Somebody else may be right.
+            # Another publisher may be valid.
             self._publisher = 0
             return False
         stamp_ns = self.inlet.stamp_ns if self._own_stamp else info.source_timestamp

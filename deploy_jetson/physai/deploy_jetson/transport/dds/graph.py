@@ -1,4 +1,4 @@
-"""What makes a process show in `ros2 node list`: ROS 2's own announcement of nodes and their topics.
+"""Announces a process in the ROS 2 graph (`ros2 node list`) with its topics.
 
 Every participant keeps one message on `ros_discovery_info` that names its nodes and, by their ids, the readers and
 writers of each. Source: https://design.ros2.org/articles/Node_to_Participant_mapping.html.

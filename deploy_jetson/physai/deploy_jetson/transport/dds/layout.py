@@ -297,7 +297,7 @@ class MessageWriter:
         """Name and size of each vector, the numbers it lies among, and where there."""
         for one in layout.placed:
             part = self._scatter(one, places)
-            # What nobody has measured must not look like a measurement.
+            # A value that was not measured must not look like a measurement.
             self._numbers[part] = np.nan
             whole = isinstance(part, slice)
             among = self._numbers[part] if whole else self._numbers

@@ -1,4 +1,4 @@
-"""The ROS 2 messages that the runtime speaks, as their interface files define them (common_interfaces, ROS 2 Jazzy).
+"""ROS 2 messages that the runtime uses, as defined in their interface files (common_interfaces, ROS 2 Jazzy).
 
 A publisher and a subscriber of DDS meet by type name only, whatever the type holds. The hash of each definition
 (REP-2016, `RIHS01_…`, as ROS 2 announces it) is therefore sent along and compared.

@@ -65,7 +65,7 @@ def _common_qos(kind: str, companion_of: str = "") -> tuple[Any, ...]:
 
 
 def endpoint_of(found: Any, seen_s: float) -> Endpoint:
-    """What cyclonedds-python tells of a publisher or subscriber."""
+    """What cyclonedds-python reports about a publisher or subscriber."""
     # It makes the classes of policies itself, and the names of some say where they lie.
     policies = {type(policy).__name__.rpartition(".")[2]: policy for policy in found.qos}
     data: bytes = getattr(policies.get("Userdata"), "data", b"")

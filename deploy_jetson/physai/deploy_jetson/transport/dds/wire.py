@@ -1,4 +1,4 @@
-"""What carries serialised messages of ROS topics: Cyclone DDS here, rclpy in `physai.ros`."""
+"""Middleware interface for serialised messages of ROS topics: Cyclone DDS here, rclpy in `physai.ros`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Endpoint:
     lasting: bool = False
     """Whether it keeps messages for those who come later (a publisher), or wants them kept (a subscriber)."""
     seen_s: float = 0.0
-    """When it was first looked at, CLOCK_MONOTONIC [s]; 0 where nobody keeps that."""
+    """When it was first checked, CLOCK_MONOTONIC [s]; 0 if unknown."""
     owner: str = ""
     """Whose it is: the first 12 bytes of its GUID, all that one process's have in common, in hexadecimal; empty where
     that cannot be told."""

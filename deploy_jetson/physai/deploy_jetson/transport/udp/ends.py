@@ -140,7 +140,7 @@ class _Socket:
         select.select([self._socket], [], [], timeout_s)
 
     def send(self, data: memoryview, to: Address | None = None) -> None:
-        """Sends a packet to the peer, or to somebody else; as long as there is no peer, to nobody.
+        """Send a packet to the peer or to a given address; without a peer nothing is sent.
 
         Raises:
             TransportError: it did not leave.
@@ -188,7 +188,7 @@ class _End:
         self._notices.forget()
 
     def _silent(self) -> bool:
-        """Whether it is open, and nobody has been heard for longer than finding each other takes."""
+        """Whether it is open, and no peer was received for longer than discovery takes."""
         return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class UdpTransport(_End):
         """See `Transport.wait`; asks for the robot meanwhile, and so keeps it."""
         link, end = self._opened(), time.monotonic() + timeout_s
         while True:
-            # Before the time is looked at: somebody who waits briefly on a busy machine is to be heard, too.
+            # Before the clock is read: on a busy machine a short wait must still receive what has arrived.
             now = time.monotonic()
             if now >= self._greet_s:
                 self._greeting.write({}, time.time_ns())
@@ -421,14 +421,14 @@ class UdpRobotEndpoint(_End):
     def _whom(self) -> str:
         """Who is obeyed, in words."""
         if not self.grants.holder or (peer := self._opened().peer) is None:
-            return "nobody has asked for the robot"
+            return "no runtime has requested the robot"
         return f"the runtime at {peer[0]}:{peer[1]} has the robot, with lease {self.grants.number}"
 
     def _tell(self, whom: Address) -> None:
-        """Tells somebody who is obeyed."""
+        """Confirm a lease to its holder."""
         self._answer.commander, self._answer.lease = self.grants.holder, self.grants.number
         self._answer.write({}, time.time_ns())
-        with suppress(TransportError):  # whoever asked may be gone
+        with suppress(TransportError):  # the requester may be gone
             self._opened().send(self._answer.data, whom)
 
     def wait(self, timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Whom a robot on UDP obeys: the rule for its end of the link, and for firmware.
+"""Commander arbitration of a robot on UDP, for its endpoint and for firmware.
 
 A runtime asks with a greeting. The robot grants it the lease if nobody has it, or if its holder has been silent for
 `silence_s`; the lease's number is one more than that of the lease before. From then on it sends its sensors to that

@@ -26,7 +26,7 @@ The values of a kind are all vectors of the contract, one after the other in its
 order of the contract. The fingerprint is what makes that order the same on both sides: a microcontroller is built
 with `physai contract show`'s fingerprint and refuses any other. What a robot does not measure is NaN.
 
-The CRC finds accidents, not attacks: packets are not signed. Use a link that nobody else can reach.
+The CRC detects corruption, not attacks: packets are not signed. Use a private link.
 """
 
 import struct
@@ -161,7 +161,7 @@ class PacketWriter:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a sound packet says beside its values."""
+    """Header of a valid packet."""
 
     kind: Kind
     clock: Clock

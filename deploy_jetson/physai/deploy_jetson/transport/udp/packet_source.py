@@ -1,4 +1,4 @@
-"""Packets of one kind from one peer: which are new, and when their values were measured by this computer's clock.
+"""Packets of one kind from one peer: sequence check, and measurement times on this computer's clock.
 
 A microcontroller that has no clock but its own stamps with that. Its stamps are moved to this computer's clock by the
 smallest difference between arrival and stamp seen in the last seconds: what a packet took longer than the quickest one
