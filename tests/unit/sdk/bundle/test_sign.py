@@ -111,7 +111,7 @@ def test_a_second_validator_signs_no_time_or_gates_that_others_made_up(
         return read_bundle(sign_verdict(read_bundle(plain), stranger, verdict, **options))
 
     for_years = planted(mine, now=now, lifetime=timedelta(days=3650))
-    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than your 90 days: .* --replace"):
+    with pytest.raises(BundleError, match=r"expires on 2036-11-18T12:00:00Z, later than your 90 days: .*--replace"):
         sign_verdict(for_years, workshop.validator, mine, now=now)
     from_afar = planted(make_verdict(plain, created="2026-11-30T12:00:00Z"), now=now + timedelta(days=10))
     with pytest.raises(BundleError, match=r"created on 2026-11-30T12:00:00Z, but it is 2026-11-21T12:00:00Z"):
