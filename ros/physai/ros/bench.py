@@ -47,7 +47,7 @@ def _answer_ours() -> None:
 
 
 def _answer_plain() -> None:
-    """The same as anybody would write it."""
+    """A straightforward implementation, for comparison."""
     import rclpy
     from rclpy.executors import ExternalShutdownException
     from rclpy.qos import QoSProfile

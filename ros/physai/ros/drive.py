@@ -173,7 +173,7 @@ class Drive:
     def _run(self) -> None:
         try:
             self.end = self.runtime.run()
-        except Exception as error:  # told by whoever asked for the transition
+        except Exception as error:  # reported by the caller of the transition
             self.error = error
 
     def _reached(self, state: Lifecycle, timeout_s: float, *, given_up: Callable[[], bool] = lambda: False) -> bool:

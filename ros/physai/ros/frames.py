@@ -1,7 +1,7 @@
 """Targets in other frames: a PoseStamped that names another frame than the binding's is transformed by tf2.
 
 Targets come seldom, so this is done where ROS usually does things, in a callback of the executor that spins the node;
-the loop takes the result as bytes, like every other message. Where tf2 is not installed, or nobody publishes the
+the loop takes the result as bytes, like any other message. Where tf2 is not installed, or there is no publisher of the
 transform, the target is refused with both frames.
 """
 

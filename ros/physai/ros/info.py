@@ -1,4 +1,4 @@
-"""What rclpy tells of a message beside its bytes."""
+"""Message information that rclpy provides."""
 
 from dataclasses import dataclass
 

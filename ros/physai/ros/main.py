@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spin()
         node.finish(spin)
     finally:
-        # Whoever asks twice, as a terminal and ros2 launch do together, must not kill what is about to end in order.
+        # A second signal, as from a terminal and ros2 launch together, must not kill an orderly shutdown.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         executor.shutdown()

@@ -6,7 +6,7 @@ time, and nothing else waits for it.
 
 Topics are those of the robot's binding. Services (std_srvs/Trigger) under the node's name: `hold`, `damp`, `estop`,
 `reset` (to standstill), `start` (back to the policy; also `resume`), `heartbeat`, `load_slot` (switch to the version in
-the idle slot, as `physai robot activate`). Each answers what became of it, and success only if that is what was asked
+the idle slot, as `physai robot activate`). Each reports its outcome, and success only if that is what was requested
 for. `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published when it changes; `/diagnostics`
 comes once a second.
 """
@@ -79,7 +79,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         Args:
             given: further arguments of rclpy's Node.
         """
-        # An emergency stop must not wait behind a transition, nor must whoever asks for the state of the node.
+        # A stop must not wait for a transition, nor must a query of the node's state.
         operator = ReentrantCallbackGroup()
         Node.__init__(self, NODE_NAME, **given)
         LifecycleNodeMixin.__init__(self, callback_group=operator)

@@ -45,7 +45,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     "cpu": Parameter(-1, "core for the loop alone; -1: any", -1, 1023),
     "priority": Parameter(0, "SCHED_FIFO priority of the loop; 0: ordinary scheduling", 0, MAX_PRIORITY),
     "lock_memory": Parameter(True, "no page of the process may be swapped out"),
-    "heartbeat_s": Parameter(0.0, "hold if nobody calls ~/heartbeat for longer [s]; 0: nobody has to", 0.0, 3600.0),
+    "heartbeat_s": Parameter(
+        0.0, "hold without a call of ~/heartbeat for longer [s]; 0: no heartbeat required", 0.0, 3600.0
+    ),
     "hot_swap": Parameter(True, "take over policies that are activated meanwhile"),
     "unsafe_no_verdict": Parameter(False, "run a policy that was installed without a valid verdict"),
     "recorder": Parameter("", "folder of the flight recorder; empty: none"),

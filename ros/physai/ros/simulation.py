@@ -49,7 +49,7 @@ CUSTOM_INFO = (
 
 
 class SimulationServices:
-    """Services on a node; they answer while somebody spins it."""
+    """Services on a node; they answer while the node is spun."""
 
     def __init__(self, node: Any, simulation: Simulation) -> None:
         """Offers the services.

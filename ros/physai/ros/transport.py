@@ -64,7 +64,7 @@ class RosTransport(DdsTransport):
         return RosMiddleware(self._own.node, self._domain)
 
     def companion(self) -> WatchdogEndpoint:
-        """See `HasCompanion`: on DDS without ROS where that speaks to the same robot, else on a node of its own.
+        """See `SupportsWatchdog`: on DDS without ROS where that reaches the same robot, else on a node of its own.
 
         Either uses the names that the topics have after remapping.
         """
@@ -84,7 +84,7 @@ class RosTransport(DdsTransport):
             os.close(descriptor)
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
-        """See `Diagnoses`; a node that was given tells it itself."""
+        """See `SupportsDiagnostics`; a node that was passed in publishes it itself."""
         if self._given is None:
             super().diagnose(level, message, values)
 
@@ -195,6 +195,6 @@ def require_rclpy() -> None:
     except ImportError as error:
         raise MissingExtraError(
             f"the transport ros needs ROS 2 ({error}): source its setup file first "
-            "(. /opt/ros/$ROS_DISTRO/setup.bash), or use --transport dds, which speaks to the same topics without it"
+            "(. /opt/ros/$ROS_DISTRO/setup.bash), or use --transport dds, which uses the same topics without it"
         ) from error
     del rclpy

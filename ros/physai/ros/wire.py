@@ -96,7 +96,7 @@ class RosMiddleware:
         return tuple(one.problem for one in self._framed if one.problem)
 
     def forget(self) -> None:
-        """Refusals until now count no more."""
+        """Clear the rejections so far."""
         for one in self._framed:
             one.problem = ""
 
@@ -148,7 +148,7 @@ class RosMiddleware:
     def wait(self, timeout_s: float) -> None:
         """Blocks until a message is there, at most `timeout_s` and never long enough to delay a signal.
 
-        As rclpy's own `wait_for_message`: a wait set of just these subscriptions, beside whatever an executor does.
+        As rclpy's own `wait_for_message`: a wait set of just these subscriptions, independent of any executor.
         """
         from rclpy.impl.implementation_singleton import rclpy_implementation
 

@@ -91,7 +91,8 @@ class TrainConfig:
     """Share of successes, confirmed by an evaluation without exploration, at which the run ends."""
     eval_min_success: float = 0.5
     """Share of stop_at_success that must show while exploring before an evaluation is worth its time: exploration makes
-    a policy fail more often. Near 1 for a policy that has to bear a robot other than the one it learnt on."""
+    a policy fail more often. Near 1 for a policy that must be robust to a robot other than the one it was trained
+    on."""
     checkpoint_every_s: float = 30.0
     seed: int = 0
     num_threads: int = 0

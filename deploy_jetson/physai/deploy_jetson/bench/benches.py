@@ -23,7 +23,7 @@ def _forgery(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[Bench
     return run(options, say)
 
 
-flash = Bench(summary="time and bytes it takes to install a bundle, and to flash it over ssh beside scp", run=_flash)
+flash = Bench(summary="time and bytes to install a bundle, and to flash it over ssh compared with scp", run=_flash)
 """The benchmark `flash`."""
 
 crash = Bench(summary="power cuts and kills during install, activate, commit, rollback and gc", run=_crash)

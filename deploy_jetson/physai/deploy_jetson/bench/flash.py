@@ -1,4 +1,4 @@
-"""Installing and flashing beside what anybody would do by hand: cp and scp of the same bytes on the same machine.
+"""Installing and flashing compared with cp and scp of the same bytes on the same machine.
 
 - `install_over_cp`: `UpdateAgent.install` of a bundle from memory, without building and testing the engine, over
   `cp`, `sync` and `sha256sum` of its file, three commands;

@@ -24,7 +24,7 @@ def _swaps(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[Benchma
     return run(options, say)
 
 
-runtime = Bench(summary="what a tick costs beside the bare graph, and how many deadlines are missed", run=_runtime)
+runtime = Bench(summary="duration of a tick compared with the bare graph, and missed deadlines", run=_runtime)
 """The benchmark `runtime`."""
 
 faults = Bench(summary="every order of events, everything at random, hung policies: broken promises", run=_faults)

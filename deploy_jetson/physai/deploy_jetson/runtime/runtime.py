@@ -42,7 +42,7 @@ from physai.sdk.transport.protocol import (
 
 _STAND_BY_S = 0.05
 _SUSPENDED_S = 5.0
-"""Maximum time the process may be suspended while it waits for its robot [s]; after longer it must not start to move it."""
+"""Maximum pause of the process while it waits for its robot [s]; after a longer one it must not start to move it."""
 _SAY_AGAIN_S = 2.0
 _GIVE_UP_S = 2.0
 """Time for which a robot is kept from others while something keeps it from being driven [s]."""

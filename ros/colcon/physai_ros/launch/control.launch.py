@@ -67,5 +67,5 @@ def _robot_and_policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         del context
         return policy() if event.returncode == 0 else end_all("the controllers were not loaded, see above")
 
-    # The policy is not activated while nobody takes its commands, so it waits for the controllers.
+    # The policy is not activated without a subscriber to its commands, so it waits for the controllers.
     return [publisher, manager, spawner, RegisterEventHandler(OnProcessExit(target_action=spawner, on_exit=loaded))]

@@ -14,7 +14,7 @@ LINGER_S = 8
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The virtual robot beside what `policy.launch.py` brings up."""
+    """The virtual robot, and what `policy.launch.py` starts."""
     arguments = [
         DeclareLaunchArgument("task", description="task of the policy, as in `physai tasks`"),
         DeclareLaunchArgument("twin", default_value="", description="twin.json; empty: the robot's model as it is"),

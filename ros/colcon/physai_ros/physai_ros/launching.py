@@ -47,7 +47,7 @@ def values(context: LaunchContext, *names: str) -> tuple[str, ...]:
 
 
 def end_all(reason: str) -> OpaqueFunction:
-    """Ends the whole launch, unless it is about to end already: launch_ros does not bear being told twice."""
+    """Ends the whole launch, unless it is about to end already: launch_ros fails on a second shutdown."""
     return unless_ending(Shutdown(reason=reason))
 
 

@@ -17,7 +17,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import table
 
 ProgressCallback = Callable[[str], None]
-"""Tells a person what is going on."""
+"""Reports progress to the user."""
 
 PACKAGES = (
     "physai-sdk",

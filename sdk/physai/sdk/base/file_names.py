@@ -13,4 +13,4 @@ MAX_POLICY_BYTES = 256 << 20
 """Greatest size of a policy's ONNX file; sixty million weights take that much."""
 
 GOLDEN_FILE = "golden.npz"
-"""Name of the file beside it that holds inputs and expected outputs of visited states, under the graph's names."""
+"""Name of the file next to it with inputs and expected outputs of visited states, by the graph's names."""

@@ -31,7 +31,7 @@ def read_plain(path: Path, *, limit: int) -> bytes:
 
     Args:
         path: the file; a symbolic link to one will do.
-        limit: most bytes it may have; whoever parses says what is too long.
+        limit: maximum number of bytes to read; the parser reports longer files.
 
     Raises:
         OSError: it cannot be read, or is no regular file.
@@ -59,7 +59,7 @@ def require_replaceable(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replaces the file by the data, through a new file beside it, synced to disk before it takes the name.
+    """Replace the file atomically: write a temporary file in the same folder, sync it to disk and rename it.
 
     Raises:
         OSError: the folder is missing, not writable or full, or something else than a file lies there; nothing changed.

@@ -1,7 +1,7 @@
-"""Work that may hang or crash, in a process of its own: computing a policy nobody has computed here before.
+"""Runs work that may hang or crash, such as loading an untrusted policy, in a separate process.
 
-The process is killed when it is silent for too long, when it takes more memory than it may, and first where memory runs
-out; it cannot outlive the one that waits for it.
+The process is killed when it does not report progress for too long or exceeds its memory limit. It is the first to be
+killed when memory runs out, and it cannot outlive its parent.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from typing import Any
 from physai.sdk.base.errors import PhysaiError
 
 START_S = 90.0
-"""Longest time for Python and its libraries to load [s]: onnxruntime from a slow disk, beside other work."""
+"""Longest time for Python and its libraries to load [s]: onnxruntime from a slow disk, on a busy machine."""
 
 LOOK_S = 0.05
 """Time between looks at the process's memory [s]: a graph fills a few hundred MiB in that."""
@@ -59,7 +59,7 @@ def call_apart(
         request: what it works on.
         what: the work, for messages.
         limit_s: longest silence that is allowed after the process has told that [s].
-        heard: gets all that it tells.
+        heard: called with each progress report.
 
     Returns:
         The answer.
@@ -177,7 +177,7 @@ def serve(work: Work, arguments: Sequence[str]) -> None:
     """The main program of such a process.
 
     Args:
-        work: answers a request with facts for JSON and any number of blobs; tells what it does meanwhile.
+        work: answers a request with JSON facts and any number of blobs, and reports progress.
         arguments: of the process.
     """
     parent, channel, request = map(int, arguments)

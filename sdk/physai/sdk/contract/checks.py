@@ -177,7 +177,7 @@ def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[st
 
 
 def _watch_problems(envelope: JointEnvelope, contract: ContractTerms) -> Iterator[str]:
-    """A limit that nothing could enforce is a promise that nobody keeps."""
+    """Check that every limit can be enforced."""
     positions = {j for t in contract.action.terms if t.target_name == "joint_pos_target" for j in t.joints}
     for label in ("acceleration_limit", "following_error_limit"):
         if getattr(envelope, label) is not None and envelope.joint not in positions:
@@ -212,7 +212,7 @@ def _range_problems(bounds: SensorRange, contract: ContractTerms) -> Iterator[st
 
 
 def _narrow_range(sensor: str, envelope: JointEnvelope, low: float | None, high: float | None) -> Iterator[str]:
-    """What the guard allows a joint must be believed, or a robot inside its limits would count as blind."""
+    """Check that sensor ranges include every value inside the limits; a robot inside them must not be stopped."""
     least, greatest = envelope.position_lower, envelope.position_upper
     if sensor == "joint_vel":
         greatest = envelope.velocity_limit

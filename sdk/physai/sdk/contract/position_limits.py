@@ -21,7 +21,7 @@ POSITION_TARGET = "joint_pos_target"
 """Name of the graph output that the limits are about."""
 
 UNLIMITED = 1e12
-"""Stands for no limit of a step. It is finite because infinity times 0 is not a number; no range is as wide."""
+"""No limit of a step. It is finite, because infinity times 0 is NaN, and wider than any range."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The limits of a contract that the guard enforces, and what it needs to know to believe a sensor.
+"""The limits of a contract that the guard enforces, and the plausibility limits of its sensors.
 
 Fields that format 2 added are optional, and left out of the document where they are not set: a contract that does not
 use one has the fingerprint that it had before the field existed.
@@ -61,7 +61,7 @@ class JointEnvelope(OmitsUnset):
 
 
 class SensorRange(Frozen):
-    """Plausible values of a sensor; a sample outside them is not believed."""
+    """Plausible values of a sensor; a sample outside them is invalid."""
 
     name: Name
     """The sensor."""
@@ -94,7 +94,7 @@ class SafetyEnvelope(OmitsUnset):
     """Samples in a row with new stamps and bit-equal positions and velocities, while the robot is commanded to move,
     after which the sensors count as frozen; since format 2."""
     sensor_ranges: Annotated[tuple[SensorRange, ...], Field(min_length=1, max_length=64)] | None = None
-    """Plausible values by sensor; outside them a sample is not believed; since format 2."""
+    """Plausible values by sensor; a sample outside them is invalid; since format 2."""
 
     _SINCE_2 = ("frozen_samples", "sensor_ranges")
 

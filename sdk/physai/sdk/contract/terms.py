@@ -159,7 +159,7 @@ class CommandField(Frozen):
 
 
 class CommandSpec(Frozen):
-    """What the policy is told to do, beside what it senses."""
+    """Commands to the policy, in addition to its sensors."""
 
     fields: Annotated[tuple[CommandField, ...], Field(max_length=16)] = ()
 

@@ -23,7 +23,7 @@ class EvidenceError(PhysaiError):
 
 
 class LatencyEvidence(Frozen):
-    """Ticks measured on the target, in the order in which they happened: JSON, written by whoever measures there.
+    """Ticks measured on the target, in the order in which they happened; a JSON file written on the target.
 
     A tick lasts from the arrival of a sensor sample to the command's departure: inputs, inference and guard included.
     """

@@ -133,7 +133,7 @@ def _known(kinds: tuple[OriginKind, ...]) -> tuple[OriginKind, ...]:
 
 
 Accepted = Annotated[tuple[OriginKind, ...], Field(max_length=len(KINDS)), AfterValidator(_known)]
-"""Kinds of origin that somebody accepts."""
+"""Accepted kinds of origin."""
 
 
 def parse_accepted(text: str, *, option: str) -> tuple[OriginKind, ...]:

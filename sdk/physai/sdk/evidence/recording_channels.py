@@ -54,7 +54,7 @@ def stamp(nanoseconds: int, fraction: str = "nsec") -> dict[str, int]:
 
 
 def numbers(values: npt.NDArray[np.floating[Any]]) -> list[float | None]:
-    """A vector for JSON, which knows no NaN or infinity: null stands for them."""
+    """Convert a vector to JSON, with null for NaN and infinity."""
     found: list[float] = values.tolist()
     return [value if -np.inf < value < np.inf else None for value in found]
 

@@ -1,6 +1,7 @@
 """What a robot asks of a verdict before it takes a policy: which gates, under which settings, on whose evidence.
 
-The robot's owner writes it down (`physai robot setup --settings`); whoever signs a verdict asks the same, and the robot
+The robot's owner writes it down (`physai robot setup --settings`); the validator checks the same before signing, and
+the robot
 asks again.
 """
 

@@ -71,7 +71,7 @@ class Cause(StrEnum):
     POLICY = "policy"
     """The policy itself does not do the task, or not safely."""
     TIMING = "timing"
-    """It comes too late, or does not bear the delay and jitter of the target."""
+    """It is too slow, or not robust to the delay and jitter of the target."""
 
 
 def combine(outcomes: Iterable[VerdictOutcome]) -> VerdictOutcome:
@@ -210,7 +210,7 @@ def utc_text(moment: datetime) -> str:
 
 
 class Evidence(Frozen):
-    """What the gates rest on beside the policy, and where it comes from."""
+    """Evidence of the gates besides the policy, and its origin."""
 
     twin: Origin = Origin()
     """Of the recordings that the twin was fitted to."""
@@ -219,7 +219,7 @@ class Evidence(Frozen):
     latency_sha256: Sha256 | None = None
     """Of the canonical JSON of these ticks; None where there were none."""
     accepted: Accepted = ("robot",)
-    """Origins that whoever validated let pass."""
+    """Origins that the validator accepted."""
 
 
 class Verdict(Frozen):

@@ -74,7 +74,7 @@ def joint_errors(contract: PolicyContract, errors: Mapping[str, Floats]) -> tupl
 
 
 def require_made_of(quantised: PolicyHeader, float_sha256: str, *, source: str) -> None:
-    """Refuses a quantised policy that was made of another float graph than the one it lies beside.
+    """Reject a quantised policy that was made from a float graph other than the one in its folder.
 
     Args:
         quantised: the header of the quantised policy.

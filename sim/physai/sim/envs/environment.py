@@ -109,7 +109,7 @@ class Environment:
         self._command_age = np.zeros(n, np.int64)
         self._held = np.zeros(n, np.int64)
         self.curriculum = 1.0
-        """Share of the way from initial to final reward weights; whoever trains sets it."""
+        """Share of the way from initial to final reward weights; set by the learner."""
         joints = [joint for term in contract.action.terms for joint in term.joints]
         self._target: Array = np.zeros((n, len(joints)))
         self._previous_target: Array = np.zeros_like(self._target)

@@ -130,7 +130,7 @@ class OffscreenRenderer:
 
         Args:
             qpos: generalised position, shape (nq,).
-            strokes: what to draw beside the model.
+            strokes: strokes to draw in addition to the model.
 
         Returns:
             RGB, shape (height, width, 3), owned by the caller.

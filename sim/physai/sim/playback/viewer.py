@@ -68,7 +68,7 @@ class RealTimePacer:
         """Starts the clock.
 
         Args:
-            clock: tells the time [s].
+            clock: returns the time [s].
             sleep: waits for so long [s].
         """
         self._clock, self._sleep = clock, sleep

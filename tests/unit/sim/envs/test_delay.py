@@ -146,7 +146,7 @@ def test_a_sensor_sample_is_exactly_as_old_as_drawn(slider_task: TaskMaker, age:
         seen.append(push(env, 2.0).sensors["joint_pos"])
         true.append(env.view.qpos.astype(np.float32))
     for step in range(7):
-        # Before the first sample there is no past: the first one stands for it.
+        # Before the first sample there is no history: it is filled with the first one.
         assert np.array_equal(seen[step], true[max(0, step - age)])
 
 

@@ -20,7 +20,7 @@ def spaces(worlds: TaskWorlds) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.B
 class TaskVectorEnv(VectorEnv[Floats, Floats, Any]):
     """Many worlds of one task; an episode that ends is followed by the next one in the same step.
 
-    Infos, with gymnasium's convention of a mask `_key` beside each `key`: `final_obs` (observation before the reset)
+    Infos, with gymnasium's convention of a mask `_key` for each `key`: `final_obs` (observation before the reset)
     and `final_info` where an episode ended; `success` where a command or episode was judged; `critic` (float32, shape
     (num_envs, critic inputs), no mask) for learners whose critic may see more than the actor.
     """

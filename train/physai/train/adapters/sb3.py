@@ -33,7 +33,7 @@ class TaskVecEnv(VecEnv):
         self.worlds = TaskWorlds(task, num_envs, **options)
         self.render_mode: str | None = None
         self.critic: Floats = np.zeros((num_envs, task.critic_size), np.float32)
-        """What a critic may see beside the observation, as of the last reset or step; SB3's own policies do not."""
+        """Privileged critic inputs of the last reset or step; SB3's own policies do not use them."""
         self._action: Floats | None = None
         self._start_s = time.monotonic()
         cast("Any", super()).__init__(num_envs, *spaces(self.worlds))
@@ -90,7 +90,7 @@ class TaskVecEnv(VecEnv):
         setattr(self, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Calls a method of this object once; its answer stands for every world asked for."""
+        """Call a method of this object once and return its result for every requested world."""
         return [getattr(self, method_name)(*method_args, **method_kwargs)] * self._count(indices)
 
     def env_is_wrapped(

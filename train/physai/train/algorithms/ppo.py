@@ -171,7 +171,7 @@ class PPO(nn.Module):
         return stats
 
     def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, stats: UpdateStats) -> None:
-        """One gradient step on one minibatch; the critic's gradient is computed beside the actor's."""
+        """One gradient step on one minibatch; the critic's gradient is computed in parallel with the actor's."""
         config = self.config
         observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
         self.optimizer.zero_grad(set_to_none=True)

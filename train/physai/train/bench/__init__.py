@@ -1,1 +1,1 @@
-"""`physai bench`: measurements beside other software; each fails loudly if its workload did not run right."""
+"""`physai bench`: comparisons with other software; each fails if its workload did not run correctly."""

@@ -11,8 +11,8 @@ from physai.sdk.base.plugins import contributions
 ENTRY_POINT_GROUP = "physai.benches"
 
 BENCHMARKS: dict[str, str] = {
-    "engine": "steps per second of whole environments beside those of the physics alone",
-    "train": "learning beside Stable-Baselines3 and rsl_rl: steps per second, time to success",
+    "engine": "steps per second of whole environments compared with the physics alone",
+    "train": "learning compared with Stable-Baselines3 and rsl_rl: steps per second, time to success",
     "solve": "time from starting a training to a policy that does the task",
     "realaigym": "score of the double pendulum in the RealAIGym board's trial",
     "cli": "time until `physai --help` has answered",

@@ -1,4 +1,4 @@
-"""Learning beside Stable-Baselines3 and rsl_rl: environment steps per second, and time to the task's success.
+"""Learning compared with Stable-Baselines3 and rsl_rl: environment steps per second, and time to success.
 
 Same task, network, worlds, steps, epochs and minibatches; each learner with the number of torch threads that suits it.
 `steps_over_X` is our rate over theirs (more is better), `time_over_X` our time to success over theirs (less is better).

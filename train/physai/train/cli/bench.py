@@ -1,4 +1,4 @@
-"""`physai bench`: measure speed and success beside other software."""
+"""`physai bench`: compare speed and success with other software."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task; may be repeated")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of what depends on chance (default: 3)")
     parser.add_argument("--seconds", type=float, metavar="S", help="how long a control loop is timed (runtime)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside so many busy processes (runtime)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="with N busy processes as load (runtime)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -57,4 +57,4 @@ def _say(text: str) -> None:
     print(styled(text, "dim", sys.stderr), file=sys.stderr)
 
 
-command = CliCommand(summary="measure speed and success beside other software", add_arguments=_add_arguments, run=_run)
+command = CliCommand(summary="compare speed and success with other software", add_arguments=_add_arguments, run=_run)

@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
     parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: beside the policy)")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: next to the policy)")
     parser.add_argument(
         "--states",
         metavar="N",

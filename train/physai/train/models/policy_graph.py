@@ -119,7 +119,7 @@ class ObservationTerms(nn.Module):
             if term.history > 1:
                 name = f"history_{term.name}"
                 shifted = torch.cat([state[name][:, value.shape[1] :], value], dim=1)
-                # Before the first sample there is no past: the first one stands for it.
+                # Before the first sample there is no history: it is filled with the first one.
                 value = torch.where(state["started"] > 0.5, shifted, value.repeat(1, term.history))
                 histories[name] = value
             blocks.append(value)

@@ -137,7 +137,7 @@ def npz(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files, the policy last, so that a policy never lies beside another one's golden states for long."""
+    """Writes the files, the policy last, so that a policy is never paired with another one's golden states for long."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():

@@ -30,7 +30,7 @@ DRIFT_LIMIT = 0.03 * SEQUENCE_TOLERANCE
 The two programs round differently, so that one may have moved several times as far as the other."""
 
 BATCH_SIZES = (1, 1024)
-"""Numbers of worlds the exported graph must run with, beside the number of visited states."""
+"""Batch sizes the exported graph must support, in addition to the number of visited states."""
 
 PARITY_SEED = 0x9A417E57
 MAX_STATES = 100_000

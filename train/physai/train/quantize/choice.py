@@ -34,7 +34,7 @@ ComparePairs = Callable[[bytes], Pairs]
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer of the network and what became of it."""
+    """One layer of the network and its outcome."""
 
     name: str
     inputs: int

@@ -45,7 +45,7 @@ _onnx: Any = onnx
 
 
 def file_name(variant: Variant) -> str:
-    """Name of a variant's file beside `policy.onnx`."""
+    """File name of a variant, next to `policy.onnx`."""
     return f"policy.{variant}.onnx"
 
 

@@ -1,4 +1,4 @@
-"""Puts a policy in int8, FP8 or FP16 beside its float graph, after it has shown that the commands stay the same.
+"""Quantises a policy to int8, FP8 or FP16, after checking that its commands stay within bounds.
 
 Nothing is written unless the variant keeps within the contract's bound in states the policy visits in its twin and in
 the golden states, does the task there as well as the float graph, and TensorRT, where it is installed, builds an engine
@@ -32,7 +32,7 @@ from physai.train.quantize.paired_evaluation import Pairs
 from physai.train.quantize.states import QuantiseError, VisitedStates, require_own
 
 PREFIX = "quantised."
-"""What the provenance entries of a variant begin with, beside those of its float graph."""
+"""Prefix of the provenance entries that a variant adds to those of its float graph."""
 
 TARGETS = (86, 89, 120)
 """Compute capabilities an engine is built for: Ampere as in Orin, Ada, Blackwell as in Thor.
@@ -79,7 +79,7 @@ class QuantiseReport:
 
 @dataclass(frozen=True)
 class Original:
-    """A float graph and what lies beside it."""
+    """A float graph and the files of its folder."""
 
     path: Path
     data: bytes

@@ -51,7 +51,7 @@ def engine_threads(config: TrainConfig) -> int:
 
 
 def learner_threads(config: TrainConfig) -> int:
-    """Threads of each torch operation: half of the processors, as actor and critic learn beside each other."""
+    """Threads of each torch operation: half of the processors, because actor and critic learn in parallel."""
     return max(1, processors(config) // 2)
 
 

@@ -69,7 +69,7 @@ def run(
     wandb_project: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
 ) -> TrainingOutcome:
-    """Trains until the budget, the iterations or the success threshold end it, or somebody stops it.
+    """Train until the budget, the iterations, the success threshold or a signal ends it.
 
     Args:
         trainer: a fresh trainer.

@@ -25,7 +25,7 @@ _GOAL_PERIODS = 30
 
 @dataclass(frozen=True)
 class FaultDetection:
-    """What came of a lie."""
+    """Detection of a sensor fault."""
 
     lie: SensorFault
     periods: int | None

@@ -56,7 +56,7 @@ class _Asked:
 
 @dataclass
 class OracleReport:
-    """What came of it."""
+    """Result."""
 
     broken: list[str] = field(default_factory=list[str])
     """Promises that were broken, at most 20."""

@@ -53,7 +53,7 @@ class Bounds:
     rest_speed: Array
     """Speed below which each joint of the robot rests."""
     rest_periods: int
-    """Periods for which it has to rest before that is believed."""
+    """Periods at rest before a standstill is confirmed."""
 
     def row(self, targets: Mapping[str, Array]) -> Array:
         """Commands of all terms, one after the other."""

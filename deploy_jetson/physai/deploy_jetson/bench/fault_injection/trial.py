@@ -17,7 +17,7 @@ from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, Progres
 from physai.sdk.policy.header import POLICY_FILE
 
 PENDULUM = "pendulum"
-"""The smallest policy, without memory or limits, beside `ARMS`."""
+"""The smallest policy, without memory or limits, in addition to `ARMS`."""
 
 SEEDS = 3
 

@@ -58,7 +58,7 @@ WITHHELD = frozenset(
 
 @dataclass
 class WorldReport:
-    """What came of it."""
+    """Result."""
 
     injected: Counter[Fault] = field(default_factory=Counter[Fault])
     met_running: int = 0

@@ -84,7 +84,7 @@ class Forger:
         ]
 
     def outsider(self) -> bytes:
-        """One forgery of somebody without keys."""
+        """One forgery by an outsider without keys."""
         if self.random.random() < 0.3:
             data = self.random.choice(self.originals)
             for _ in range(self.random.randint(1, 3)):

@@ -1,7 +1,7 @@
 """Forged bundles, verdicts and trust files, and command lines that make no sense, as a benchmark.
 
 Who forges has no trusted key, but every file: the robot's trust file, the one before, and bundles of all kinds that
-were properly signed. A trust file counts as accepted if the robot takes it and then believes a stolen key.
+were properly signed. A trust file counts as accepted if the robot takes it and then trusts a stolen key.
 """
 
 import json
@@ -82,7 +82,7 @@ class Scene:
         return True
 
     def is_fooled_by(self, data: bytes) -> bool:
-        """Whether a trust file makes the robot believe the stolen key."""
+        """Whether a trust file makes the robot trust the stolen key."""
         try:
             offered = SignedTrust.parse(data, source="offered")
         except TrustError:
@@ -137,7 +137,7 @@ def check(scene: Scene) -> None:
     if not all(map(scene.accepts, scene.originals)) or any(map(scene.accepts, (*scene.donors, scene.stolen))):
         raise WorkloadError("of the bundles to begin with, the robot should take the sound ones, and no other")
     if not scene.takes(scene.trust) or scene.takes(scene.older) or not scene.accepts(scene.stolen, scene.older):
-        raise WorkloadError("the robot should take its own trust file, not the older one that believes a stolen key")
+        raise WorkloadError("the robot should take its own trust file, not the older one that trusts a stolen key")
     forger = scene.forger(0)
     with mock.patch("physai.sdk.signing.verify.is_signed_by", return_value=True):
         taken = sum(scene.accepts(forger.impersonated()) for _ in range(200))

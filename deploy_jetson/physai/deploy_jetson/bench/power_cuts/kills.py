@@ -169,7 +169,7 @@ class KillBench:
     def _work(self, writer: int, chance: random.Random) -> None:
         """The process that is killed; never returns."""
         try:
-            # Whoever kills must get the processor before whoever is to be killed.
+            # The killing process must get the processor before its victim.
             os.nice(2)
             self._agent().recover()
             while self._agent().store.state().floor < BUNDLES:

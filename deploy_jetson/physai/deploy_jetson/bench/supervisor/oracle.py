@@ -35,13 +35,13 @@ class Oracle:
     """Whether the request that was made earlier (`RequestTicket.KEPT`) knew that standstill, and nothing happened
     since."""
     without: Counts
-    """Periods in a row without a command, or without a believed sample where the policy is not asked."""
+    """Periods in a row without a command, or without a valid sample where the policy is not asked."""
     off: Counts
-    """Believed samples in a row with a violation."""
+    """Consecutive valid samples with a violation."""
     useless: Counts
     """Periods in a row in which DAMP shows no effect."""
     strays: Counts
-    """New believed samples in a row with a motion at standstill."""
+    """Consecutive new valid samples with motion at standstill."""
     waited: Counts
     """Periods in PROTECTIVE_STOP."""
 
@@ -117,7 +117,7 @@ def _count(before: Oracle, seen: ObservedPeriod) -> Oracle:
     return replace(
         before,
         without=np.where(lacks, before.without + event.skipped + 1, 0),
-        # A sample that is not believed says neither that a violation lasts nor that it is over.
+        # An invalid sample shows neither that a violation lasts nor that it is over.
         off=np.where(event.blind, before.off, np.where(event.violated, before.off + 1, 0)),
         strays=np.where(event.blind | event.repeated, before.strays, np.where(stirs, before.strays + 1, 0)),
         useless=np.where(helpless, before.useless + 1, 0),

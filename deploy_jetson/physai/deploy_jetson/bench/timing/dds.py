@@ -78,7 +78,7 @@ def measure_round_trips(*, blocks: int = BLOCKS) -> RoundTrips:
         DdsBenchError: DDS does not work on this machine, or the answers stay away.
     """
     import_cyclonedds()
-    # Domains beyond 100 are nobody's default; two benchmarks at once should not meet.
+    # Domains above 100 are no default of any tool; two benchmarks at once should not interfere.
     environment = {**os.environ, "CYCLONEDDS_URI": LOOPBACK, "ROS_DOMAIN_ID": str(101 + os.getpid() % 100)}
     answers = [_start([way], environment) for way in ("fixed", "typed")]
     try:

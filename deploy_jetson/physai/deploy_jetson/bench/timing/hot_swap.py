@@ -34,7 +34,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class SwapStatistics:
-    """What came of it."""
+    """Result."""
 
     swaps: int
     ticks: int

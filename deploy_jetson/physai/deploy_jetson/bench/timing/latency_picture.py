@@ -3,7 +3,7 @@
 python -m physai.deploy_jetson.bench.timing.latency_picture docs/images/tick-latencies.svg --seconds 120
 
 A whole runtime drives a robot that is not there, at 500 Hz: bundle, guard, telemetry, flight recorder, control socket
-and all. Beside it stands an idle timer of the same rate, measured right after: what it shows is the machine's doing.
+and all. For comparison it shows an idle timer of the same rate, measured right after: its delays are the machine's.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class Curve:
 
 
 def curve(name: str, histogram: Histogram) -> Curve:
-    """As many percentiles of a histogram as its number of values tells, evenly spread over the decades."""
+    """Percentiles of a histogram, evenly spread over the decades, as many as its number of values supports."""
     decades = np.linspace(0.0, log10(max(2, histogram.count)), POINTS)
     shares = tuple((1.0 - 10.0**-decades).tolist())
     return Curve(name, shares, tuple(max(LEAST_US, value * 1e-3) for value in histogram.quantiles_ns(shares)))

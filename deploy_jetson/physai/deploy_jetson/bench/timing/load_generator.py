@@ -1,4 +1,4 @@
-"""Processes that take what the machine has, to measure a control loop beside them.
+"""Load generator: busy processes next to a measured control loop.
 
 Each computes, copies memory that no cache holds, and calls the kernel, in turns of some milliseconds.
 """

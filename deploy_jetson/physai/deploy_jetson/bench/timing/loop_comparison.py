@@ -1,4 +1,4 @@
-"""A whole tick beside the bare graph, and the runtime's loop beside a timer without work and a plain loop.
+"""A whole tick compared with the bare graph, and the runtime's loop with an idle timer and a plain loop.
 
 All on one policy, one robot that is not there, and one rate. What the timer misses is the machine's doing, not ours;
 the plain loop is the one would write first: `step(); sleep(period - elapsed)`.
@@ -90,7 +90,7 @@ def at_rate(header: PolicyHeader, rate_hz: float) -> PolicyHeader:
 class StaticTransport(LocalRobot):
     """A transport that costs next to nothing: each sample is the last one with new stamps, commands are counted.
 
-    What a real transport takes comes on top; `dds_rtt_us` beside it says what DDS does.
+    The transport's own time comes on top; see `dds_rtt_us` for DDS.
     """
 
     def open(self, contract: PolicyContract) -> None:

@@ -1,8 +1,8 @@
-"""What a whole tick costs beside the bare graph, and how many deadlines are missed, with the machine's noise beside.
+"""Duration of a whole tick compared with the bare graph, and missed deadlines compared with an idle timer.
 
 physai bench runtime                                 two minutes
 physai bench runtime --seconds 600                   ten minutes of the loop without a pause, twenty in all
-physai bench runtime --seconds 600 --busy 2          the same beside two processes that take what the machine has
+physai bench runtime --seconds 600 --busy 2          the same with two processes that load the machine
 python -m physai.deploy_jetson.bench.timing.runtime --help  with another policy, rate, core or priority
 """
 
@@ -34,7 +34,7 @@ WIDTH = 64
 """Neurons of each layer of the policy, unless another is given."""
 
 OVERHEAD_S, PLAIN_S = 8.0, 4.0
-"""Time for ticks beside bare runs, and for the plain loop, in a round; at most two thirds and a third of the loop's."""
+"""Time for ticks and bare runs, and for the plain loop, in a round; at most two thirds and a third of the loop's."""
 
 DDS_BLOCKS, QUICK_DDS_BLOCKS = 20, 2
 
@@ -136,7 +136,7 @@ def measure(plan: RuntimeBenchPlan, say: Callable[[str], None]) -> list[Benchmar
 
     Args:
         plan: what.
-        say: tells a person what is going on.
+        say: reports progress.
 
     Raises:
         PhysaiError: the policy does not load.
@@ -162,7 +162,7 @@ def measure(plan: RuntimeBenchPlan, say: Callable[[str], None]) -> list[Benchmar
 
 
 def _parts(plan: RuntimeBenchPlan) -> tuple[float, float]:
-    """Seconds for ticks beside bare runs, and for the plain loop."""
+    """Seconds for ticks and bare runs, and for the plain loop."""
     return min(OVERHEAD_S, plan.seconds * 2.0 / 3.0), min(PLAIN_S, plan.seconds / 3.0)
 
 

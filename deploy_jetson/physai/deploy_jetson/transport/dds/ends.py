@@ -265,7 +265,7 @@ class DdsTransport(_End):
         super().close()
 
     def companion(self) -> WatchdogEndpoint:
-        """See `HasCompanion`; its publishers exist from the start, so that the robot's subscribers know them."""
+        """See `SupportsWatchdog`; its publishers exist from the start, so that the robot's subscribers know them."""
         own = {name: self._options[name] for name in ("range", "binding") if name in self._options}
         told = {"domain": str(self._domain), NODE: self._node_name + WATCHDOG_SUFFIX}
         return WatchdogEndpoint("dds", {**own, **told, COMPANION_OF: self._opened().owner})

@@ -326,7 +326,9 @@ class UdpTransport(_End):
             link.send(self._targets.data)
 
     def companion(self) -> WatchdogEndpoint:
-        """See `HasCompanion`; each packet is heard by one of the two, so a companion listens only while it speaks."""
+        """See `SupportsWatchdog`; each packet is heard by one of the two, so a companion listens only while it
+        speaks.
+        """
         host, port = self._robot
         descriptor = self._opened().descriptor
         options = {"robot": f"{host}:{port}", SHARED: str(descriptor), COMMANDER: str(self._commander)}
