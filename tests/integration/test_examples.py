@@ -67,7 +67,9 @@ def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=["sdk", "sim", "train"])
 def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> None:
-    texts = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.py"))
+    # The tutorials run too, as tests of their own.
+    pages = (*EXAMPLES.glob("*.py"), *(EXAMPLES.parent / "docs" / "tutorials").glob("*.md"))
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     names: list[str] = module.__all__
     missing = [name for name in names if not re.search(rf"\b{name}\b", texts)]
     assert not missing

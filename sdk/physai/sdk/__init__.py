@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from physai.sdk.contract.robot import JointSpec as JointSpec
     from physai.sdk.contract.robot import RobotSpec as RobotSpec
     from physai.sdk.contract.safety_envelope import SafetyEnvelope as SafetyEnvelope
+    from physai.sdk.contract.terms import ActionSpec as ActionSpec
     from physai.sdk.contract.terms import ActionTerm as ActionTerm
     from physai.sdk.contract.terms import CommandField as CommandField
+    from physai.sdk.contract.terms import CommandSpec as CommandSpec
+    from physai.sdk.contract.terms import ObservationSpec as ObservationSpec
     from physai.sdk.contract.terms import ObservationTerm as ObservationTerm
     from physai.sdk.contract.terms import TimingSpec as TimingSpec
     from physai.sdk.evidence.origin import Origin as Origin
@@ -44,9 +47,11 @@ if TYPE_CHECKING:
     from physai.sdk.transport.protocol import Transport as Transport
 
 __all__ = [
+    "ActionSpec",
     "ActionTerm",
     "Bundle",
     "CommandField",
+    "CommandSpec",
     "ContractError",
     "ContractMismatchError",
     "GateResult",
@@ -55,6 +60,7 @@ __all__ = [
     "GuardState",
     "JointCommand",
     "JointSpec",
+    "ObservationSpec",
     "ObservationTerm",
     "Origin",
     "PhysaiError",
@@ -90,7 +96,15 @@ __getattr__ = lazy_exports(
         "contract.policy_contract": ["PolicyContract"],
         "contract.robot": ["JointSpec", "RobotSpec"],
         "contract.safety_envelope": ["SafetyEnvelope"],
-        "contract.terms": ["ActionTerm", "CommandField", "ObservationTerm", "TimingSpec"],
+        "contract.terms": [
+            "ActionSpec",
+            "ActionTerm",
+            "CommandField",
+            "CommandSpec",
+            "ObservationSpec",
+            "ObservationTerm",
+            "TimingSpec",
+        ],
         "evidence.origin": ["Origin"],
         "evidence.requirements": ["Requirements"],
         "evidence.verdict": ["GateResult", "Verdict", "VerdictOutcome", "load_verdict"],

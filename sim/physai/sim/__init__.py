@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from physai.sim.report.validation import validate as validate
     from physai.sim.robots import Robot as Robot
     from physai.sim.robots import load_robot as load_robot
+    from physai.sim.tasks.common import compiled as compiled
+    from physai.sim.tasks.common import envelope as envelope
     from physai.sim.tasks.registry import load_task as load_task
     from physai.sim.tasks.registry import task_names as task_names
+    from physai.sim.tasks.task import Delay as Delay
+    from physai.sim.tasks.task import Randomise as Randomise
+    from physai.sim.tasks.task import RewardTerm as RewardTerm
+    from physai.sim.tasks.task import SensorModel as SensorModel
+    from physai.sim.tasks.task import Success as Success
     from physai.sim.tasks.task import Task as Task
     from physai.sim.twin.twin import Twin as Twin
     from physai.sim.twin.twin import load_twin as load_twin
@@ -33,17 +40,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Calibration",
+    "Delay",
     "Engine",
     "Environment",
     "Episodes",
     "OnnxPolicy",
     "Policy",
+    "Randomise",
+    "RewardTerm",
     "Robot",
     "RobotLog",
+    "SensorModel",
+    "Success",
     "Task",
     "Twin",
     "ValidationOptions",
     "calibrate",
+    "compiled",
+    "envelope",
     "load_robot",
     "load_task",
     "load_twin",
@@ -68,8 +82,9 @@ __getattr__ = lazy_exports(
         "policies.onnx": ["OnnxPolicy"],
         "report.validation": ["ValidationOptions", "validate"],
         "robots": ["Robot", "load_robot"],
+        "tasks.common": ["compiled", "envelope"],
         "tasks.registry": ["load_task", "task_names"],
-        "tasks.task": ["Task"],
+        "tasks.task": ["Delay", "Randomise", "RewardTerm", "SensorModel", "Success", "Task"],
         "twin.twin": ["Twin", "load_twin", "nominal_twin", "save_twin"],
     },
 )

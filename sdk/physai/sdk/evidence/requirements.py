@@ -1,8 +1,7 @@
 """What a robot asks of a verdict before it takes a policy: which gates, under which settings, on whose evidence.
 
 The robot's owner writes it down (`physai robot setup --settings`); the validator checks the same before signing, and
-the robot
-asks again.
+the robot asks again.
 """
 
 from enum import StrEnum
@@ -113,9 +112,8 @@ class Requirements(Frozen):
         Args:
             verdict: what was found.
             robot: the robot that is to run the policy, a model or one unit of it.
-            machine: that robot's computer, `physai.sdk.evidence.origin.machine_text`; None where it is not known,
-            and so not
-                compared.
+            machine: that robot's computer, `physai.sdk.evidence.origin.machine_text`; None if unknown, which skips
+                the comparison.
 
         Raises:
             RequirementsError: the first that it does not meet.

@@ -49,9 +49,8 @@ class Environment:
             num_threads: threads of the engine, 0 for one per processor.
             engine: the engine to use; a `MujocoEngine` if None.
             keep_final: also measure what the policy would have seen after the last step of an episode.
-            dump_folder: where to write what `physai.sim.envs.divergence_replay` needs of worlds that break; costs a
-            copy of the state
-                per step.
+            dump_folder: where to write the states that `physai.sim.envs.divergence_replay` needs of diverged worlds;
+                costs a copy of the state per step.
 
         Raises:
             TaskError: the task asks for what its model does not have.

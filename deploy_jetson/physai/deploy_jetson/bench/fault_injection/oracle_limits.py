@@ -19,7 +19,7 @@ ROUNDING = 4e-6
 
 STILL_S = 0.25
 STILL_SHARE, STILL_SPEED = 0.02, 0.1
-"""A joint rests below this share of its speed limit, or below this speed [rad/s or m/s]; see docs/safety.md."""
+"""A joint rests below this share of its speed limit, or below this speed [rad/s or m/s]; see safety.md."""
 
 
 @dataclass(frozen=True)
