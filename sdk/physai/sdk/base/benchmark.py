@@ -1,6 +1,6 @@
-"""Benchmarks: what they are asked, how they measure, and what they hand back.
+"""Benchmarks: options, measurement helpers and results.
 
-A package contributes its own through the entry-point group `physai.benches`: each names a `Bench`.
+Packages register benchmarks through the entry-point group `physai.benches`; each entry point names a `Bench`.
 """
 
 import os
@@ -17,7 +17,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import table
 
 ProgressCallback = Callable[[str], None]
-"""Reports progress to the user."""
+"""Receives progress messages."""
 
 PACKAGES = (
     "physai-sdk",
@@ -33,33 +33,33 @@ PACKAGES = (
 
 
 class WorkloadError(PhysaiError):
-    """A benchmark's workload did not do what it claims to measure."""
+    """The workload of a benchmark did not do what the benchmark claims to measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """What a caller of a benchmark chooses."""
+    """Options of a benchmark run."""
 
     quick: bool = False
-    """As little as shows that everything works; the numbers mean nothing."""
+    """Smoke test: run the minimum; the numbers are meaningless."""
     tasks: tuple[str, ...] = ()
-    """Tasks to measure with; empty for all of the benchmark's own."""
+    """Tasks to measure with; empty for all tasks of the benchmark."""
     seeds: int = 3
-    """Runs of what depends on chance, with the seeds 0, 1, …"""
+    """Number of runs of a stochastic workload, with seeds 0, 1, …"""
     seconds: float | None = None
-    """How long to measure what is measured for a time [s]; None for the benchmark's own choice."""
+    """Duration of a timed measurement [s]; None for the benchmark's default."""
     busy: int = 0
-    """Processes that keep the machine busy meanwhile."""
+    """Number of load-generating processes that run during the measurement."""
 
     def chosen(self, tasks: Sequence[str]) -> tuple[str, ...]:
-        """The tasks to measure with, from a benchmark's own.
+        """Select the tasks to measure with from those the benchmark has.
 
         Raises:
-            PhysaiError: one was asked for that the benchmark does not have.
+            PhysaiError: a requested task is not among them.
         """
-        foreign = [task for task in self.tasks if task not in tasks]
-        if foreign:
-            raise PhysaiError(f"this benchmark has no task {', '.join(foreign)}; it has {', '.join(tasks)}")
+        unknown = [task for task in self.tasks if task not in tasks]
+        if unknown:
+            raise PhysaiError(f"this benchmark has no task {', '.join(unknown)}; it has {', '.join(tasks)}")
         return self.tasks or tuple(tasks)
 
 
@@ -70,9 +70,9 @@ class BenchmarkResult:
     name: str
     unit: str
     runs: tuple[float, ...]
-    """The single measurements."""
+    """Individual measurements."""
     peer: str | None = None
-    """What ours is divided by, where the quantity is a ratio."""
+    """Baseline in the denominator, if the quantity is a ratio."""
 
     @property
     def value(self) -> float:
@@ -82,46 +82,47 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One benchmark, found through the entry-point group `physai.benches`.
+    """A registered benchmark.
 
-    The module that holds it is imported to list the benchmarks, so it imports nothing heavy at its top; `run` does.
+    Its module is imported to list the benchmarks, so import heavy dependencies inside `run`.
     """
 
     summary: str
-    """What it measures, in a line."""
+    """One-line description."""
 
     run: Callable[[BenchmarkOptions, ProgressCallback], Sequence[BenchmarkResult]]
-    """Measures; raises WorkloadError where it did not do what it claims to measure."""
+    """Runs the benchmark; raises WorkloadError if the workload is not what it claims to measure."""
 
 
 def alternate(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Measures contenders in turn, so that a machine that slows down slows them all.
+    """Measure contenders in turn.
 
     Args:
-        contenders: name to a function that does its work once and returns its rate.
-        rounds: how often each has its turn; every second round goes backwards.
+        contenders: function by name that runs the workload once and returns its rate.
+        rounds: number of measurements of each contender.
     """
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for index in range(rounds):
+        # Interleaving and reversing every other round spreads thermal and load drift evenly.
         for name in list(contenders)[:: -1 if index % 2 else 1]:
             rates[name].append(contenders[name]())
     return {name: tuple(values) for name, values in rates.items()}
 
 
 def rate_of(work: Callable[[], object], steps: int) -> float:
-    """Steps per second of one call that takes that many."""
+    """Return the steps per second of one call that runs `steps` steps."""
     start = time.perf_counter()
     work()
     return steps / (time.perf_counter() - start)
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, ...]:
-    """Ours over theirs, round by round."""
+    """Divide ours by theirs, round by round."""
     return tuple(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def machine() -> dict[str, Any]:
-    """What the measurements were taken on."""
+    """Describe this machine and the installed packages."""
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
@@ -143,20 +144,20 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
-    found = next((line for line in lines if line.startswith("model name")), "")
-    return found.partition(":")[2].strip() or platform.processor()
+    line = next((line for line in lines if line.startswith("model name")), "")
+    return line.partition(":")[2].strip() or platform.processor()
 
 
 def document(bench: str, results: Sequence[BenchmarkResult]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """Return the document that `--json` prints."""
     rows = [{"name": r.name, "value": r.value, "unit": r.unit, "peer": r.peer, "runs": list(r.runs)} for r in results]
     return {"bench": bench, "machine": machine(), "results": rows}
 
 
 def as_text(results: Sequence[BenchmarkResult]) -> str:
-    """A table for people."""
+    """Format the results as a table."""
     rows = [
         (r.name, f"{r.value:.4g}", r.unit, r.peer or "-", f"{min(r.runs):.4g} … {max(r.runs):.4g}", str(len(r.runs)))
         for r in results
     ]
-    return table(("name", "median", "unit", "beside", "range", "runs"), rows, indent="")
+    return table(("name", "median", "unit", "baseline", "range", "runs"), rows, indent="")

@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785): one sequence of bytes for one value, so that equal values have equal hashes."""
+"""Canonical JSON (RFC 8785): equal values have equal bytes, and therefore equal hashes."""
 
 import hashlib
 
@@ -7,14 +7,14 @@ from pydantic import BaseModel
 
 
 def canonical_json(model: BaseModel) -> bytes:
-    """The model as canonical JSON, UTF-8, no trailing newline.
+    """Return the model as canonical JSON in UTF-8, without a trailing newline.
 
-    Every field is written, those at their default too: a default that changes in a later version must change
-    the hash, because it changes what the robot does. Only what a model's own serialiser leaves out is not there.
+    Fields at their default are included, except those that the model's own serialiser omits.
     """
+    # Include defaults: if a later version changes one, the robot behaves differently, so the hash must change.
     return rfc8785.dumps(model.model_dump(mode="json"))
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 of the bytes, 64 lower-case hexadecimal digits."""
+    """Return the SHA-256 as 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

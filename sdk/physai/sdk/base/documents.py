@@ -1,4 +1,4 @@
-"""JSON documents from outside: bounded first, parsed second, validated third, with messages a user can act on."""
+"""Untrusted JSON documents: checked against size limits first, then parsed, then validated."""
 
 import json
 import reprlib
@@ -13,40 +13,39 @@ Record = TypeVar("Record", bound=BaseModel)
 Failure = TypeVar("Failure", bound=PhysaiError)
 
 MAX_CONTAINERS = 1 << 15
-"""Most objects and arrays of a document: an empty one takes two bytes, and a kilobyte while it is parsed."""
+"""Maximum number of objects and arrays: an empty one takes 2 bytes of text but about 1 kB while it is parsed."""
 
 MAX_PROBLEMS = 50
-"""Most problems one error lists."""
+"""Maximum number of problems in one error message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentKind(Generic[Failure]):
-    """What one kind of document may be, and the error that says it is not."""
+    """Limits and format versions of one kind of document."""
 
     name: str
-    """As a user would say it: `verdict`."""
+    """Name for messages, e.g. `verdict`."""
     format_version: int
-    """The newest format this physai reads."""
+    """Newest supported format."""
     max_bytes: int
     max_depth: int
-    """Deepest nesting of brackets."""
+    """Maximum nesting of brackets."""
     error: type[Failure]
     max_values: int = 1 << 24
-    """Most values: one takes two bytes, and three hundred while it is parsed."""
+    """Maximum number of values: one takes at least 2 bytes of text but about 300 while it is parsed."""
     oldest_version: int | None = None
-    """The oldest format this physai reads; None for `format_version`."""
+    """Oldest supported format; None for `format_version`."""
 
     def parse(self, model: type[Record], data: bytes | str, *, source: str) -> Record:
-        """The record in a JSON document.
+        """Parse and validate a JSON document.
 
         Args:
-            model: what the document describes.
+            model: pydantic model of the document.
             data: the document, UTF-8.
-            source: where it came from, for messages.
+            source: origin of the document, for messages.
 
         Raises:
-            PhysaiError: of the type `error`: the document is too big, malformed, of another format, or not a consistent
-                record.
+            PhysaiError: of type `error`, if the document is too large, malformed, of another format or inconsistent.
         """
         text = self._bounded_text(data, source)
         self._check_format(self._parse_json(text, source), source)
@@ -56,7 +55,7 @@ class DocumentKind(Generic[Failure]):
             raise self.invalid(error, source=source) from None
 
     def invalid(self, error: ValidationError, *, source: str) -> Failure:
-        """The error that lists what pydantic found, one `path: message (got value)` a line."""
+        """Convert pydantic's error; the message lists one `path: message (got value)` per line."""
         problems = [line for detail in error.errors(include_url=False) for line in _problem_lines(detail)]
         if len(problems) > MAX_PROBLEMS:
             problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
@@ -103,7 +102,7 @@ class DocumentKind(Generic[Failure]):
             raise self.error(f"{source}: not JSON: {error}") from None
 
     def _check_format(self, document: Any, source: str) -> None:
-        """Refuses what is no object or of another format before its fields are looked at."""
+        # Before pydantic sees the fields: a document of another format gets one clear message, not a list of them.
         if not isinstance(document, dict):
             raise self.error(f"{source}: a {self.name} is a JSON object, got {reprlib.repr(document)}")
         version = cast("dict[str, Any]", document).get("format_version")
@@ -122,7 +121,8 @@ class DocumentKind(Generic[Failure]):
 
 
 def _depth(text: str) -> int:
-    """Deepest nesting of brackets outside strings; read before parsing, because a parser may recurse."""
+    """Return the maximum nesting of brackets outside strings."""
+    # Counted before parsing, because the parser recurses.
     depth = deepest = 0
     in_string = escaped = False
     for char in text:
@@ -144,7 +144,7 @@ def _problem_lines(detail: Any) -> list[str]:
     prefix = f"{path}: " if path else ""
     kind = detail["type"]
     if kind == "value_error":
-        # The message of our own validator, which names the values itself; one line per problem.
+        # Raised by our own validators, whose messages contain the values; one line per problem.
         return [prefix + line for line in str(detail["ctx"]["error"]).splitlines()]
     if kind == "missing":
         return [f"{prefix}missing"]

@@ -1,6 +1,6 @@
-"""The errors physai raises for bad input: one small tree, each caught by its root.
+"""Exceptions that physai raises for bad input; `PhysaiError` is their base class.
 
-The command line prints them as one line and exits with 2; a traceback means a bug in physai.
+The command line prints them without a traceback and exits with 2; a traceback means a bug in physai.
 """
 
 import difflib
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class PhysaiError(Exception):
-    """Root of every error that a user's input or machine can cause."""
+    """Base class of errors caused by the user's input or machine."""
 
 
 class ContractError(PhysaiError):
@@ -16,15 +16,15 @@ class ContractError(PhysaiError):
 
 
 class ContractMismatchError(PhysaiError):
-    """Two sides of a boundary hold different contracts."""
+    """Two components have different contracts."""
 
 
 class UnknownNameError(PhysaiError):
-    """A robot, task, option or verb of that name does not exist."""
+    """No robot, task, option or command has that name."""
 
 
 class ModelError(PhysaiError):
-    """A robot model (MJCF or URDF) is missing, unreadable or not physical."""
+    """A robot model (MJCF or URDF) is missing, unreadable or physically invalid."""
 
 
 class TaskError(PhysaiError):
@@ -36,24 +36,24 @@ class CheckpointError(PhysaiError):
 
 
 class ExportError(PhysaiError):
-    """A policy cannot be exported, or the export does not agree with its source."""
+    """A policy cannot be exported, or the export differs from its source."""
 
 
 class DeviceError(PhysaiError):
-    """The machine lacks what was asked for: a GPU, a driver, a display."""
+    """The machine lacks a required device: a GPU, a driver, a display."""
 
 
 class MissingExtraError(PhysaiError):
-    """A verb needs an optional part of physai that is not installed."""
+    """A command needs an optional dependency of physai that is not installed."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is not among those known, with the closest ones.
+    """Return the error for an unknown name, with suggestions.
 
     Args:
-        kind: what the name names, as a user would say it ("task", "robot").
-        name: the name that was given.
-        known: every name that would have been right.
+        kind: what the name refers to ("task", "robot").
+        name: the unknown name.
+        known: all valid names.
     """
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)

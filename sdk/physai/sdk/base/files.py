@@ -1,6 +1,4 @@
-"""Files that are wholly the old or wholly the new one, whatever happens while they are written; and reading one that
-a user named, which may be anything.
-"""
+"""Atomic, durable writes, and reads of user-supplied paths that may be devices, pipes or folders."""
 
 import errno
 import os
@@ -10,13 +8,12 @@ from pathlib import Path
 
 
 def open_plain(path: Path) -> BufferedReader:
-    """Opens a regular file, or a link to one, for reading.
-
-    A pipe is not waited for and a device is not read, which `path.open("rb")` would do for ever.
+    """Open a regular file, or a symbolic link to one, for reading.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is not a regular file.
     """
+    # O_NONBLOCK: opening a pipe without a writer must not block, as `path.open("rb")` would.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _require_plain(os.fstat(descriptor).st_mode, path)
@@ -27,28 +24,23 @@ def open_plain(path: Path) -> BufferedReader:
 
 
 def read_plain(path: Path, *, limit: int) -> bytes:
-    """The content of a regular file, and at most one byte more than the limit.
-
-    Args:
-        path: the file; a symbolic link to one will do.
-        limit: maximum number of bytes to read; the parser reports longer files.
+    """Read a regular file, at most `limit + 1` bytes, so that the caller can detect a file that is too large.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is not a regular file.
     """
     with open_plain(path) as file:
         return file.read(limit + 1)
 
 
 def require_replaceable(path: Path) -> None:
-    """Refuses to write where something else than a file lies: it would be gone, or written to.
-
-    A device, pipe or folder must not give way to a file (`-o /dev/null` as root). A symbolic link is refused, too: to
-    replace it would leave the file it points to as it was, and to follow it would write where the user did not say.
+    """Check that a path is free or a regular file.
 
     Raises:
-        OSError: something else lies there.
+        OSError: it is a device, pipe, folder or symbolic link.
     """
+    # A rename would replace a device (`-o /dev/null` as root). It would also replace a symbolic link and leave its
+    # target unchanged, whereas following the link would write to a path the user did not name.
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -59,10 +51,10 @@ def require_replaceable(path: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace the file atomically: write a temporary file in the same folder, sync it to disk and rename it.
+    """Replace a file atomically and durably: write a temporary file in the same folder, fsync it, rename it.
 
     Raises:
-        OSError: the folder is missing, not writable or full, or something else than a file lies there; nothing changed.
+        OSError: the folder is missing, not writable or full, or the path is not a regular file; nothing has changed.
     """
     require_replaceable(path)
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
@@ -79,15 +71,15 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def create_durable(path: Path, data: bytes, *, mode: int) -> None:
-    """Makes a new file, whole or not at all.
+    """Create a file atomically and durably.
 
     Args:
-        path: the file, which does not exist.
-        data: what it holds.
-        mode: its permissions from the first moment on; the umask may take some away.
+        path: the file, which must not exist.
+        data: its content.
+        mode: its permissions from creation on, subject to the umask.
 
     Raises:
-        FileExistsError: something lies there.
+        FileExistsError: the path exists.
         OSError: the folder is missing, not writable or full; nothing is left behind.
     """
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
@@ -97,6 +89,7 @@ def create_durable(path: Path, data: bytes, *, mode: int) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # Unlike a rename, a link fails if the path exists.
         os.link(new, path)
     finally:
         new.unlink()
@@ -104,7 +97,7 @@ def create_durable(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Returns once the names in a folder are on the disk."""
+    """Sync the entries of a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

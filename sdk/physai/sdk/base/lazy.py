@@ -1,4 +1,4 @@
-"""Packages that export names without importing the modules behind them, so that a command line starts quickly."""
+"""Lazy package exports, so that the command line starts quickly."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[
 
     Args:
         package: `__name__` of the package.
-        homes: module path below the package to the names that it provides.
+        homes: names that each module, by its path below the package, provides.
     """
     modules = {name: f"{package}.{module}" for module, names in homes.items() for name in names}
 

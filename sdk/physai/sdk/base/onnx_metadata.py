@@ -1,8 +1,8 @@
-"""Reads the metadata of an ONNX file without the onnx package, so that a robot need not install it.
+"""Read the metadata of an ONNX file without the onnx package, which robots need not install.
 
-An ONNX file is one protobuf message, `ModelProto`; its field 14, `metadata_props`, holds one message per entry
-with `key` (field 1) and `value` (field 2). Source: onnx/onnx.proto, https://github.com/onnx/onnx. The graph and
-its weights are skipped, not read.
+An ONNX file is a protobuf message, `ModelProto`. Its field 14, `metadata_props`, holds one message per entry with
+`key` (field 1) and `value` (field 2). Source: onnx/onnx.proto, https://github.com/onnx/onnx. The graph and its weights
+are skipped.
 """
 
 import mmap
@@ -13,29 +13,29 @@ from physai.sdk.base.files import open_plain
 from physai.sdk.base.protobuf import BYTES, VARINT, MalformedError, fields
 
 MAX_ENTRY_BYTES = 2 << 20
-"""Greatest size of one metadata entry; a contract has at most half of it."""
+"""Maximum size of one metadata entry: twice that of a contract."""
 
 MAX_METADATA_BYTES = 8 << 20
-"""Greatest size of all entries together."""
+"""Maximum size of all entries together."""
 
 MAX_ENTRIES = 256
 MAX_FIELDS = 10_000
-"""Most top-level fields a file may have; a model of thousands of local functions stays below."""
+"""Maximum number of top-level fields; a model with thousands of local functions stays below."""
 
 _IR_VERSION, _METADATA_PROPS = 1, 14
 
 
 def read_onnx_metadata(path: Path) -> dict[str, str]:
-    """The metadata entries of an ONNX file.
+    """Read the metadata entries of an ONNX file.
 
     Raises:
-        ContractError: the file cannot be read, is no ONNX model, or holds more metadata than is allowed.
+        ContractError: the file cannot be read, is not an ONNX model, or exceeds the metadata limits.
     """
     try:
         with open_plain(path) as file:
             if not file.read(1):
                 return parse_onnx_metadata(b"", source=str(path))
-            # Unmapped once nothing refers to it, an error's traceback included.
+            # Not closed explicitly: a traceback may still refer to the map. It is unmapped with the last reference.
             return parse_onnx_metadata(
                 memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), source=str(path)
             )
@@ -44,14 +44,14 @@ def read_onnx_metadata(path: Path) -> dict[str, str]:
 
 
 def parse_onnx_metadata(data: bytes | memoryview, *, source: str) -> dict[str, str]:
-    """The metadata entries of an ONNX file's bytes, of which no copy is made.
+    """Parse the metadata entries of an ONNX file without copying it.
 
     Args:
-        data: the file.
-        source: where it came from, for messages.
+        data: content of the file.
+        source: origin of the file, for messages.
 
     Raises:
-        ContractError: it is no ONNX model, or holds more metadata than is allowed.
+        ContractError: it is not an ONNX model, or exceeds the metadata limits.
     """
     try:
         return _metadata(memoryview(data))
@@ -72,11 +72,11 @@ def _metadata(data: memoryview) -> dict[str, str]:
 
 
 def metadata_entries(messages: list[memoryview]) -> dict[str, str]:
-    """The entries of `metadata_props`.
+    """Parse the messages of `metadata_props`.
 
     Raises:
-        MalformedError: an entry is malformed or occurs twice, or there is more than is allowed.
-        UnicodeDecodeError: a key or a value is no UTF-8.
+        MalformedError: an entry is malformed or occurs twice, or the limits are exceeded.
+        UnicodeDecodeError: a key or a value is not UTF-8.
     """
     entries: dict[str, str] = {}
     total = 0

@@ -1,11 +1,9 @@
-"""What other folders and packages contribute through entry points."""
+"""Entry points by group."""
 
 from importlib.metadata import EntryPoint, entry_points
 
 
 def contributions(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, in alphabetical order; none is imported.
-
-    Of two of one name the last found counts: a package that is installed twice must not break a command.
-    """
+    """Return the entry points of a group by name, sorted, without importing them."""
+    # If a name occurs twice the last one is used, so that a package installed twice does not break a command.
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}

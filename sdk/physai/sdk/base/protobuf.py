@@ -1,4 +1,4 @@
-"""Reads protobuf messages field by field: bounded, without copies, and in the one form a serialiser writes.
+"""Read protobuf messages field by field: bounded, without copies, canonical encodings only.
 
 Source: https://protobuf.dev/programming-guides/encoding/.
 """
@@ -6,7 +6,7 @@ Source: https://protobuf.dev/programming-guides/encoding/.
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Wire types; groups (3, 4) are in no message of ours."""
+"""Wire types; groups (3, 4) are not supported."""
 
 _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 _MAX_VARINT_BYTES = 10
@@ -15,18 +15,18 @@ Value = int | memoryview
 
 
 class MalformedError(Exception):
-    """The bytes are not the message they should be."""
+    """The bytes are not a valid message."""
 
 
 def fields(data: memoryview, *, limit: int) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and value of each field: an unsigned number for VARINT, else the bytes, not copied.
+    """Yield number, wire type and value of each field: an unsigned integer for VARINT, else a view of the bytes.
 
     Args:
         data: one message.
-        limit: most fields it may have.
+        limit: maximum number of fields.
 
     Raises:
-        MalformedError: a field is cut off, of an unknown wire type, or one too many.
+        MalformedError: a field is truncated or of an unknown wire type, or there are too many fields.
     """
     position, end, count = 0, len(data), 0
     while position < end:
@@ -52,10 +52,10 @@ def fields(data: memoryview, *, limit: int) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(data: memoryview, position: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it.
+    """Return the unsigned integer at a position, and the position after it.
 
     Raises:
-        MalformedError: it does not end, has more than 64 bits, or more bytes than it needs.
+        MalformedError: it is truncated, has more than 64 bits, or is not in its shortest encoding.
     """
     value = shift = 0
     stop = min(position + _MAX_VARINT_BYTES, len(data))
@@ -73,5 +73,5 @@ def varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A number of 64 bits in two's complement."""
+    """Reinterpret an unsigned 64-bit integer as two's complement."""
     return value - (1 << 64) if value >> 63 else value

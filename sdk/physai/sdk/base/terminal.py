@@ -1,4 +1,4 @@
-"""Text for terminals: columns, colours that NO_COLOR turns off, and nothing that could steer the terminal."""
+"""Terminal output: tables, colours (unless NO_COLOR is set), escaped control characters."""
 
 import os
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ _CODES = {"bold": "1", "red": "31", "green": "32", "dim": "2"}
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether the stream is a terminal whose user has not asked for plain text (https://no-color.org)."""
+    """Return whether the stream is a terminal and colours are not disabled (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def styled(text: str, style: str, stream: TextIO) -> str:
-    """The text in a style of `_CODES`, or plain where the stream wants no colour."""
+    """Return the text in a style of `_CODES`, or unchanged if the stream does not support colour."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if wants_colour(stream) else text
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, line breaks kept."""
+    """Escape control characters except line feeds, so that untrusted text cannot control the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "  ") -> str:
-    """Left-aligned columns, as wide as their widest cell, two spaces apart; empty without rows."""
+    """Format left-aligned columns, two spaces apart; empty if there are no rows."""
     if not rows:
         return ""
     lines = [header, *rows]

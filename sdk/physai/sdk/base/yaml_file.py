@@ -1,8 +1,6 @@
-"""YAML files of users, with bounds: small, without aliases, no key twice.
+"""Strict, bounded reading of YAML files: no aliases, no duplicate keys, integers of at most 64 bits.
 
-YAML keeps the last of two equal keys without a word, an alias can make a small file huge, and a number in hexadecimal
-may have more digits than Python prints. PyYAML comes with the
-extras that read such files.
+PyYAML is installed by the extras that read such files.
 """
 
 from collections.abc import Hashable
@@ -15,21 +13,21 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import read_plain
 
 MAX_DEPTH = 100
-"""Most brackets of a file that are open at once."""
+"""Maximum nesting of brackets."""
 
 
 def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError], words_are_text: bool = False) -> Any:
-    """What a YAML file holds: plain data, None for an empty one.
+    """Read a YAML file as plain data; None if it is empty.
 
     Args:
         path: the file.
-        what: what it is, for messages: `a gates file`.
-        max_bytes: its greatest size.
-        error: raised for whatever is wrong with it.
-        words_are_text: whether `on`, `no` and dates are text, as they are where columns have such names.
+        what: kind of file, for messages: `a gates file`.
+        max_bytes: its maximum size.
+        error: type of the exception to raise.
+        words_are_text: whether `on`, `no` and dates are strings, as in files whose keys are column names.
 
     Raises:
-        PhysaiError: of the type `error`: it cannot be read, is too large, or is no such YAML.
+        PhysaiError: of type `error`, if it cannot be read, is too large, or is not YAML within these restrictions.
     """
     import yaml
 
@@ -44,12 +42,13 @@ def read_yaml(path: Path, *, what: str, max_bytes: int, error: type[PhysaiError]
     try:
         return yaml.load(content, Loader=_loader(words_are_text))
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as problem:
-        # PyYAML takes a tag's word for what follows it: `!!int ''` ends in IndexError, `!!bool x` in KeyError.
+        # PyYAML does not validate explicitly tagged values: `!!int ''` raises IndexError, `!!bool x` KeyError.
         raise error(f"{path}: not YAML, as {what} is: {' '.join(str(problem).split()):.300}") from None
 
 
 def _depth(content: bytes) -> int:
-    """Most brackets open at once, those in text and comments included; PyYAML takes the square of it in time."""
+    """Return the maximum nesting of brackets, including those in strings and comments."""
+    # PyYAML's run time is quadratic in the nesting.
     steps = (1 if char in b"[{" else -1 for char in content if char in b"[{]}")
     return max(accumulate(steps), default=0)
 
@@ -60,6 +59,7 @@ def _loader(words_are_text: bool) -> Any:
 
     class Strict(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
+            # Nested aliases expand a small file exponentially ("billion laughs").
             if self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError(f"aliases are not allowed, {self.peek_event().start_mark}")
             compose: Any = super().compose_node
@@ -68,6 +68,7 @@ def _loader(words_are_text: bool) -> Any:
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
             construct: Any = self.construct_object
             seen: set[Hashable] = set()
+            # PyYAML silently keeps the last of duplicate keys.
             for key_node, _ in node.value:
                 key: Hashable = construct(key_node, deep=True)
                 if key in seen:
@@ -77,6 +78,7 @@ def _loader(words_are_text: bool) -> Any:
 
         def whole_number(self, node: Any) -> int:
             value = self.construct_yaml_int(node)
+            # A longer one, written in hexadecimal, can exceed the number of decimal digits that Python prints.
             if not value.bit_length() <= 64:
                 raise yaml.YAMLError(f"a number of {value.bit_length()} bits, {node.start_mark}")
             return value
