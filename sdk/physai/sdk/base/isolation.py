@@ -1,7 +1,7 @@
-"""Runs work that may hang or crash, such as loading an untrusted policy, in a separate process.
+"""Run untrusted work in a subprocess, such as the first inference of a policy, which may hang or crash.
 
-The process is killed when it does not report progress for too long or exceeds its memory limit. It is the first to be
-killed when memory runs out, and it cannot outlive its parent.
+The subprocess is killed if it sends no message for too long or exceeds its memory limit. It is the OOM killer's first
+candidate, and it dies with its parent.
 """
 
 import ctypes
@@ -22,16 +22,13 @@ from typing import Any
 from physai.sdk.base.errors import PhysaiError
 
 START_S = 90.0
-"""Longest time for Python and its libraries to load [s]: onnxruntime from a slow disk, on a busy machine."""
+"""Maximum time to start Python and load its libraries [s]: onnxruntime from a slow disk, under load."""
 
 LOOK_S = 0.05
-"""Time between looks at the process's memory [s]: a graph fills a few hundred MiB in that."""
+"""Period at which the subprocess's memory is polled [s]; a graph can allocate a few hundred MiB in that time."""
 
 MEMORY_SHARE = 0.5
-"""Share of the memory that is free at the start which the process may take: the robot's own work needs the rest.
-
-Resident memory is what counts: libraries such as CUDA reserve addresses by the hundred GiB, so a limit of addresses
-(RLIMIT_AS) would stop them and not the graph."""
+"""Share of the memory available at the start that the subprocess may use; the robot's own processes need the rest."""
 
 _SET_PDEATHSIG = 1
 
@@ -41,7 +38,7 @@ Work = Callable[[bytes, ReportProgress], tuple[JsonFacts, Sequence[bytes]]]
 
 
 class ApartError(PhysaiError):
-    """The process hung, died, or says that its work failed."""
+    """The subprocess hung, crashed, exceeded its memory limit, or reported an error."""
 
 
 def call_apart(
@@ -52,30 +49,27 @@ def call_apart(
     limit_s: Callable[[JsonFacts], float],
     heard: ReportProgress = lambda facts: None,
 ) -> tuple[JsonFacts, list[bytes]]:
-    """Runs `python -m module`, which calls `serve`, and waits for its answer.
+    """Run `python -m module`, which calls `serve`, and return its answer and blobs.
 
     Args:
-        module: its name.
-        request: what it works on.
-        what: the work, for messages.
-        limit_s: longest silence that is allowed after the process has told that [s].
-        heard: called with each progress report.
-
-    Returns:
-        The answer.
+        module: name of the module.
+        request: input of the work.
+        what: description of the work, for messages.
+        limit_s: returns the maximum time until the next message [s], given the latest progress message.
+        heard: receives the progress messages.
 
     Raises:
-        ApartError: it hung and was killed, crashed, or failed.
+        ApartError: the subprocess hung, crashed, exceeded its memory limit, or reported an error.
     """
     ours, theirs = Pipe()
-    descriptor = _file_of(request)
+    descriptor = _memory_file(request)
     descriptors = (theirs.fileno(), descriptor)
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(os.getpid()), *map(str, descriptors)],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
-            # Standard output is the caller's, for one JSON object say.
+            # To stderr: the caller's stdout may carry a JSON document.
             stdout=2,
         )
     finally:
@@ -85,7 +79,7 @@ def call_apart(
         try:
             return _answer(ours, process, what, limit_s, heard)
         except (EOFError, OSError):
-            raise ApartError(f"{what} crashed: its process ended with {_end_of(process)}") from None
+            raise ApartError(f"{what} crashed: its process ended with {_exit_reason(process)}") from None
         finally:
             process.kill()
             process.wait()
@@ -98,50 +92,52 @@ def _answer(
     limit_s: Callable[[JsonFacts], float],
     heard: ReportProgress,
 ) -> tuple[JsonFacts, list[bytes]]:
-    limit, doing = START_S, "start"
+    limit, stage = START_S, "start"
     allowed = round(MEMORY_SHARE * free_bytes())
     while True:
-        silent_until = time.monotonic() + limit
-        while not connection.poll(max(0.0, min(LOOK_S, silent_until - time.monotonic()))):
-            if time.monotonic() >= silent_until:
-                raise ApartError(f"{what} hung: nothing was heard of it for {limit:g} s ({doing}); it was killed")
-            taken = _resident_bytes(process.pid)
-            if taken > allowed:
+        deadline = time.monotonic() + limit
+        while not connection.poll(max(0.0, min(LOOK_S, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                raise ApartError(f"{what} hung: no message for {limit:g} s ({stage}); killed")
+            # Resident memory, not RLIMIT_AS: libraries such as CUDA reserve hundreds of GiB of addresses.
+            used = _resident_bytes(process.pid)
+            if used > allowed:
                 raise ApartError(
-                    f"{what} took {taken >> 20} MiB of memory ({doing}), it may take {allowed >> 20} MiB, half of what "
-                    "was free; it was killed"
+                    f"{what} used {used >> 20} MiB of memory ({stage}), the limit is {allowed >> 20} MiB, half of the "
+                    "available memory; killed"
                 )
         try:
-            told: JsonFacts = json.loads(_whole(connection, process, limit))
+            message: JsonFacts = json.loads(_receive(connection, process, limit))
         except ValueError:
-            raise ApartError(f"{what} failed: its process said something that is no JSON") from None
-        if "error" in told:
-            raise ApartError(str(told["error"]))
-        if "answer" in told:
-            return told["answer"], [_whole(connection, process, limit) for _ in range(told["blobs"])]
-        heard(told)
-        limit, doing = limit_s(told), str(told.get("stage", doing))
+            raise ApartError(f"{what} failed: its process sent a message that is not JSON") from None
+        if "error" in message:
+            raise ApartError(str(message["error"]))
+        if "answer" in message:
+            return message["answer"], [_receive(connection, process, limit) for _ in range(message["blobs"])]
+        heard(message)
+        limit, stage = limit_s(message), str(message.get("stage", stage))
 
 
 def free_bytes() -> int:
-    """Memory that programs can still get on this machine."""
+    """Return the available memory of this machine."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "MemAvailable":
             return int(value.split()[0]) * 1024
-    raise ApartError("/proc/meminfo does not say how much memory is free")
+    raise ApartError("/proc/meminfo has no MemAvailable")
 
 
 def _resident_bytes(pid: int) -> int:
-    """Memory a process has at the moment; 0 once it has ended."""
+    """Return the resident memory of a process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, IndexError):
         return 0
 
 
-def _whole(connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]", limit_s: float) -> bytes:
-    """The next message; a process that stops in the middle of one is killed after a time."""
+def _receive(connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]", limit_s: float) -> bytes:
+    """Receive a message."""
+    # `recv_bytes` blocks if the subprocess stops in the middle of a message; killing it ends the read.
     timer = threading.Timer(limit_s, process.kill)
     timer.start()
     try:
@@ -150,7 +146,7 @@ def _whole(connection: "Connection[Any, Any]", process: "subprocess.Popen[bytes]
         timer.cancel()
 
 
-def _end_of(process: "subprocess.Popen[bytes]") -> str:
+def _exit_reason(process: "subprocess.Popen[bytes]") -> str:
     try:
         code = process.wait(1.0)
     except subprocess.TimeoutExpired:
@@ -158,8 +154,8 @@ def _end_of(process: "subprocess.Popen[bytes]") -> str:
     return signal.Signals(-code).name if code < 0 else f"status {code}"
 
 
-def _file_of(data: bytes) -> int:
-    """A file without a name that holds some bytes; its descriptor."""
+def _memory_file(data: bytes) -> int:
+    """Return the descriptor of an anonymous file with this content."""
     descriptor = os.memfd_create("physai-request")
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
@@ -168,35 +164,36 @@ def _file_of(data: bytes) -> int:
 
 
 def _offer_to_oom_killer() -> None:
-    """Where memory runs out, the kernel ends this process, and not the one that drives the robot."""
+    # If memory runs out, the kernel kills this process and not the one that drives the robot.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def serve(work: Work, arguments: Sequence[str]) -> None:
-    """The main program of such a process.
+    """Main function of the subprocess.
 
     Args:
-        work: answers a request with JSON facts and any number of blobs, and reports progress.
-        arguments: of the process.
+        work: maps a request to a JSON object and any number of blobs, and may report progress.
+        arguments: command-line arguments of the subprocess.
     """
     parent, channel, request = map(int, arguments)
     ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent may have died before the call above took effect.
     if os.getppid() != parent:
         return
     _offer_to_oom_killer()
     with Connection(channel) as connection, open(request, "rb") as file:
 
-        def tell(facts: JsonFacts) -> None:
+        def report(facts: JsonFacts) -> None:
             connection.send_bytes(json.dumps(facts).encode())
 
         try:
-            answer, blobs = work(file.read(), tell)
+            answer, blobs = work(file.read(), report)
         except PhysaiError as error:
-            tell({"error": str(error)})
-        except Exception as error:  # whatever a library raises, the one that waits is to know
-            tell({"error": f"{type(error).__name__}: {error}"})
+            report({"error": str(error)})
+        except Exception as error:  # forwarded to the parent, whatever a library raises
+            report({"error": f"{type(error).__name__}: {error}"})
         else:
-            tell({"answer": answer, "blobs": len(blobs)})
+            report({"answer": answer, "blobs": len(blobs)})
             for blob in blobs:
                 connection.send_bytes(blob)

@@ -1,7 +1,7 @@
-"""The fields of an ONNX file that a policy may have; every other one is refused, so that nothing hides in the file.
+"""Allowlist parser for the protobuf fields of an ONNX policy; every other field is rejected.
 
-Numbers and types are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. What carries code, other files or
-graphs inside graphs (functions, training, external data, sparse tensors, `If` and `Loop`) has no field here.
+Field numbers and types are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto. Functions, training info,
+external data, sparse tensors and subgraphs (`If`, `Loop`) are not on the list.
 """
 
 import math
@@ -14,13 +14,13 @@ from physai.sdk.base.protobuf import BYTES, FIXED32, VARINT, MalformedError, Val
 Kind = Literal["int", "float", "text", "bytes"]
 
 MAX_FIELDS = 200_000
-"""Most fields of a whole file."""
+"""Maximum number of fields in a file."""
 
 MAX_TEXT_BYTES = 512
-"""Longest name in a graph."""
+"""Maximum length of a name in a graph."""
 
 Found = dict[str, Any]
-"""What a message holds, by field: int, float, str, memoryview, Found, or a list of one of these."""
+"""Fields of a message by name: int, float, str, memoryview, Found, or a list of one of these."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OnnxField:
 
 @dataclass(frozen=True)
 class Message:
-    """A message and the fields it may have, by number."""
+    """A message type and its allowed fields by number."""
 
     name: str
     fields: dict[int, OnnxField]
@@ -122,20 +122,20 @@ REFUSED = {
     ("TensorProto", 3): "a segment",
     ("TensorProto", 13): "external_data",
 }
-"""Names of fields that a policy may not have, for messages; those that are not named are refused as well."""
+"""Names of known rejected fields, for error messages; fields not listed here are rejected as well."""
 
 
 def read_model(data: memoryview) -> Found:
-    """The fields of a ModelProto; weights are parts of `data`, not copies.
+    """Parse a ModelProto; weights are views of `data`, not copies.
 
     Raises:
-        MalformedError: a field is unknown, refused, of another type, occurs twice, or is one too many.
+        MalformedError: a field is unknown, rejected, of another type or duplicated, or there are too many fields.
     """
     return _Reader().read(data, MODEL)
 
 
 class _Reader:
-    """Counts the fields of all messages of a file together."""
+    """Recursive parser; nested messages share one limit on the number of fields."""
 
     def __init__(self) -> None:
         self._left = MAX_FIELDS
@@ -159,7 +159,7 @@ class _Reader:
         return found
 
     def _values(self, field: OnnxField, kind: int, value: Value, message: Message) -> list[Any]:
-        """The value of a field; several where numbers are packed."""
+        """Decode a field, to several values if it is a packed array."""
         wanted = field.kind
         if isinstance(value, int):
             if wanted == "int":

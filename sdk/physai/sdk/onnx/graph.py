@@ -1,10 +1,9 @@
-"""What may be in a policy: one check of an ONNX file's every byte, before anything computes it.
+"""Validation of untrusted ONNX policies, before any runtime loads them.
 
-A policy comes from elsewhere and decides how a robot moves. onnxruntime and TensorRT read much more than a policy
-needs: weights from other files, graphs inside graphs, custom operators, loops that end when the data says so. Here a
-file is accepted only if it is one graph of plain operators whose every weight lies in the file itself, and so under its
-hash and signature; and only if no tensor's size depends on a value, so that what the graph costs depends on the number
-of states it is given and on nothing in them.
+onnxruntime and TensorRT support far more than a policy needs: external weights, subgraphs, custom operators,
+data-dependent loops. A policy is accepted only if it is a single graph of allowed operators with all weights inside
+the file, where its hash and signature cover them, and if no tensor's size depends on a value, so that the cost of the
+graph depends on the batch size only.
 """
 
 import math
@@ -22,28 +21,28 @@ from physai.sdk.policy.header import MAX_POLICY_BYTES, MAX_STATE_SIZE, PolicyErr
 
 IR_VERSIONS = range(7, 11)
 OPSETS = range(13, 21)
-"""Versions of the file format and of the operators that are accepted; the exporter writes 8 and 18, fp8 is 9 and 19."""
+"""Accepted versions of the file format and of the operator set; the exporter writes 8 and 18, for fp8 9 and 19."""
 
 MAX_NODES = 4096
 MAX_TENSORS = 4096
-"""Most initialisers."""
+"""Maximum number of initialisers, of inputs, and of outputs."""
 MAX_DIMS = 8
 
 ELEMENT_BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 17: 1}
-"""Bytes of an element by TensorProto.DataType: float32, uint8, int8, int32, int64, bool, float16, float8 E4M3FN."""
+"""Element size [B] by TensorProto.DataType: float32, uint8, int8, int32, int64, bool, float16, float8 E4M3FN."""
 
 _FLOAT, _INT64 = 1, 7
 _TYPED = {"float_data": {_FLOAT}, "int32_data": {2, 3, 6, 9, 10, 17}, "int64_data": {_INT64}}
-"""Fields of typed data, and the data types that they may hold."""
+"""Typed data fields and the data types that they may hold."""
 
 
 class GraphError(PolicyError):
-    """A policy's file holds something that a policy may not have."""
+    """An ONNX file has content that is not allowed in a policy."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What an accepted file is."""
+    """Summary of an accepted file."""
 
     ir_version: int
     opset: int
@@ -52,16 +51,16 @@ class GraphFacts:
     outputs: dict[str, int]
     nodes: int
     parameters: int
-    """Numbers in all initialisers together."""
+    """Total number of elements of the initialisers."""
     metadata: dict[str, str]
 
 
 def check_policy(data: bytes | memoryview, *, source: str) -> PolicyHeader:
-    """The header of a policy whose every byte is accounted for, and whose inputs and outputs are the header's.
+    """Check a policy and return its header.
 
     Raises:
-        GraphError: the file holds something that a policy may not have, or has other inputs or outputs.
-        PolicyError: its metadata are missing or malformed.
+        GraphError: the file has disallowed content, or its inputs or outputs differ from those of its contract.
+        PolicyError: its metadata is missing or malformed.
         ContractError: its contract is malformed.
     """
     facts = check_graph(data, source=source)
@@ -80,14 +79,14 @@ def _widths(tensors: dict[str, int]) -> str:
 
 
 def check_graph(data: bytes | memoryview, *, source: str) -> GraphFacts:
-    """Reads a whole ONNX file, weights aside, and refuses what a policy may not have; time grows with the file's size.
+    """Check an ONNX file except for the values of its weights; the run time is linear in the file's size.
 
     Args:
         data: the file; no copy is made.
-        source: where it came from, for messages.
+        source: origin of the file, for messages.
 
     Raises:
-        GraphError: it is no ONNX file, or holds something that a policy may not have.
+        GraphError: it is not an ONNX file, or has content that is not allowed in a policy.
     """
     if not len(data) <= MAX_POLICY_BYTES:
         raise GraphError(f"{source}: {len(data)} bytes, a policy has at most {MAX_POLICY_BYTES}")
@@ -131,7 +130,7 @@ def _within(value: int, allowed: range, what: str) -> int:
 
 
 def _interface(values: Sequence[Found], label: str) -> dict[str, int]:
-    """Width of each input or output, all of which are float32 [n, width]."""
+    """Return the width of each input or output; all must be float32 of shape [n, width]."""
     widths: dict[str, int] = {}
     for value in values:
         name = _name(value)
@@ -141,8 +140,10 @@ def _interface(values: Sequence[Found], label: str) -> dict[str, int]:
         is_batch = len(dims) == 2 and set(dims[0]) == {"dim_param"} and set(dims[1]) == {"dim_value"}
         if kind.get("elem_type") != _FLOAT or not is_batch or not 1 <= sizes[1] <= MAX_STATE_SIZE:
             shape = [dim.get("dim_param", dim.get("dim_value", "?")) for dim in dims]
-            told = f"type {kind.get('elem_type')} of shape {reprlib.repr(shape)}"
-            raise MalformedError(f"{label} {name!r} is {told}, expected float32 (1) of shape ['n', size]")
+            raise MalformedError(
+                f"{label} {name!r} is type {kind.get('elem_type')} of shape {reprlib.repr(shape)}, expected float32 (1) "
+                "of shape ['n', size]"
+            )
         if name in widths:
             raise MalformedError(f"two {label}s are named {name!r}")
         widths[name] = sizes[1]
@@ -152,14 +153,14 @@ def _interface(values: Sequence[Found], label: str) -> dict[str, int]:
 
 
 def _initialisers(tensors: Sequence[Found]) -> int:
-    """Numbers in all of them, each of which has a name and as many bytes as its shape asks for."""
+    """Check the initialisers; return their total number of elements."""
     if len(tensors) > MAX_TENSORS:
         raise MalformedError(f"{len(tensors)} initialisers, at most {MAX_TENSORS} are allowed")
     return sum(_check_tensor(tensor, _name(tensor)) for tensor in tensors)
 
 
 def _check_tensor(tensor: Found, name: str) -> int:
-    """Number of elements of a tensor whose data lie in this file."""
+    """Check that a tensor's data is in the file and matches its shape; return its number of elements."""
     if tensor.get("data_location", 0):
         raise MalformedError(f"the data of tensor {name!r} lie in another file")
     kind = tensor.get("data_type", 0)
@@ -170,12 +171,12 @@ def _check_tensor(tensor: Found, name: str) -> int:
     dims: list[int] = tensor.get("dims", [])
     if len(dims) > MAX_DIMS or any(not 0 <= size <= MAX_POLICY_BYTES for size in dims):
         raise MalformedError(f"tensor {name!r} has the shape {reprlib.repr(dims)}")
-    # At most MAX_DIMS sizes of MAX_POLICY_BYTES: a number of a few hundred bits, compared and never allocated.
+    # An integer of a few hundred bits at most; it is only compared, never used to allocate.
     count = math.prod(dims)
-    held = [label for label in ("raw_data", *_TYPED) if label in tensor]
-    if len(held) > 1 or (not held and count):
-        raise MalformedError(f"tensor {name!r} of {count} elements has data in {len(held)} fields, expected one")
-    for label in held:
+    labels = [label for label in ("raw_data", *_TYPED) if label in tensor]
+    if len(labels) > 1 or (not labels and count):
+        raise MalformedError(f"tensor {name!r} of {count} elements has data in {len(labels)} fields, expected one")
+    for label in labels:
         found = _elements(tensor[label], label, kind, name)
         if found != count:
             raise MalformedError(f"tensor {name!r} of shape {dims} has {count} elements, its {label} holds {found:g}")
@@ -183,14 +184,14 @@ def _check_tensor(tensor: Found, name: str) -> int:
 
 
 def _elements(data: memoryview, label: str, kind: int, name: str) -> float:
-    """How many elements a field of data holds; not a whole number where the last one is cut off."""
+    """Return the number of elements in a data field; fractional or NaN if the last one is truncated."""
     if label == "raw_data":
         return len(data) / ELEMENT_BYTES[kind]
     if kind not in _TYPED[label]:
         raise MalformedError(f"tensor {name!r} of data type {kind} has its data in {label}")
     if label == "float_data":
         return len(data) / 4
-    # Each number ends with a byte below 128.
+    # Varints: the last byte of each is below 128.
     ends = np.frombuffer(data, np.uint8) < 0x80
     return float(np.count_nonzero(ends)) if not len(ends) or ends[-1] else math.nan
 
@@ -205,22 +206,22 @@ def _name(value: Found) -> str:
 def _check_nodes(
     nodes: Sequence[Found], inputs: Iterable[str], initialisers: Iterable[str], outputs: Iterable[str]
 ) -> None:
-    """Refuses operators that are not allowed, names that occur twice, and reading what is not made before."""
+    """Check operators, unique names and topological order."""
     if len(nodes) > MAX_NODES:
         raise MalformedError(f"{len(nodes)} nodes, at most {MAX_NODES} are allowed")
-    made: set[str] = set()
+    defined: set[str] = set()
     labels: set[str] = set()
-    _add(made, inputs, "tensors")
-    _add(made, initialisers, "tensors")
+    _add(defined, inputs, "tensors")
+    _add(defined, initialisers, "tensors")
     for node in nodes:
         label: str = node.get("name", "")
         _add(labels, [label] if label else [], "nodes")
         _check_operator(node)
         for name in node.get("input", []):
-            if name and name not in made:
+            if name and name not in defined:
                 raise MalformedError(f"node {label!r} reads {name!r}, which nothing before it makes")
-        _add(made, (name for name in node.get("output", []) if name), "tensors")
-    missing = [name for name in outputs if name not in made]
+        _add(defined, (name for name in node.get("output", []) if name), "tensors")
+    missing = [name for name in outputs if name not in defined]
     if missing:
         raise MalformedError(f"nothing makes the output {missing[0]!r}")
 
@@ -250,8 +251,7 @@ def _check_operator(node: Found) -> None:
                 f"a {kind} has the attribute {name!r}, or has it twice; known: {', '.join(operator.attributes)}"
             )
         seen.add(name)
-        held = set(attribute) - {"name", "type"}
-        if attribute.get("type") != KIND_NUMBERS[wanted] or held - {wanted}:
+        if attribute.get("type") != KIND_NUMBERS[wanted] or set(attribute) - {"name", "type", wanted}:
             raise MalformedError(f"attribute {name!r} of a {kind} is not of type {wanted}")
         if wanted == "t":
             if "t" not in attribute:
@@ -260,10 +260,10 @@ def _check_operator(node: Found) -> None:
 
 
 def require_static_sizes(nodes: Sequence[Found], inputs: Iterable[str]) -> None:
-    """Refuses a graph in which a tensor's size depends on a value; its sizes then depend on the number of states only.
+    """Check that no tensor's size depends on a value, but at most on the batch size.
 
     Raises:
-        MalformedError: an input that decides a size is computed from the graph's inputs.
+        MalformedError: an input that determines a size is computed from the graph's inputs.
     """
     varying = set(inputs)
     for node in nodes:

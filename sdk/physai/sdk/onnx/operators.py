@@ -1,7 +1,7 @@
-"""The operators that a policy's graph may have, with their inputs, outputs and attributes.
+"""Operators allowed in a policy's graph, with their inputs, outputs and attributes.
 
-All are plain arithmetic: no control flow, no random numbers, no strings, no sequences, nothing that reads a file or
-makes a tensor whose size depends on a value. Source: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
+All are plain arithmetic: no control flow, no random numbers, no strings, no sequences, no file access, no outputs
+whose size depends on a value. Source: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ KIND_NUMBERS: dict[AttributeKind, int] = {"f": 1, "i": 2, "s": 3, "t": 4, "float
 """`AttributeProto.AttributeType` of each kind of attribute."""
 
 MANY = 64
-"""Most inputs or outputs of an operator that takes any number of them."""
+"""Maximum number of inputs or outputs of a variadic operator."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """What a node of this type may have."""
+    """Allowed signature of an operator."""
 
     inputs: tuple[int, int]
-    """Least and greatest number."""
+    """Minimum and maximum number of inputs."""
     outputs: tuple[int, int] = (1, 1)
     attributes: Mapping[str, AttributeKind] = field(default_factory=dict[str, AttributeKind])
     sizes: tuple[int, ...] = ()
-    """Inputs that decide the size of an output: they may hold nothing computed from a sensor, a command or a memory."""
+    """Indices of inputs that determine the size of an output; they must not depend on the graph's inputs."""
 
 
 _ANY = (1, MANY)
@@ -94,4 +94,4 @@ OPERATORS: dict[str, Operator] = {
     "QuantizeLinear": Operator((2, 3), attributes={"axis": "i", "saturate": "i"}),
     "DequantizeLinear": Operator((2, 3), attributes=_AXIS),
 }
-"""By name; every other operator is refused."""
+"""Allowed operators by name; every other one is rejected."""

@@ -1,4 +1,4 @@
-"""The one place in which onnxruntime gets a policy's bytes: checked first, nothing but the bytes, on the processor."""
+"""Load policies into onnxruntime, after `check_policy`; nothing else passes policy files to onnxruntime."""
 
 import onnxruntime
 
@@ -9,16 +9,16 @@ Session = onnxruntime.InferenceSession
 
 
 def open_session(data: bytes, *, source: str, num_threads: int = 1, spin: bool = True) -> tuple[Session, PolicyHeader]:
-    """A policy that `check_policy` accepts, in onnxruntime, and its header.
+    """Check a policy and load it into onnxruntime on the CPU.
 
     Args:
         data: the ONNX file.
-        source: where it came from, for messages.
-        num_threads: threads of one call.
-        spin: whether threads wait by spinning, which takes the processor from other work.
+        source: origin of the file, for messages.
+        num_threads: number of intra-op threads.
+        spin: whether idle threads spin, which takes CPU time from other work.
 
     Raises:
-        PolicyError: the file is refused, by us (GraphError) or by onnxruntime.
+        PolicyError: the file is rejected by `check_policy` (GraphError) or by onnxruntime.
         ContractError: its contract is malformed.
     """
     header = check_policy(data, source=source)
@@ -26,16 +26,16 @@ def open_session(data: bytes, *, source: str, num_threads: int = 1, spin: bool =
     options.intra_op_num_threads = num_threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # Bytes can also look like onnxruntime's own format, which nothing has checked.
+    # Otherwise onnxruntime also accepts its own ORT format, which `check_policy` does not cover.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     if not spin:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return Session(data, options, providers=["CPUExecutionProvider"]), header
-    except Exception as error:  # onnxruntime raises a dozen types of its own
+    except Exception as error:  # onnxruntime has a dozen exception types without a common base
         raise PolicyError(f"{source}: onnxruntime cannot load it: {first_line(error)}") from error
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what a library says went wrong."""
+    """Return the first line of an exception's message."""
     return (str(error).splitlines() or ["no reason given"])[0]

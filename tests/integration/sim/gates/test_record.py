@@ -166,7 +166,7 @@ def test_no_graph_of_a_record_is_loaded_here_before_it_was_tried(
     ]
     (report / FOLDER / "baseline.onnx").write_bytes(hangs)
     monkeypatch.setattr(onnx_trial, "TRIAL_S", 2.0)
-    with pytest.raises(ApartError, match=r"the first computation of .* hung"):
+    with pytest.raises(ApartError, match=r"the first inference of .* hung"):
         rederive(report, members_of(policy), task=TASK)
 
 
