@@ -141,8 +141,8 @@ def _interface(values: Sequence[Found], label: str) -> dict[str, int]:
         if kind.get("elem_type") != _FLOAT or not is_batch or not 1 <= sizes[1] <= MAX_STATE_SIZE:
             shape = [dim.get("dim_param", dim.get("dim_value", "?")) for dim in dims]
             raise MalformedError(
-                f"{label} {name!r} is type {kind.get('elem_type')} of shape {reprlib.repr(shape)}, expected float32 (1) "
-                "of shape ['n', size]"
+                f"{label} {name!r} is type {kind.get('elem_type')} of shape {reprlib.repr(shape)}, expected float32 "
+                "(1) of shape ['n', size]"
             )
         if name in widths:
             raise MalformedError(f"two {label}s are named {name!r}")

@@ -10,16 +10,14 @@ A microcontroller that has no clock but its own stamps with that (clock 1); see
 """
 
 import secrets
-import select
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Literal
 
-from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.options import only_known
 from physai.deploy_jetson.transport.udp.grants import Grants
+from physai.deploy_jetson.transport.udp.link import DEFAULT_PORT, Address, PeerSocket, UdpEnd, address, bound_socket
 from physai.deploy_jetson.transport.udp.packet import (
     Header,
     Kind,
@@ -40,7 +38,6 @@ from physai.sdk.transport.protocol import (
     required_fields,
 )
 
-DEFAULT_PORT = 47808
 OPTIONS = {
     "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
     "bind": "HOST:PORT to listen on (default: a free port)",
@@ -49,156 +46,11 @@ SHARED, COMMANDER = "socket", "commander"
 """Options of a companion only: the socket's descriptor, as a robot answers one address and both speak from it, and the
 commander number."""
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
-MAX_PER_POLL = 256
-"""Packets taken in one go; a flood must not hold the tick."""
-MEETING_S = 1.0
-"""Silence since the start that is told [s]."""
 GREETING_S = 0.1
 """Time between greetings while a robot is waited for [s]."""
 
-Address = tuple[str, int]
 
-
-def address(text: str) -> Address:
-    """Host and port from `HOST:PORT`.
-
-    Raises:
-        TransportError: it is none.
-    """
-    host, colon, port = text.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise TransportError(f"{text!r} is no address, expected HOST:PORT such as 192.168.1.20:{DEFAULT_PORT}")
-    try:
-        return socket.gethostbyname(host), int(port)
-    except OSError as error:
-        raise TransportError(f"host {host!r} is not known: {error.strerror or error}") from None
-
-
-def _bound(bind: Address) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-        TransportError: the address is taken, or not this machine's.
-    """
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    try:
-        made.bind(bind)
-    except OSError as error:
-        made.close()
-        raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
-    return made
-
-
-class _Socket:
-    """One UDP socket, and whom it sends to."""
-
-    def __init__(self, own: socket.socket, robot: Address | None, reader: PacketReader, notices: Notices) -> None:
-        """Takes a socket that is bound.
-
-        Args:
-            own: the socket.
-            robot: the only one that is heard; None at the robot's end, which hears everybody.
-            reader: of the packets.
-            notices: where refusals are told.
-        """
-        self._socket = own
-        self.peer: Address | None = robot
-        self._only = robot
-        self._heard_ns = 0
-        self._reader, self._notices = reader, notices
-
-    def packets(self, take: Callable[[Header, Address], bool]) -> bool:
-        """Gives every sound packet that has arrived to `take`; whether that returned True for any."""
-        found = False
-        for _ in range(MAX_PER_POLL):
-            try:
-                size, origin = self._socket.recvfrom_into(self._reader.room)
-            except BlockingIOError:
-                break
-            sender: Address = origin
-            if self._only is not None and sender != self._only:
-                host, port = self._only
-                self._notices.add(f"UDP: packets from {sender[0]}, only {host}:{port} is heard")
-                continue
-            try:
-                header = self._reader.read(size)
-            except TransportError as error:
-                self._notices.add(f"UDP: refused: {error}")
-                continue
-            self._heard_ns = time.monotonic_ns()
-            found |= take(header, sender)
-        return found
-
-    @property
-    def heard(self) -> bool:
-        """Whether a sound packet has ever come."""
-        return self._heard_ns > 0
-
-    def wait(self, timeout_s: float) -> None:
-        """Blocks until a packet is there, or the time is over."""
-        select.select([self._socket], [], [], timeout_s)
-
-    def send(self, data: memoryview, to: Address | None = None) -> None:
-        """Send a packet to the peer or to a given address; without a peer nothing is sent.
-
-        Raises:
-            TransportError: it did not leave.
-        """
-        to = to or self.peer
-        if to is None:
-            return
-        try:
-            self._socket.sendto(data, to)
-        except OSError as error:
-            raise TransportError(f"UDP: cannot send to {to[0]}:{to[1]}: {error.strerror}") from None
-
-    @property
-    def descriptor(self) -> int:
-        """The socket's file."""
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        """Frees the port."""
-        self._socket.close()
-
-
-class _End:
-    """What both ends share."""
-
-    name: Literal["udp"] = "udp"
-
-    def __init__(self) -> None:
-        """Not open."""
-        self._notices = Notices()
-        self._link: _Socket | None = None
-        self._opened_s = 0.0
-
-    def _opened(self) -> _Socket:
-        if self._link is None:
-            raise TransportError("the transport udp is not open")
-        return self._link
-
-    def problems(self) -> tuple[str, ...]:
-        """See `Transport.problems`."""
-        return self._notices.told()
-
-    def forget(self) -> None:
-        """See `Forgets`."""
-        self._notices.forget()
-
-    def _silent(self) -> bool:
-        """Whether it is open, and no peer was received for longer than discovery takes."""
-        return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
-
-    def close(self) -> None:
-        """Frees the port; may be called twice."""
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
-
-class UdpTransport(_End):
+class UdpTransport(UdpEnd):
     """The runtime's end: reads what the robot sends, writes joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -238,8 +90,8 @@ class UdpTransport(_End):
         self._required = required_fields(contract)
         # What an operator commands is the runtime's business.
         self._complete = not layouts[1].slices or self._shared is not None
-        own = _bound(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
-        self._link = _Socket(own, self._robot, self._reader, self._notices)
+        own = bound_socket(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
+        self._link = PeerSocket(own, self._robot, self._reader, self._notices)
         self._opened_s = time.monotonic()
 
     def sample(self) -> Sample:
@@ -348,7 +200,7 @@ class UdpTransport(_End):
         return tuple((name, waited_s) for name in (*held, *unseen))
 
 
-class UdpRobotEndpoint(_End):
+class UdpRobotEndpoint(UdpEnd):
     """The robot's end: sends sensors and commands to the runtime that greeted it, takes joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -374,7 +226,7 @@ class UdpRobotEndpoint(_End):
         self.grants = Grants(contract.timing.control_dt)
         self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
         self._command = empty_command(contract)
-        self._link = _Socket(_bound(self._bind), None, self._reader, self._notices)
+        self._link = PeerSocket(bound_socket(self._bind), None, self._reader, self._notices)
         self._opened_s = time.monotonic()
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
