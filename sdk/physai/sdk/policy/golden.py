@@ -1,8 +1,8 @@
-"""The recorded answers that travel with a policy: inputs of visited states, and what the trained policy answered.
+"""Golden states of a policy: inputs of visited states and the outputs of the trained policy.
 
-`golden.npz` is an uncompressed .npz file of float32 arrays under the graph's names, all with the same number of rows,
-and the contract's fingerprint. It comes from outside, so nothing in it is unpickled, and no array is allocated before
-its size is known to be that of the bytes there are. Layout of the arrays:
+`golden.npz` is an uncompressed .npz file with one float32 array per input and output of the graph, all with the same
+number of rows, and the contract's fingerprint. It is untrusted: nothing is unpickled, and no array is allocated before
+its stated size has been compared with the number of bytes present. Format of the arrays:
 https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 """
 
@@ -20,13 +20,13 @@ FINGERPRINT_NAME = "fingerprint"
 """Entry that holds the contract's fingerprint."""
 
 MAX_HEADER_BYTES = 4096
-"""Greatest description of an array."""
+"""Maximum size of an array's header."""
 
 Floats = npt.NDArray[np.float32]
 
 
 class GoldenError(PolicyError):
-    """A golden file is damaged, or of another policy."""
+    """A golden file is damaged or belongs to another policy."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Golden:
     """Recorded states of a policy, float32, shape (rows, width)."""
 
     inputs: dict[str, Floats]
-    """What the graph reads, by name."""
+    """Inputs of the graph by name."""
     outputs: dict[str, Floats]
-    """What the trained policy answered, by name."""
+    """Outputs of the trained policy by name."""
 
     @property
     def rows(self) -> int:
@@ -45,26 +45,26 @@ class Golden:
 
 
 def read_golden(data: bytes, header: PolicyHeader, *, source: str = GOLDEN_FILE) -> Golden:
-    """The golden states of a policy.
+    """Parse the golden states of a policy.
 
     Args:
         data: the .npz file.
-        header: of the policy they must belong to.
-        source: where the bytes came from, for messages.
+        header: header of the policy that the states must belong to.
+        source: origin of the file, for messages.
 
     Raises:
-        GoldenError: the file is damaged or compressed, or its arrays are not those of the graph.
+        GoldenError: the file is damaged or compressed, or its arrays do not match the graph.
     """
     widths = {**header.inputs, **header.outputs}
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            files = _stored(archive, len(data), source)
+            files = _members(archive, len(data), source)
             _check_names(set(files), set(widths), source)
             _check_fingerprint(archive.read(files[FINGERPRINT_NAME]), header.contract.fingerprint, source)
             arrays = {name: _array(archive.read(files[name]), name, width, source) for name, width in widths.items()}
     except GoldenError:
         raise
-    except Exception as error:  # zipfile and numpy raise a dozen types between them for damaged bytes
+    except Exception as error:  # zipfile and numpy raise many types of exceptions for damaged files
         raise GoldenError(f"{source} is damaged: {error}") from None
     rows = {name: len(array) for name, array in arrays.items()}
     if len(set(rows.values())) != 1 or not min(rows.values()) > 0:
@@ -74,8 +74,9 @@ def read_golden(data: bytes, header: PolicyHeader, *, source: str = GOLDEN_FILE)
     )
 
 
-def _stored(archive: zipfile.ZipFile, size: int, source: str) -> dict[str, zipfile.ZipInfo]:
-    """Entries by array name; refuses what is compressed, so that all of them together are no larger than the file."""
+def _members(archive: zipfile.ZipFile, size: int, source: str) -> dict[str, zipfile.ZipInfo]:
+    """Return the archive's members by array name."""
+    # Compressed members are rejected, and so are overlapping ones: together they must not exceed the file ("zip bomb").
     files: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
@@ -92,14 +93,14 @@ def _check_names(found: set[str], graph: set[str], source: str) -> None:
     if found != graph | {FINGERPRINT_NAME}:
         missing = ", ".join(sorted((graph | {FINGERPRINT_NAME}) - found)) or "nothing"
         extra = ", ".join(name[:64] for name in sorted(found - graph - {FINGERPRINT_NAME})[:8]) or "nothing"
-        raise GoldenError(f"{source}: not of this graph: {missing} missing, {extra} too much")
+        raise GoldenError(f"{source}: not of this graph: {missing} missing, {extra} unexpected")
 
 
 def _check_fingerprint(member: bytes, expected: str, source: str) -> None:
     file = io.BytesIO(member)
     shape, dtype = _header(file)
     if shape != () or dtype != np.dtype("<U64"):
-        raise GoldenError(f"{source}: the fingerprint is no text of 64 characters")
+        raise GoldenError(f"{source}: the fingerprint is not a string of 64 characters")
     found = member[file.tell() :].decode("utf-32-le")
     if found != expected:
         raise GoldenError(
@@ -120,7 +121,7 @@ def _array(member: bytes, name: str, width: int, source: str) -> Floats:
 
 
 def _header(file: io.BytesIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type that an array states, and moves the file past them."""
+    """Read the header of an array: its shape and data type."""
     library = cast("Any", np.lib.format)
     if library.read_magic(file) != (1, 0):
         raise ValueError("not in version 1.0 of the .npy format")

@@ -1,8 +1,8 @@
-"""What the ONNX file of a policy says about itself: the names of its inputs and outputs, and its metadata.
+"""Header of an ONNX policy: its metadata, and the names and sizes of its inputs and outputs.
 
 Inputs are the sensor and command fields of `graph_interface`, then one `state.NAME` per memory; outputs are the joint
-commands, then `next.NAME`. All are float32 of shape (n, size) for any n. Every memory starts at zero, and whoever runs
-the graph feeds each `next.NAME` back as `state.NAME`.
+commands, then `next.NAME`. All are float32 of shape (n, size) for any n. Every memory starts at zero; the caller feeds
+each `next.NAME` back as `state.NAME`.
 """
 
 import json
@@ -33,28 +33,28 @@ NEXT_PREFIX = "next."
 
 MAX_STATE_CHARS = 1 << 16
 MAX_STATES = 128
-"""Most memories a graph has: one per observation term and a handful more."""
+"""Maximum number of memories: one per observation term and a few more."""
 
 MAX_STATE_SIZE = 1_000_000
 MAX_PROVENANCE = 128
 
 
 class PolicyError(PhysaiError):
-    """A policy file is damaged, of another format, or used in a way it does not support."""
+    """A policy file is damaged, of another format, or used in an unsupported way."""
 
 
 @dataclass(frozen=True)
 class PolicyHeader:
-    """The contract, the memories and the origin of an exported policy."""
+    """Contract, memories and provenance of an exported policy."""
 
     contract: PolicyContract
     state_sizes: dict[str, int]
     """Width of each memory of the graph, in the order of its inputs."""
     provenance: dict[str, str] = field(default_factory=dict[str, str])
-    """Where the policy came from: run, commit, seed, versions."""
+    """Origin of the policy: run, commit, seed, versions."""
 
     def __post_init__(self) -> None:
-        """Raises PolicyError where two inputs or outputs would have one name."""
+        """Check that names are unique; raises PolicyError."""
         interface = graph_interface(self.contract)
         names = [*interface.sensors, *interface.commands, *(STATE_PREFIX + name for name in self.state_sizes)]
         names += [*interface.targets, *(NEXT_PREFIX + name for name in self.state_sizes)]
@@ -76,10 +76,10 @@ class PolicyHeader:
         return {**graph_interface(self.contract).targets, **_prefixed(NEXT_PREFIX, self.state_sizes)}
 
     def metadata(self) -> dict[str, str]:
-        """The metadata entries of the ONNX file.
+        """Return the metadata entries of the ONNX file.
 
         Raises:
-            PolicyError: more provenance than a reader accepts.
+            PolicyError: there are more provenance entries than a reader accepts.
         """
         if len(self.provenance) > MAX_PROVENANCE:
             raise PolicyError(f"{len(self.provenance)} provenance entries, at most {MAX_PROVENANCE} fit a policy file")
@@ -97,14 +97,14 @@ def _prefixed(prefix: str, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def parse_header(metadata: Mapping[str, str], *, source: str) -> PolicyHeader:
-    """The header in the metadata of an ONNX file.
+    """Parse the header from the metadata of an ONNX file.
 
     Args:
-        metadata: the file's entries.
-        source: where they came from, for messages.
+        metadata: metadata entries of the file.
+        source: origin of the file, for messages.
 
     Raises:
-        PolicyError: an entry is missing or malformed, the format is another, or the fingerprint is not the contract's.
+        PolicyError: an entry is missing or malformed, the format is unsupported, or the fingerprint does not match.
         ContractError: the contract is malformed.
     """
     version = _entry(metadata, FORMAT_KEY, source)
@@ -139,7 +139,7 @@ def _entry(metadata: Mapping[str, str], key: str, source: str) -> str:
 
 
 def _parse_state(text: str, source: str) -> dict[str, int]:
-    """Memory widths from JSON such as `{"started": 1, "hidden": 64}`."""
+    """Parse memory sizes from JSON such as `{"started": 1, "hidden": 64}`."""
     if not len(text) <= MAX_STATE_CHARS:
         raise PolicyError(f"{source}: {STATE_KEY} has {len(text)} characters, at most {MAX_STATE_CHARS} are allowed")
     try:
@@ -147,7 +147,7 @@ def _parse_state(text: str, source: str) -> dict[str, int]:
     except (ValueError, RecursionError) as error:
         raise PolicyError(f"{source}: {STATE_KEY} is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise PolicyError(f"{source}: {STATE_KEY} is no JSON object, got {reprlib.repr(document)}")
+        raise PolicyError(f"{source}: {STATE_KEY} is not a JSON object, got {reprlib.repr(document)}")
     sizes = cast("dict[str, Any]", document)
     if not len(sizes) <= MAX_STATES:
         raise PolicyError(f"{source}: {STATE_KEY} names {len(sizes)} memories, at most {MAX_STATES} are allowed")

@@ -1,8 +1,8 @@
-"""What a policy graph remembers of its commands, corrected where the robot got something else.
+"""Correction of a policy graph's command memory after the guard has intervened.
 
 A graph feeds its last commands back to itself. After a control period in which the guard replaced or limited them, that
-memory holds a command that was never sent. The twin and the robot's runtime both overwrite it here, with the same
-arithmetic: memory that is overwritten with the graph's own commands stays as it is, bit for bit.
+memory holds a command that was never sent. The twin and the robot's runtime both overwrite it here, with the graph's
+arithmetic: overwriting it with the graph's own commands leaves it unchanged bit for bit.
 """
 
 from collections.abc import Mapping
@@ -25,26 +25,25 @@ Commands = Mapping[str, npt.NDArray[np.floating]]
 
 
 class CommandMemory:
-    """The memories of one contract's graphs that hold commands."""
+    """Overwrites the command memories of a contract's graphs."""
 
     def __init__(self, contract: PolicyContract) -> None:
-        """Prepares the arithmetic for the contract's action terms."""
         self._terms = [_Term.of(term) for term in contract.action.terms]
         ends = np.cumsum([len(term.scale) for term in self._terms]).tolist()
         self._columns = [slice(end - len(term.scale), end) for term, end in zip(self._terms, ends, strict=True)]
 
     def overwrite(self, memory: Memory, sent: Commands, steps: Commands, mask: Bools | None = None) -> None:
-        """Writes what was sent into the memory, in place; memories that hold no commands stay as they are.
+        """Write the commands that were sent into the memory, in place; other memories are unchanged.
 
-        The previous action becomes the one that would have led to what was sent, bounded to [-1, 1].
+        The previous action becomes the one that leads to the command that was sent, bounded to [-1, 1].
 
         Args:
-            memory: of the graph, after the control period in question.
-            sent: commands that went to the joints [rad, m, N·m or N].
-            steps: their changes from what was sent in the control period before; 0 in the first one, and after one in
-                which nothing was sent.
-            mask: worlds to overwrite, shape (n,): those in which the robot got something else than the graph's own
-                commands; None for all.
+            memory: memory of the graph after the control period.
+            sent: commands sent to the joints [rad, m, N·m or N].
+            steps: their changes from the previous control period; 0 in the first one, and after one in which nothing
+                was sent.
+            mask: worlds to overwrite, shape (n,): those in which something other than the graph's own commands was
+                sent; None for all.
 
         Raises:
             PolicyError: an output is missing, or an array has another shape.
@@ -74,9 +73,9 @@ class _Term:
         return cls(term.target_name, incremental, np.array(term.scale), np.array(term.offset))
 
     def action(self, sent: npt.NDArray[np.floating], steps: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """The network's output that leads to a command, shape (n, joints)."""
-        wanted = steps if self.incremental else sent - self.offset
-        return np.minimum(np.maximum(wanted / self.scale, -1.0), 1.0)
+        """Return the network output that leads to a command, shape (n, joints): the inverse of `ActionTerm`."""
+        scaled = steps if self.incremental else sent - self.offset
+        return np.minimum(np.maximum(scaled / self.scale, -1.0), 1.0)
 
 
 def _of(term: _Term, commands: Commands, label: str) -> npt.NDArray[np.floating]:
@@ -89,6 +88,5 @@ def _of(term: _Term, commands: Commands, label: str) -> npt.NDArray[np.floating]
 
 
 def _put(array: Floats | None, values: npt.NDArray[np.floating], rows: Bools | slice) -> None:
-    """Writes rows of a memory; nothing where the graph has no such memory."""
     if array is not None:
         array[rows] = values

@@ -10,8 +10,7 @@ claims of the others.
 - A holder may drive the robot only after it has published its lease and received no objection until the next renewal:
   its process may have been suspended in between while another runtime took the lease.
 - Claims expire `EXPIRY_S` after they were last received. A holder that fails to publish for `TERM_S`, because its
-process
-  was suspended or the network is down, loses the lease by its own clock before another runtime can get it.
+  process was suspended or the network is down, loses the lease by its own clock before another runtime can get it.
 """
 
 from collections.abc import Mapping

@@ -40,7 +40,7 @@ def open_transport(name: str, options: Mapping[str, str]) -> Transport:
         MissingExtraError: a required library is not installed.
         TransportError: an option has an invalid value.
     """
-    transport: Transport = _made(TRANSPORTS, "transport", name, options)
+    transport: Transport = _create(TRANSPORTS, "transport", name, options)
     return transport
 
 
@@ -51,17 +51,17 @@ def open_robot_link(name: str, options: Mapping[str, str]) -> RobotEndpoint:
         UnknownNameError: no transport with a robot endpoint, or no option, has that name.
         MissingExtraError, TransportError: see `open_transport`.
     """
-    link: RobotEndpoint = _made(ROBOT_LINKS, "transport with a robot's end", name, options)
+    link: RobotEndpoint = _create(ROBOT_LINKS, "transport with a robot endpoint", name, options)
     return link
 
 
-def _made(group: str, kind: str, name: str, options: Mapping[str, str]) -> Any:
-    found = contributions(group)
-    if name not in found:
-        raise unknown_name(kind, name, found)
+def _create(group: str, kind: str, name: str, options: Mapping[str, str]) -> Any:
+    registered = contributions(group)
+    if name not in registered:
+        raise unknown_name(kind, name, registered)
     try:
-        make: Callable[[Mapping[str, str]], Any] = found[name].load()
+        factory: Callable[[Mapping[str, str]], Any] = registered[name].load()
     except ModuleNotFoundError as error:
-        way_out = f"; install physai-sdk[{EXTRAS[name]}]" if name in EXTRAS else ""
-        raise MissingExtraError(f"transport {name} needs {error.name}, which is not installed{way_out}") from error
-    return make(options)
+        hint = f"; install physai-sdk[{EXTRAS[name]}]" if name in EXTRAS else ""
+        raise MissingExtraError(f"transport {name} needs {error.name}, which is not installed{hint}") from error
+    return factory(options)

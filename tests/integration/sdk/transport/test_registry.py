@@ -18,7 +18,7 @@ def test_names() -> None:
 def test_a_name_that_is_none() -> None:
     with pytest.raises(UnknownNameError, match="no transport named 'upd'; did you mean udp"):
         open_transport("upd", {})
-    with pytest.raises(UnknownNameError, match="no transport with a robot's end named 'sim'; known: dds"):
+    with pytest.raises(UnknownNameError, match="no transport with a robot endpoint named 'sim'; known: dds"):
         open_robot_link("sim", {})
 
 

@@ -138,7 +138,7 @@ def test_options_that_are_none(options: dict[str, str], problem: str) -> None:
 def test_names_that_are_none() -> None:
     with pytest.raises(UnknownNameError, match="no option of transport sim named 'sed'; did you mean seed"):
         open_transport("sim", {"sed": "1"})
-    with pytest.raises(UnknownNameError, match="no transport with a robot's end named 'sim'"):
+    with pytest.raises(UnknownNameError, match="no transport with a robot endpoint named 'sim'"):
         open_transport("sim", {"over": "sim"})
 
 

@@ -96,7 +96,7 @@ def test_a_port_in_use_is_told() -> None:
         (("--transport", "udp", "--set", "bind"), "--set takes KEY=VALUE, got 'bind'"),
         (("--duration-s", "nan"), "--duration-s must be above 0 and at most 86400 s, got nan"),
         (("--linger-s", "nan"), "--linger-s must lie in 0 … 60 s, got nan"),
-        (("--transport", "sim"), "no transport with a robot's end named 'sim'"),
+        (("--transport", "sim"), "no transport with a robot endpoint named 'sim'"),
     ],
 )
 def test_what_is_refused(arguments: tuple[str, ...], problem: str) -> None:

@@ -58,7 +58,7 @@ def test_no_rows_are_refused(header: PolicyHeader, make_golden: MakeGolden) -> N
 
 
 def test_missing_and_further_arrays(header: PolicyHeader, make_golden: MakeGolden) -> None:
-    with pytest.raises(GoldenError, match="more too much"):
+    with pytest.raises(GoldenError, match="more unexpected"):
         read_golden(make_golden(header, more=np.zeros((2, 1), np.float32)), header)
     wider = PolicyHeader(header.contract, {"hidden": 2})
     with pytest.raises(GoldenError, match=r"next\.hidden, state\.hidden missing"):

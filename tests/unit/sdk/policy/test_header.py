@@ -82,7 +82,7 @@ def changed(contract: PolicyContract, entries: dict[str, str | None]) -> dict[st
         ({"state": None}, r"no metadata entry 'physai\.state'"),
         ({"state": "{"}, "is not JSON"),
         ({"state": "[" * 60_000}, "is not JSON"),
-        ({"state": "[1]"}, r"is no JSON object, got \[1\]"),
+        ({"state": "[1]"}, r"is not a JSON object, got \[1\]"),
         ({"state": '{"a": 0}'}, "'a' has size 0"),
         ({"state": '{"a": 1.0}'}, r"'a' has size 1\.0"),
         ({"state": '{"a": true}'}, "'a' has size True"),

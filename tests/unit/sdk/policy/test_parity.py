@@ -55,7 +55,7 @@ def test_a_shift_is_the_error_of_every_state(values: list[float], shift: float) 
 def test_a_quantised_policy_belongs_to_its_float_graph() -> None:
     header = PolicyHeader(CONTRACT, {"started": 1}, {SOURCE_KEY: "a" * 64})
     require_made_of(header, "a" * 64, source="policy.int8.onnx")
-    with pytest.raises(PolicyError, match="was made of aaaaaaaaaaaa; the float graph beside it is bbbbbbbbbbbb"):
+    with pytest.raises(PolicyError, match="was made from aaaaaaaaaaaa; the float policy is bbbbbbbbbbbb"):
         require_made_of(header, "b" * 64, source="policy.int8.onnx")
-    with pytest.raises(PolicyError, match="does not say of which"):
+    with pytest.raises(PolicyError, match="does not state which"):
         require_made_of(PolicyHeader(CONTRACT, {"started": 1}), "a" * 64, source="policy.int8.onnx")
