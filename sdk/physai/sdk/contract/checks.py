@@ -1,6 +1,6 @@
-"""Cross-checks of a contract: what each part says must fit what the other parts say.
+"""Consistency checks between the parts of a contract.
 
-Each check yields one line per problem, `path: message`, so that a reader sees all of them at once.
+Each check yields one line per problem, `path: message`, so that all problems are reported at once.
 """
 
 from collections.abc import Iterator
@@ -11,27 +11,28 @@ from physai.sdk.contract.safety_envelope import JointEnvelope, SensorRange
 from physai.sdk.contract.terms import ActionTerm, ContractTerms, ObservationTerm
 
 MAX_OBSERVATION_SIZE = 100_000
-"""More numbers per control period than any policy this format is meant for reads (a 256 x 256 image is 65 536)."""
+"""Maximum number of elements of the observation vector (a 256 x 256 image has 65 536)."""
 
 MAX_REUSE_S = 2.0
-"""Longest time a robot may repeat its last command for want of a new one [s]."""
+"""Maximum time for which a robot may repeat its last command [s]."""
 
 MAX_AGE_PERIODS = 100
-"""Greatest age of a sensor sample, in control periods."""
+"""Maximum age of a sensor sample, in control periods."""
 
 POSE_SIZE = 7
 """Elements of a pose: position, then orientation wxyz."""
 
 
 def contract_problems(contract: ContractTerms) -> Iterator[str]:
-    """Every way in which the parts of the contract disagree, one line each."""
+    """Yield every inconsistency between the parts of the contract, one line each."""
     yield from _name_problems(contract)
-    sound = True
+    valid = True
     for term in contract.observation.terms:
         for problem in _observation_problems(term, contract):
-            sound = False
+            valid = False
             yield f"observation.terms[{term.name}].{problem}"
-    if sound and not contract.observation_size <= MAX_OBSERVATION_SIZE:
+    # The size is defined only if every term refers to existing fields.
+    if valid and not contract.observation_size <= MAX_OBSERVATION_SIZE:
         yield f"observation: {contract.observation_size} elements, at most {MAX_OBSERVATION_SIZE} are allowed"
     for action in contract.action.terms:
         yield from (f"action.terms[{action.target_name}].{p}" for p in _action_problems(action, contract))
@@ -126,7 +127,7 @@ def _action_problems(term: ActionTerm, contract: ContractTerms) -> Iterator[str]
 
 
 def _steps_are_limited(term: ActionTerm, contract: ContractTerms) -> bool:
-    """Whether commands are counted from where the joints are measured at the start; see `position_limits`."""
+    """Return whether commands start at the measured position because their steps are limited; see `position_limits`."""
     return contract.format_version >= 2 and any(
         envelope.joint in term.joints and (envelope.velocity_limit or envelope.acceleration_limit)
         for envelope in contract.safety.joints
@@ -177,7 +178,7 @@ def _envelope_problems(envelope: JointEnvelope, joint: JointSpec) -> Iterator[st
 
 
 def _watch_problems(envelope: JointEnvelope, contract: ContractTerms) -> Iterator[str]:
-    """Check that every limit can be enforced."""
+    """Check that the joint is commanded and measured as its limits require; a limit must be enforceable."""
     positions = {j for t in contract.action.terms if t.target_name == "joint_pos_target" for j in t.joints}
     for label in ("acceleration_limit", "following_error_limit"):
         if getattr(envelope, label) is not None and envelope.joint not in positions:
@@ -212,7 +213,7 @@ def _range_problems(bounds: SensorRange, contract: ContractTerms) -> Iterator[st
 
 
 def _narrow_range(sensor: str, envelope: JointEnvelope, low: float | None, high: float | None) -> Iterator[str]:
-    """Check that sensor ranges include every value inside the limits; a robot inside them must not be stopped."""
+    # Every state inside the envelope must be plausible, or the guard would reject valid samples.
     least, greatest = envelope.position_lower, envelope.position_upper
     if sensor == "joint_vel":
         greatest = envelope.velocity_limit

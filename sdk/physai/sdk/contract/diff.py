@@ -1,7 +1,7 @@
-"""Names every term in which two contracts differ, with both values.
+"""Differences between two contracts, with both values.
 
-Joints, sensors, their ranges, chains, observation terms, commands and action outputs are matched by name, never by
-position; an order that differs is a difference of its own, because every joint vector follows it.
+Joints, sensors, their ranges, chains, observation terms, commands and action outputs are matched by name, not by
+position. A different order is reported as a difference, because it determines the layout of every joint vector.
 """
 
 import json
@@ -13,53 +13,53 @@ from physai.sdk.base.errors import ContractMismatchError
 from physai.sdk.contract.policy_contract import PolicyContract
 
 MAX_VALUE_CHARS = 400
-"""Longest value in a line of text; `physai contract diff --json` has it whole."""
+"""Maximum length of a value in the text; `physai contract diff --json` does not truncate."""
 
 _ACTION_VECTORS = ("scale", "offset", "lower", "upper")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One term in which two contracts differ."""
+    """One difference between two contracts."""
 
     path: str
-    """Where, with names in brackets: `robot.joints[hip].stiffness`."""
+    """Path with names in brackets: `robot.joints[hip].stiffness`."""
     kind: Literal["changed", "added", "removed", "order"]
-    """`changed`: both have it; `added`: only the right one; `removed`: only the left one; `order`: what
-    both have stands in another order."""
+    """`changed`: in both; `added`: only in the right one; `removed`: only in the left one; `order`: the common entries
+    are in a different order."""
     left: Any
-    """The left one's value as JSON has it; None where the left one lacks the term."""
+    """JSON value in the left contract; None if it is not there."""
     right: Any
-    """The right one's value."""
+    """JSON value in the right contract; None if it is not there."""
 
 
 def diff(left: PolicyContract, right: PolicyContract) -> tuple[Difference, ...]:
-    """Every difference between two contracts, in the order of the contract's fields; empty if they are equal."""
+    """Return all differences between two contracts, in the order of the contract's fields; empty if they are equal."""
     return tuple(_differences("", _tree(left), _tree(right)))
 
 
 def format_diff(differences: tuple[Difference, ...], *, left: str, right: str) -> str:
-    """The differences as text, one a line.
+    """Format differences as text, one per line.
 
     Args:
-        differences: what `diff` returned.
-        left: what to call the left contract.
-        right: what to call the right contract.
+        differences: result of `diff`.
+        left: label of the left contract.
+        right: label of the right contract.
     """
     return "\n".join(_line(difference, left, right) for difference in differences)
 
 
 def require_same(a: PolicyContract, b: PolicyContract, *, left: str, right: str) -> None:
-    """Refuses two contracts that are not one.
+    """Check that two contracts are the same.
 
     Args:
-        a: one side's contract.
-        b: the other side's.
-        left: what holds `a`, for the message ("checkpoint run7").
-        right: what holds `b`.
+        a: the left contract.
+        b: the right contract.
+        left: where `a` comes from, for the message ("checkpoint run7").
+        right: where `b` comes from.
 
     Raises:
-        ContractMismatchError: they differ; the message names every term.
+        ContractMismatchError: they differ; the message lists every difference.
     """
     if a.fingerprint != b.fingerprint:
         raise ContractMismatchError(
@@ -70,15 +70,15 @@ def require_same(a: PolicyContract, b: PolicyContract, *, left: str, right: str)
 
 
 class _Keyed(dict[str, Any]):
-    """A list as a dictionary, its keys in brackets in a path."""
+    """A list as a dictionary; paths show its keys in brackets."""
 
 
 class _Named(_Keyed):
-    """Entries matched by name, whose order is a term of its own."""
+    """Entries matched by name whose order is significant."""
 
 
 def _tree(contract: PolicyContract) -> dict[str, Any]:
-    """The contract as nested dictionaries, its named lists keyed by name."""
+    """Return the contract as nested dictionaries, with named lists keyed by name."""
     tree = contract.model_dump(mode="json")
     robot, safety = tree["robot"], tree["safety"]
     for chain in robot["chains"]:
@@ -102,7 +102,7 @@ def _named(entries: list[dict[str, Any]], *, key: str = "name") -> _Named:
 
 
 def _by_joint(term: dict[str, Any]) -> dict[str, Any]:
-    """An action term with each vector keyed by joint, so that reordered joints differ in their order only."""
+    """Key the vectors of an action term by joint, so that reordered joints differ in their order only."""
     keyed = {label: _Keyed(zip(term["joints"], term[label], strict=True)) for label in _ACTION_VECTORS}
     return {**term, "joints": _Named((name, name) for name in term["joints"]), **keyed}
 

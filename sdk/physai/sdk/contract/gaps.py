@@ -1,27 +1,27 @@
-"""What a contract does not protect against: the limits it leaves open, and what follows for the robot."""
+"""Protections that a contract lacks: limits that are not set, and the consequences for the robot."""
 
 from collections.abc import Iterable, Iterator
 
 from physai.sdk.contract.policy_contract import PolicyContract
 
 MAX_NAMES = 6
-"""Most joints or sensors one sentence names."""
+"""Maximum number of joints or sensors listed in a sentence."""
 
 _UNLIMITED = {
     "velocity_limit": "a commanded position may step as far as its bounds from one period to the next",
     "acceleration_limit": "a commanded position may change its speed at once, and a stop brakes it within one period",
     "following_error_limit": "a joint that does not follow its commands goes unnoticed",
 }
-"""What follows for a joint that is commanded in position, by the limit that is missing."""
+"""Consequence for a position-commanded joint by missing limit."""
 
 
 def contract_lacks(contract: PolicyContract) -> tuple[str, ...]:
-    """The protections that a contract of format 1, or one with fields left unset, lacks; one sentence each."""
+    """Return the protections that the contract lacks because of its format or unset fields, one sentence each."""
     return tuple(_gaps(contract))
 
 
 def lacks_text(contract: PolicyContract) -> str:
-    """What the contract lacks in one line, the sentences left to `physai contract show`; empty if nothing."""
+    """Return a one-line summary of `contract_lacks`; empty if nothing is lacking."""
     count = len(contract_lacks(contract))
     if not count:
         return ""
@@ -41,19 +41,19 @@ def _gaps(contract: PolicyContract) -> Iterator[str]:
     others = [e.joint for e in safety.joints if e.joint not in driven and e.velocity_limit is None]
     if others:
         yield f"{_joints(others, contract)}: no velocity_limit, so no measured speed counts as too fast."
-    mute = [e.joint for e in safety.joints if e.velocity_mismatch_limit is None]
-    if mute:
+    unchecked = [e.joint for e in safety.joints if e.velocity_mismatch_limit is None]
+    if unchecked:
         yield (
-            f"{_joints(mute, contract)}: no velocity_mismatch_limit, so positions that jump, or that contradict the "
-            "measured speed, are believed."
+            f"{_joints(unchecked, contract)}: no velocity_mismatch_limit, so positions that jump, or that contradict "
+            "the measured speed, are accepted."
         )
     if safety.frozen_samples is None:
-        yield "No frozen_samples, so sensors that repeat one value under new stamps are believed."
+        yield "No frozen_samples, so sensors that repeat one value under new stamps are accepted."
     ranges = {r.name for r in safety.sensor_ranges or () if any(bound is not None for bound in (*r.lower, *r.upper))}
     unbounded = [sensor.name for sensor in contract.robot.sensors if sensor.name not in ranges]
     if unbounded:
         noun = "Sensor" if len(unbounded) == 1 else "Sensors"
-        yield f"{noun} {_listed(unbounded)}: no sensor_ranges, so every finite value is believed."
+        yield f"{noun} {_listed(unbounded)}: no sensor_ranges, so every finite value is accepted."
 
 
 def _joints(names: list[str], contract: PolicyContract) -> str:

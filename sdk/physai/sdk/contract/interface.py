@@ -1,6 +1,6 @@
-"""Which named vectors enter and leave a policy graph, derived from its contract.
+"""Inputs and outputs of a policy graph, derived from its contract.
 
-The twin, the exporter and the robot's runtime all ask here, so they cannot disagree.
+The single source for the twin, the exporter and the robot's runtime.
 """
 
 from dataclasses import dataclass
@@ -9,26 +9,25 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import position_limits
 
 JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error"})
-"""Observation kinds that read the sensor field joint_pos whatever their source says."""
+"""Observation kinds that always read the sensor field joint_pos."""
 
 PREVIOUS_ACTION = "previous_action"
 """Name of the memory that holds the network's last output, bounded to [-1, 1]."""
-
 
 STARTED = "started"
 """Name of the memory that is 0 before the first call and 1 after it."""
 
 HISTORY_PREFIX = "history_"
-"""Beginning of the names of memories that hold past samples of an observation term."""
+"""Name prefix of memories that hold past samples of an observation term."""
 
 
 def last_memory(target: str) -> str:
-    """Name of the memory that holds the last command of an output."""
+    """Return the name of the memory that holds the last command of an output."""
     return f"last_{target}"
 
 
 def step_memory(target: str) -> str:
-    """Name of the memory that holds the last change of that command from one control period to the next."""
+    """Return the name of the memory that holds the last change of that command per control period."""
     return f"step_{target}"
 
 
@@ -50,7 +49,7 @@ def remembers_target(contract: PolicyContract) -> bool:
 
 
 def graph_interface(contract: PolicyContract) -> GraphInterface:
-    """The interface of every graph that keeps this contract."""
+    """Return the interface of graphs with this contract."""
     needed: set[str] = set()
     for term in contract.observation.terms:
         if term.kind in JOINT_POS_KINDS:

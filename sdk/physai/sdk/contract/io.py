@@ -1,4 +1,4 @@
-"""Reads and writes contracts. Bytes from outside are bounded first, parsed second, cross-checked third.
+"""Read and write contracts; untrusted input is checked against size limits before it is parsed.
 
 A contract file is canonical JSON without a trailing newline, so `sha256sum contract.json` prints the fingerprint.
 """
@@ -17,10 +17,10 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import FORMAT_VERSION, OLDEST_FORMAT_VERSION
 
 MAX_DEPTH = 16
-"""Deepest nesting; a contract needs 7."""
+"""Maximum nesting; a contract needs 7."""
 
 MAX_VALUES = 1 << 16
-"""Most values; a contract of 64 joints has some 5000."""
+"""Maximum number of values; a contract of 64 joints has about 5000."""
 
 ONNX_METADATA_KEY = "physai.contract"
 """Metadata entry of an ONNX file that holds its contract, canonical JSON."""
@@ -37,23 +37,23 @@ _KIND = DocumentKind(
 
 
 def parse_contract(data: bytes | str, *, source: str) -> PolicyContract:
-    """The contract in a JSON document.
+    """Parse a contract from a JSON document.
 
     Args:
         data: the document, UTF-8.
-        source: where it came from, for messages.
+        source: origin of the document, for messages.
 
     Raises:
-        ContractError: the document is too big, malformed, of a newer format, or not a consistent contract.
+        ContractError: the document is too large, malformed, of a newer format, or inconsistent.
     """
     return _KIND.parse(PolicyContract, data, source=source)
 
 
 def load_contract(path: Path | str) -> PolicyContract:
-    """The contract in a JSON file, in a folder that holds `contract.json`, or in an ONNX file's metadata.
+    """Load a contract from a JSON file, from `contract.json` in a folder, or from the metadata of an ONNX file.
 
     Raises:
-        ContractError: there is none, or `parse_contract` refuses it.
+        ContractError: there is no contract, or it is invalid.
     """
     path = Path(path)
     if path.is_dir():
@@ -72,7 +72,7 @@ def load_contract(path: Path | str) -> PolicyContract:
 
 
 def save_contract(contract: PolicyContract, path: Path | str) -> None:
-    """Writes the contract's canonical JSON; the file is the old or the new one at every instant.
+    """Write the contract as canonical JSON, atomically.
 
     Raises:
         ContractError: the file cannot be written.
@@ -84,8 +84,8 @@ def save_contract(contract: PolicyContract, path: Path | str) -> None:
 
 
 def contract_error(error: ValidationError, *, source: str) -> ContractError:
-    """The ContractError that lists what pydantic found, one `path: message (got value)` a line.
+    """Convert pydantic's error; the message lists one `path: message (got value)` per line.
 
-    For contracts built in Python from a user's input, too: pydantic's own error is no PhysaiError.
+    Use it for contracts built in Python from user input, because pydantic's own error is not a PhysaiError.
     """
     return _KIND.invalid(error, source=source)

@@ -1,8 +1,8 @@
-"""The policy contract: everything that two computers must agree on before a policy may run.
+"""The policy contract: the interface and the limits that training, twin and robot must agree on.
 
-One frozen, versioned record, serialised as canonical JSON (RFC 8785) and identified by the SHA-256 of those
-bytes, its fingerprint. A boundary that sees two fingerprints refuses and prints what differs
-(`physai.sdk.contract.diff`). Files are read and written by `physai.sdk.contract.io`.
+It is serialised as canonical JSON (RFC 8785) and identified by its fingerprint, the SHA-256 of that JSON. Components
+with different fingerprints refuse to work together and report the differences (`physai.sdk.contract.diff`). See
+`physai.sdk.contract.io` for files.
 """
 
 from typing import Self

@@ -1,7 +1,7 @@
-"""Limits of commanded positions that the policy graph keeps by itself, derived from a contract of format 2 or later.
+"""Limits on commanded positions that the policy graph itself enforces, for contracts of format 2 or later.
 
-Numbers are float32, as the graph computes: bounds are rounded outwards, as the guard's are, and steps towards zero, so
-that a command of the graph is inside the guard's limits.
+Values are float32, the precision of the graph. Bounds are rounded outwards like the guard's, steps towards zero, so
+that the graph's commands are inside the guard's limits.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ from physai.sdk.contract.terms import ActionTerm
 Floats = npt.NDArray[np.float32]
 
 SINCE_FORMAT = 2
-"""Contracts of format 1 have graphs that know no such limits."""
+"""Graphs of format 1 contracts have no such limits."""
 
 POSITION_TARGET = "joint_pos_target"
-"""Name of the graph output that the limits are about."""
+"""Name of the graph output that the limits apply to."""
 
+# Finite, because infinity times 0 is NaN.
 UNLIMITED = 1e12
-"""No limit of a step. It is finite, because infinity times 0 is NaN, and wider than any range."""
+"""Step limit that stands for "no limit"; wider than any range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def position_limits(contract: PolicyContract) -> PositionLimits | None:
 
 
 def _bounds(term: ActionTerm, contract: PolicyContract) -> tuple[Floats, Floats]:
-    """What both the term and the safety envelope allow."""
+    """Return the intersection of the term's and the safety envelope's bounds."""
     lower, upper = list(term.lower), list(term.upper)
     for i, index in enumerate(contract.robot.joint_index(term.joints)):
         envelope = contract.safety.joints[index]
@@ -75,23 +76,21 @@ def _bounds(term: ActionTerm, contract: PolicyContract) -> tuple[Floats, Floats]
 
 
 def _margin(lower: Floats, upper: Floats, step: Floats, change: Floats) -> Floats:
-    """What float32 may add to the distance in which a joint stops.
-
-    A position is rounded by half a unit in its last place u. That changes a step, and with it the stopping distance by
-    as many times as there are periods left to stop; over n periods of braking by less than n²·u / 4.
-    """
+    """Bound the effect of float32 rounding on a joint's stopping distance."""
+    # A position is rounded by up to half a unit u in its last place. This changes a step, and therefore the stopping
+    # distance once per remaining period: over n periods of braking by less than n²·u / 4.
     periods = np.minimum(step / change, np.sqrt(2.0 * (upper - lower) / change))
     unit = np.spacing(np.maximum(np.abs(lower), np.abs(upper)))
     return np.where(change < UNLIMITED, unit * (8.0 + 0.5 * periods**2), 0.0).astype(np.float32)
 
 
 def _outwards(values: list[float]) -> Floats:
-    """The least float32 numbers that are not below the values."""
+    """Round up to float32."""
     single = np.array(values, np.float32)
     return np.where(single >= np.array(values), single, np.nextafter(single, np.float32(np.inf)))
 
 
 def _inwards(values: list[float]) -> Floats:
-    """The greatest float32 numbers that are not above the values."""
+    """Round down to float32."""
     single = np.array(values, np.float32)
     return np.where(single <= np.array(values), single, np.nextafter(single, np.float32(-np.inf)))

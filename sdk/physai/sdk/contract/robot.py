@@ -1,4 +1,4 @@
-"""What a policy must know of a robot: its joints, sensors and kinematic chains.
+"""Specification of a robot: joints, sensors and kinematic chains.
 
 Lengths in m, angles in rad, efforts in N·m (N for prismatic joints). Quaternions are wxyz.
 Frames: `_b` is the base, `_w` the world.
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from physai.sdk.base.errors import unknown_name
 
 MAX_JOINTS = 64
-"""More joints than any robot this format is meant for has."""
+"""Maximum number of joints of a robot."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,63}$")]
 """An identifier as URDF, MJCF and ROS use it, at most 64 characters."""
@@ -152,7 +152,7 @@ class RobotSpec(Frozen):
         return tuple(joint.name for joint in self.joints)
 
     def joint_index(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Positions of the named joints in a joint vector.
+        """Return the indices of the named joints in a joint vector.
 
         Raises:
             UnknownNameError: a name is not a joint of this robot.
@@ -173,7 +173,7 @@ angular velocity of the base [rad/s], base frame."""
 
 
 def require_unique(kind: str, names: Iterable[str]) -> None:
-    """Raises ValueError if a name occurs twice in the iterable."""
+    """Check that no name occurs twice; raises ValueError."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

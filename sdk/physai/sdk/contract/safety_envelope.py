@@ -1,7 +1,7 @@
-"""The limits of a contract that the guard enforces, and the plausibility limits of its sensors.
+"""Limits of a contract that the guard enforces, and plausibility limits of the sensors.
 
-Fields that format 2 added are optional, and left out of the document where they are not set: a contract that does not
-use one has the fingerprint that it had before the field existed.
+Fields added in format 2 are optional and omitted from the document if unset, so that contracts that do not use them
+keep their fingerprint.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Name, NonNegat
 
 
 class OmitsUnset(Frozen):
-    """A record whose newer fields are left out of the document where they are None."""
+    """A record that omits newer fields from the document if they are None."""
 
     _SINCE_2: ClassVar[tuple[str, ...]] = ()
-    """The fields that format 2 added."""
+    """Fields added in format 2."""
 
     @model_serializer(mode="wrap")
     def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -25,7 +25,7 @@ class OmitsUnset(Frozen):
 
     @property
     def given_since_2(self) -> tuple[str, ...]:
-        """Names of the fields of format 2 that were given, those given as None too."""
+        """Names of the format 2 fields that were set, including those set to None."""
         return tuple(name for name in self._SINCE_2 if name in self.model_fields_set)
 
 
@@ -104,7 +104,7 @@ class SafetyEnvelope(OmitsUnset):
         return self
 
     def fields_since_2(self) -> Iterator[str]:
-        """Path below `safety` of every field of format 2 that was given."""
+        """Yield the path below `safety` of every format 2 field that was set."""
         for envelope in self.joints:
             yield from (f"joints[{envelope.joint}].{name}" for name in envelope.given_since_2)
         yield from self.given_since_2

@@ -1,6 +1,6 @@
-"""The JSON Schema of contract files, for editors and for readers in other languages.
+"""JSON Schema of contract files, for editors and for readers in other languages.
 
-It states types, bounds and names; that the parts agree with each other (`contract_checks`) no schema can say.
+It covers types, bounds and names, but not the consistency of the parts (`physai.sdk.contract.checks`).
 """
 
 import json
@@ -11,7 +11,7 @@ from physai.sdk.contract.terms import FORMAT_VERSION
 
 
 def contract_schema() -> dict[str, Any]:
-    """The schema, JSON Schema draft 2020-12, of what `save_contract` writes."""
+    """Return the JSON Schema (draft 2020-12) of the files that `save_contract` writes."""
     schema = PolicyContract.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -21,5 +21,5 @@ def contract_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it lies in `docs/contract.schema.json`."""
+    """Return the content of `docs/contract.schema.json`."""
     return json.dumps(contract_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,6 +1,6 @@
-"""What a contract is made of: observation, action and command terms, and timing.
+"""Parts of a contract: observation, action and command terms, and timing.
 
-Each part checks itself here; `physai.sdk.contract.checks` compares them with each other.
+Each part validates itself; `physai.sdk.contract.checks` checks their consistency.
 """
 
 from typing import Annotated, Literal, Self
@@ -21,11 +21,11 @@ from physai.sdk.contract.robot import (
 from physai.sdk.contract.safety_envelope import SafetyEnvelope
 
 FORMAT_VERSION = 2
-"""What new contracts have; changes when an older reader could misunderstand a newer contract. Format 1 is still read:
-it lacks the optional fields that `safety_envelope` marks, which a document leaves out where they are not set."""
+"""Format of new contracts; increased when an older reader could misinterpret a newer contract. Format 1, which lacks
+the optional fields marked in `safety_envelope`, is still supported."""
 
 OLDEST_FORMAT_VERSION = 1
-"""Oldest format that is read."""
+"""Oldest supported format."""
 
 
 class ObservationTerm(Frozen):

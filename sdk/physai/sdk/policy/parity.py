@@ -40,7 +40,7 @@ class JointError:
 def command_errors(
     contract: PolicyContract, wanted: Mapping[str, npt.NDArray[Any]], found: Mapping[str, npt.NDArray[Any]]
 ) -> dict[str, Floats]:
-    """Return the absolute error of every joint command [rad, m, N·m or N] by output name, shape (n, joints of the term).
+    """Return the absolute errors [rad, m, N·m or N] by output name, shape (n, joints of the term).
 
     Args:
         contract: contract of both graphs.
