@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.support.patience import PATIENCE_S, until
 
-from physai.deploy_jetson.transport.udp import ends as udp
 from physai.deploy_jetson.transport.udp import grants as udp_grants
+from physai.deploy_jetson.transport.udp import link as udp_link
 from physai.deploy_jetson.transport.udp.ends import UdpRobotEndpoint, address
 from physai.deploy_jetson.transport.udp.packet import Clock, Kind, PacketWriter, packet_layout
 from physai.sdk.base.errors import UnknownNameError
@@ -207,7 +207,7 @@ def test_a_damaged_packet_is_not_heard(ends: Ends) -> None:
 def test_another_contract_is_refused(
     contract_of: Callable[[str], PolicyContract], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp, "MEETING_S", PATIENCE_S)
+    monkeypatch.setattr(udp_link, "MEETING_S", PATIENCE_S)
     port = free_port()
     transport = open_transport("udp", {"robot": f"127.0.0.1:{port}"})
     link = open_robot_link("udp", {"bind": f"127.0.0.1:{port}"})
@@ -343,9 +343,9 @@ def test_packets_that_were_overtaken_or_doubled_are_left_out(ends: Ends) -> None
 
 def test_silence_is_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     transport, link, _, ports = ends
-    monkeypatch.setattr(udp, "MEETING_S", PATIENCE_S)
+    monkeypatch.setattr(udp_link, "MEETING_S", PATIENCE_S)
     assert transport.problems() == link.problems() == ()
-    monkeypatch.setattr(udp, "MEETING_S", 0.0)
+    monkeypatch.setattr(udp_link, "MEETING_S", 0.0)
     assert transport.problems() == (
         f"UDP: greeted 127.0.0.1:{ports[1]}, nothing has been heard from it; is that the robot, and is it on?",
     )
