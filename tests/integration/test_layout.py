@@ -99,3 +99,13 @@ def test_every_verb_loads(entry: EntryPoint) -> None:
     assert isinstance(command, CliCommand)
     assert command.summary
     assert "\n" not in command.summary
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [e for group in ("benches", "robot_commands", "verdict_records") for e in entry_points(group=f"physai.{group}")]
+    + [e for group in ("transports", "robot_links") for e in entry_points(group=f"physai.{group}") if e.name != "ros"],
+    ids=lambda entry: f"{entry.group}:{entry.name}",
+)
+def test_every_entry_point_is_there(entry: EntryPoint) -> None:
+    assert callable(entry.load()) or entry.load() is not None

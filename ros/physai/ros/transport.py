@@ -138,7 +138,7 @@ class RosRobotEndpoint(DdsRobotEndpoint):
         return f"services: {', '.join(services.names)}"
 
     def close(self) -> None:
-        """See `RobotLink.close`."""
+        """See `RobotEndpoint.close`."""
         super().close()
         own, self._own = self._own, None
         if own is not None:

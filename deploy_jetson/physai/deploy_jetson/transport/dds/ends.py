@@ -123,7 +123,7 @@ class _End:
         return self._node
 
     def poll(self) -> bool:
-        """See `Transport.poll` and `RobotLink.poll`."""
+        """See `Transport.poll` and `RobotEndpoint.poll`."""
         raise NotImplementedError
 
     def wait(self, timeout_s: float) -> bool:
@@ -299,7 +299,7 @@ class DdsRobotEndpoint(_End):
     _node_name = "physai_robot"
 
     def open(self, contract: PolicyContract) -> None:
-        """See `RobotLink.open`."""
+        """See `RobotEndpoint.open`."""
         binding = find_binding(contract, self._options.get("binding"))
         outgoing, incoming = _layouts(binding, contract)
         self._command = empty_command(contract)
@@ -307,15 +307,15 @@ class DdsRobotEndpoint(_End):
         self._stamps = [0] * len(self._feeds)
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
-        """See `RobotLink.publish`."""
+        """See `RobotEndpoint.publish`."""
         self._publish(fields, stamp_ns)
 
     def command(self) -> JointCommand:
-        """See `RobotLink.command`."""
+        """See `RobotEndpoint.command`."""
         return self._command
 
     def poll(self) -> bool:
-        """See `RobotLink.poll`; targets in several topics count once all of them are there, with the oldest stamp."""
+        """See `RobotEndpoint.poll`; targets in several topics count once all of them are there, with the oldest stamp."""
         found = False
         for index, feed in enumerate(self._feeds):
             if feed.poll():

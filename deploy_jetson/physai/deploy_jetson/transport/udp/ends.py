@@ -215,7 +215,7 @@ class UdpRobotEndpoint(UdpEnd):
         self._bind = address(options.get("bind", f"127.0.0.1:{DEFAULT_PORT}"))
 
     def open(self, contract: PolicyContract) -> None:
-        """See `RobotLink.open`."""
+        """See `RobotEndpoint.open`."""
         if self._link is not None:
             raise TransportError("the transport udp is open already")
         targets, greeting = (packet_layout(contract, kind) for kind in (Kind.TARGETS, Kind.GREETING))
@@ -230,7 +230,7 @@ class UdpRobotEndpoint(UdpEnd):
         self._opened_s = time.monotonic()
 
     def publish(self, fields: Mapping[str, Array], stamp_ns: int) -> None:
-        """See `RobotLink.publish`."""
+        """See `RobotEndpoint.publish`."""
         link = self._opened()
         for writer in self._writers:
             writer.commander, writer.lease = self.grants.holder, self.grants.number
@@ -238,17 +238,17 @@ class UdpRobotEndpoint(UdpEnd):
                 link.send(writer.data)
 
     def problems(self) -> tuple[str, ...]:
-        """See `RobotLink.problems`."""
+        """See `RobotEndpoint.problems`."""
         host, port = self._bind
         silence = f"UDP: no runtime has been heard on {host}:{port}"
         return (*super().problems(), *((silence,) if self._silent() else ()))
 
     def command(self) -> JointCommand:
-        """See `RobotLink.command`."""
+        """See `RobotEndpoint.command`."""
         return self._command
 
     def poll(self) -> bool:
-        """See `RobotLink.poll`."""
+        """See `RobotEndpoint.poll`."""
         return self._opened().packets(self._take)
 
     def _take(self, header: Header, sender: Address) -> bool:
