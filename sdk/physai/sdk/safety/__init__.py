@@ -1,4 +1,4 @@
-"""The guard and its supervisor: what a policy may do to a robot's joints, in the twin and on the robot alike."""
+"""The guard, which limits a policy's joint commands, and its supervisor; the same code in the twin and on the robot."""
 
 from physai.sdk.safety.decision import NO_REQUEST, GuardResult, Request
 from physai.sdk.safety.guard import HOLD_S, Guard

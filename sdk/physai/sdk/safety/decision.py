@@ -31,7 +31,7 @@ class Request:
     skipped: int = 0
     """Control periods that passed without a decision."""
     reasons: int = 0
-    """Why, for `GuardResult.reasons` and `.causes`."""
+    """`Reason` flags to add to `GuardResult.reasons` and `.causes`."""
 
 
 NO_REQUEST = Request()
@@ -42,7 +42,7 @@ NO_REQUEST = Request()
 class GuardResult:
     """Decision of one control period. Callers may keep the arrays but must not write to them."""
 
-    # Not frozen: a frozen dataclass costs a robot's loop a microsecond in every period.
+    # Not frozen, which would cost the control loop a microsecond per period.
 
     targets: dict[str, Array]
     """Joint commands by output name, finite and inside the limits, shape (num_worlds, joints of the term)."""
@@ -60,25 +60,25 @@ class GuardResult:
     number: npt.NDArray[np.int64]
     """See `SupervisorState.number`."""
     read_back: npt.NDArray[np.int64]
-    """What a reset or a start has to carry, see `SupervisorState.read_back`."""
+    """Number that a reset or start request must carry, see `SupervisorState.read_back`."""
     reset: Levels
     """`RequestAnswer` to the request."""
     start: Levels
     """`RequestAnswer` to the request."""
     referenced: Bools
-    """Whether there is anything to command: False until a sound sample has shown where position joints are."""
+    """Whether commands are defined: False until a valid sample has shown the position of position-commanded joints."""
     excess: Array
     """Greatest amount by which the policy's command exceeds a limit [rad, m, N·m or N], shape (num_worlds,)."""
 
 
 def everywhere(usual: Numbers, value: int) -> Numbers:
-    """The value in every world; the usual array where that is what it holds."""
+    """Return the value in every world; reuses the usual array if it has that value."""
     return usual if usual[0] == value else np.full_like(usual, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Arrays that say that nothing is wrong; read-only."""
+    """Preallocated, read-only arrays of a period without faults."""
 
     no: Bools
     yes: Bools
@@ -90,7 +90,6 @@ class Quiet:
 
 
 def quiet_arrays(count: int) -> Quiet:
-    """For that many worlds."""
     quiet = Quiet(
         no=np.zeros(count, bool),
         yes=np.ones(count, bool),

@@ -1,4 +1,4 @@
-"""Commands sent in place of the policy's own: within every limit, relative to the command sent last."""
+"""Fallback commands, sent in place of the policy's own: within every limit, relative to the command sent last."""
 
 import numpy as np
 
@@ -15,22 +15,22 @@ class Fallback:
     """Fallback commands of many worlds, one row each."""
 
     def __init__(self, limits: GuardLimits, sensors: SensorColumns, commands: CommandColumns) -> None:
-        """Reads the guard's columns.
+        """Use the guard's columns.
 
         Args:
-            limits: of the contract.
-            sensors: of the newest sample.
-            commands: of the policy.
+            limits: limits of the contract.
+            sensors: latest sample.
+            commands: latest commands of the policy.
         """
         self._limits, self._sensors, self._commands = limits, sensors, commands
         self._effort_rate = np.where(limits.holds_position, UNLIMITED, limits.rate)
 
     def command(self, found: SampleFindings, run: Bools, level: Levels, last: Array, step: Array) -> Array:
-        """The commands, shape (n, A).
+        """Return the commands, shape (n, A).
 
         Args:
-            found: what is wrong.
-            run: worlds in which the policy's command counts, shape (n,).
+            found: faults of this period.
+            run: worlds in which the policy's command is used, shape (n,).
             level: states after this decision, shape (n,).
             last: commands sent last, shape (n, A).
             step: their changes from the ones before, shape (n, A).
@@ -40,7 +40,7 @@ class Fallback:
         return np.where(limits.holds_position, positions, self._efforts(found, run, level, last))
 
     def _allowed_step(self, last: Array, step: Array) -> Array:
-        """Steps of positions towards the policy's targets, within all limits; meaningless where there are none."""
+        """Return steps towards the policy's position targets, within all limits; undefined without targets."""
         limits = self._limits
         wanted = self._commands.command
         if len(limits.servos):
@@ -57,15 +57,13 @@ class Fallback:
         )
 
     def _efforts(self, found: SampleFindings, run: Bools, level: Levels, last: Array) -> Array:
-        """Efforts: the policy's within the limits, the last one where it has none, else damping.
-
-        The rate does not delay braking effort from DAMP on: it takes energy out, and must come at once.
-        """
+        """Return efforts: in RUN the policy's within the limits, or the last one if missing, otherwise damping."""
         limits = self._limits
         velocity = self._sensors.velocities[:, limits.joints]
         damping = np.where(found.blind[:, None], 0.0, -limits.brake * velocity)
         own = np.where(found.missing[:, None], last, self._commands.command)
         wanted = np.where(run[:, None], own, damping)
+        # From DAMP on the rate does not limit the effort: damping dissipates energy and must act at once.
         rate = np.where((level >= _DAMP)[:, None], UNLIMITED, self._effort_rate)
         wanted = trajectory.between(wanted, last - rate, last + rate)
         lower = np.where(run[:, None], limits.lower, limits.hard_lower)
@@ -73,7 +71,7 @@ class Fallback:
         return trajectory.between(wanted, lower, upper)
 
     def _within_servo_effort(self, target: Array) -> Array:
-        """Targets at which kp (target - q) - kd v stays inside the envelope; the limits on changes come first."""
+        """Limit targets so that kp (target - q) - kd v stays inside the envelope; rate limits take precedence."""
         limits, sensors = self._limits, self._sensors
         joints = limits.joints[limits.servos]
         centre = sensors.positions[:, joints] + limits.damping * sensors.velocities[:, joints] / limits.stiffness

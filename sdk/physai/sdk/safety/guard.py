@@ -1,8 +1,6 @@
 """The guard between a policy and the joints: the same code in the twin and on the robot.
 
-It is the last stage, after its own fallback, and checks that values are finite first. NaN passes `np.clip`, `min`,
-`max`
-and `x > limit`, so every comparison tests what is allowed, never what is not.
+NaN passes `np.clip`, `min`, `max` and `x > limit`, so every comparison tests what is allowed, never what is not.
 
 In each control period `observe` takes a sample, `decide` compares the policy's command with every limit, gets the state
 from the supervisor (`physai.sdk.safety.supervisor`) and computes the command that this state allows; `commit` records
@@ -387,19 +385,19 @@ class Guard:
         )
 
     def _reasons(self, found: SampleFindings, request: Request) -> Flags:
-        # Compared with the guard's own command, the policy's, which no longer counts, proves nothing.
-        heard = self._state.level == _RUN
+        # Outside RUN the policy's commands are ignored, so their faults are not reported.
+        in_run = self._state.level == _RUN
         wrong = (
             found.unmeasured,
             found.stale,
             found.implausible,
             found.contradicts,
             found.frozen,
-            found.not_finite & heard,
-            found.outdated & heard,
-            found.late & heard,
-            found.limited & heard,
-            found.jerked & heard,
+            found.not_finite & in_run,
+            found.outdated & in_run,
+            found.late & in_run,
+            found.limited & in_run,
+            found.jerked & in_run,
             found.outside,
             found.too_fast,
             found.lagging,

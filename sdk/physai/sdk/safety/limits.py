@@ -21,20 +21,20 @@ UNLIMITED = float(np.finfo(np.float64).max)
 """Value for "no limit": infinity and NaN still exceed it."""
 
 GREATEST_COMMAND = 1e9
-"""Bound of a command that the contract leaves open; greater numbers occur in no contract."""
+"""Bound of a command that the contract leaves unlimited; contracts contain no greater numbers."""
 
 GREATEST_ROUNDED = 100.0
-"""Command [rad, m, N·m or N] up to which a float32 rounding is granted; a joint without limits rarely turns further."""
+"""Magnitude of a command [rad, m, N·m or N] up to which the rounding tolerance grows."""
 
 POSITION_MARGIN = 0.01
-"""What a measured position may lie outside its limits, as a share of their range: noise and the give of end stops."""
+"""Tolerance of a measured position outside its limits, as a share of their range: noise and compliant end stops."""
 
 STILL_SHARE = 0.02
 """A joint is at rest below this share of its velocity limit: 0.4 rad/s of 20, seven times the noise of the double
 pendulum's velocity signal (0.06 rad/s)."""
 
 STILL_S = 0.25
-"""Time for which every joint must be measured at rest before a stop is confirmed [s]: longer than a pendulum lingers
+"""Time for which every joint must be measured at rest before a stop is confirmed [s]: longer than a pendulum is slow
 at its turning point."""
 
 STILL_SPEED = 0.1
@@ -50,13 +50,13 @@ class GuardLimits:
     """Limits of J joints and of the A commanded ones, the latter in the order of the action terms."""
 
     slices: dict[str, slice]
-    """Where each output of the graph lies among the commanded joints."""
+    """Slice of each output of the graph among the commanded joints."""
     joints: npt.NDArray[np.intp]
     """Index of each commanded joint in the robot's order, shape (A,)."""
     holds_position: npt.NDArray[np.bool_]
     """Whether the command is a position, shape (A,)."""
     rest: Array
-    """Command where nothing was ever measured: the default position, effort 0, shape (A,)."""
+    """Command before the first measurement: the default position, effort 0, shape (A,)."""
     lower: Array
     """Least command of the policy, shape (A,)."""
     upper: Array
@@ -70,7 +70,7 @@ class GuardLimits:
     change: Array
     """Greatest change of that change: acceleration_limit · control_dt², UNLIMITED for efforts, shape (A,)."""
     slack: Array
-    """What float32 rounding may add to a command, shape (A,)."""
+    """Tolerance for float32 rounding of a command, shape (A,)."""
     brake: Array
     """Damping d of a joint that brakes by effort -d·v [N·m·s/rad or N·s/m], 0 for position commands, shape (A,)."""
     position_lower: Array
@@ -98,7 +98,7 @@ class GuardLimits:
 
 
 def guard_limits(contract: PolicyContract) -> GuardLimits:
-    """The limits a contract sets.
+    """Derive the guard's limits from a contract.
 
     Raises:
         GuardError: the safety envelope leaves no allowed command for a joint.
@@ -166,7 +166,7 @@ def _slices(contract: PolicyContract) -> dict[str, slice]:
 
 
 def _rounded(bounds: list[tuple[float, float]]) -> tuple[Array, Array]:
-    """Lower and upper bounds, rounded outwards to float32."""
+    """Return lower and upper bounds, rounded outwards to float32."""
     exact = np.array(bounds)
     single = exact.astype(np.float32)
     lower = np.where(single[:, 0] <= exact[:, 0], single[:, 0], np.nextafter(single[:, 0], np.float32(-np.inf)))
@@ -184,7 +184,7 @@ def _hard_bounds(envelope: JointEnvelope, is_position: bool) -> tuple[float, flo
 def _action_bounds(term: ActionTerm, contract: PolicyContract) -> list[tuple[float, float]]:
     """Return the range that the term can command: the graph bounds the network's output to [-1, 1].
 
-    Positions whose steps are limited start where the joint is measured, and overshoot what was wanted when they brake.
+    Positions with limited steps start at the measured position, and may overshoot their target while braking.
     """
     overshoots = term.target_name == POSITION_TARGET and position_limits(contract) is not None
     bounds: list[tuple[float, float]] = []
@@ -223,7 +223,7 @@ def _or_unlimited(limit: float | None) -> float:
 
 
 def _slack(lower: Array, upper: Array) -> Array:
-    """What a float32 graph may add to a command by rounding: a few sums of numbers of this size."""
+    """Return the rounding tolerance of a float32 graph: a few sums of numbers of this size."""
     size = np.minimum(np.maximum(np.abs(lower), np.abs(upper)), GREATEST_ROUNDED)
     return 8.0 * np.spacing(np.maximum(size, 1e-3).astype(np.float32)).astype(np.float64)
 

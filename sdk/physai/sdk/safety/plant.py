@@ -20,26 +20,26 @@ Floats = npt.NDArray[np.floating]
 
 
 def every(values: Bools) -> Bools:
-    """Whether all of a row are True, shape (n,)."""
-    found: Bools = np.logical_and.reduce(values, axis=1)
-    return found
+    """Return whether all values of a row are True, shape (n,)."""
+    result: Bools = np.logical_and.reduce(values, axis=1)
+    return result
 
 
 WINDOW_S = 0.25
 """Time constant with which a difference between position and velocity is forgotten [s]."""
 
 FROZEN_TRAVEL = 0.01
-"""Change of a commanded position that a sensor must reflect [rad or m]: thousands of increments of an encoder."""
+"""Change of a commanded position that a sensor must reflect [rad or m]: thousands of encoder increments."""
 
 FROZEN_EFFORT_SHARE = 0.1
 """Share of the effort limit above which an effort command counts as a command to move."""
 
 
 class FrozenWatch:
-    """Counts samples with new stamps and bit-equal values from when the robot has been commanded to move."""
+    """Detects frozen sensors: new stamps with bit-equal values while the robot is commanded to move."""
 
     def __init__(self, samples: int, limits: GuardLimits, num_worlds: int) -> None:
-        """`samples` in a row are frozen."""
+        """Create the detector; `samples` consecutive bit-equal samples are frozen."""
         self._samples, self._limits = samples, limits
         self._values = np.full((num_worlds, 2 * len(limits.speed)), math.nan)
         self._bytes = b""
@@ -58,8 +58,8 @@ class FrozenWatch:
             array[rows] = 0
 
     def read(self, fresh: Bools, values: Array, command: Array) -> None:
-        """Takes in positions and velocities, shape (n, 2·J), and the command sent last, shape (n, A)."""
-        # One robot, nothing counted yet: comparing bytes takes a tenth of the time.
+        """Process positions and velocities, shape (n, 2·J), and the command sent last, shape (n, A)."""
+        # Fast path of one robot with no equal samples yet: comparing bytes takes a tenth of the time.
         if len(values) == 1 and not self._counts:
             data = values.tobytes()
             if data != self._bytes:
@@ -118,7 +118,7 @@ class ConsistencyWatch:
         self._step[rows] = self._residual[rows] = 0.0
 
     def read(self, fresh: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
-        """Writes the columns of a sample; those of worlds without a new stamp stay as they are."""
+        """Write the columns of a sample; those of worlds without a new stamp are unchanged."""
         if len(stamp_s) == 1:
             self._read_one(float(stamp_s[0]), position, velocity)
             return
@@ -136,14 +136,14 @@ class ConsistencyWatch:
             return
         if self._lost[0]:
             self._step[...] = self._residual[...] = math.inf
-        # After a silence, or a clock that was set, there is nothing to compare with: the sample begins anew.
+        # After a gap, or a clock adjustment, there is no reference: the check starts again.
         elif not (0.0 < gap <= self._gap_s and elapsed < math.inf):
             self._step[...] = self._residual[...] = 0.0
         else:
             self._step[...], self._residual[...] = self._differences(elapsed, position, velocity)
 
     def _differences(self, elapsed: Array | float, position: Array, velocity: Array) -> tuple[Array, Array]:
-        """Unexplained steps since the sample before, and their leaky sum."""
+        """Return the unexplained steps since the previous sample, and their leaky sum."""
         step = np.subtract(position, self._position, out=self._room)
         if self._turns and not np.vdot(step, step) <= math.pi**2:
             short = np.remainder(step + math.pi, 2.0 * math.pi) - math.pi
@@ -163,7 +163,7 @@ class ConsistencyWatch:
         return step, mean
 
     def accept(self, rows: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
-        """Takes samples for the reference of the next ones."""
+        """Use these samples as the reference for the next ones."""
         if 0 not in rows.tobytes():
             self._position[...], self._velocity[...] = position, velocity
             self._stamp_s[...] = self._seen_s[...] = stamp_s
@@ -174,7 +174,7 @@ class ConsistencyWatch:
         self._kept[rows] = self._residual[rows]
 
     def refuse(self, rows: Bools, stamp_s: Array) -> None:
-        """Notes samples whose columns exceed their bounds."""
+        """Record samples whose columns exceed their bounds."""
         self._seen_s[rows] = stamp_s[rows]
         self._lost |= rows & (stamp_s - self._stamp_s > self._gap_s)
 
@@ -207,7 +207,7 @@ class RestWatch:
     def read(self, stamp_s: Array, position: Array, velocity: Array, valid: Bools) -> Bools:
         """Whether each world rests, shape (n,); call it once in each period."""
         slow = valid & every(np.abs(velocity) <= self._limits.still)
-        # After a clock that was set back, or samples out of order, rest begins anew.
+        # If the clock was set back, or samples arrive out of order, the rest period starts again.
         lasts = self._rested & (stamp_s >= self._stamp_s)
         stays = lasts & every(np.abs(self._travel(position)) <= self._limits.still_travel)
         begins = slow & ~stays
@@ -219,6 +219,6 @@ class RestWatch:
         return self._rests
 
     def _travel(self, position: Array) -> Array:
-        """Distance from where the rest began; of joints that turn for ever, the short way round."""
+        """Return the distance from where the rest began; for continuous joints the shorter way round."""
         travel = position - self._anchor
         return np.where(self._continuous, np.remainder(travel + math.pi, 2.0 * math.pi) - math.pi, travel)

@@ -33,7 +33,7 @@ class SampleFindings:
     contradicts: Bools
     """A position jumps, or disagrees with the velocities."""
     frozen: Bools
-    """The sensors have stopped to change."""
+    """The sensor values have stopped changing."""
     blind: Bools
     """Any of these: the state of the joints is unknown."""
     not_finite: Bools
@@ -71,7 +71,7 @@ class BoundedColumns:
         self._lower, self._upper = np.concatenate(lower)[None], np.concatenate(upper)[None]
         self.row: Array = np.zeros((num_worlds, ends[-1]))
         self.views: list[Array] = [self.row[:, part] for part in self._parts]
-        # Looking for a zero byte takes a fiftieth of the time of `np.all` for the few numbers of one robot.
+        # Searching for a zero byte takes 1/50 of the time of `np.all` for the few values of one robot.
         self._verdicts = bytearray(2 * self.row.size)
         self._below, self._above = np.frombuffer(self._verdicts, bool).reshape(2, *self.row.shape)
 
@@ -132,7 +132,7 @@ class SensorColumns:
         """Whether the sample is valid, its age not considered, shape (num_worlds,)."""
 
     def reset(self, rows: Bools) -> None:
-        """Forgets earlier samples of these worlds."""
+        """Discard earlier samples of these worlds."""
         self._seen_s[rows] = -np.inf
         for watch in (self._consistency, self._frozen):
             if watch is not None:
@@ -141,7 +141,7 @@ class SensorColumns:
     def read(
         self, stamp_s: Array, joint_pos: Floats, joint_vel: Floats, sensors: Mapping[str, Floats], last: Array
     ) -> None:
-        """Takes in a sample; see `Guard.observe`. `last` is the command sent last, shape (num_worlds, A)."""
+        """Store a sample; see `Guard.observe`. `last` is the command sent last, shape (num_worlds, A)."""
         _put(self.positions, joint_pos, "joint_pos")
         _put(self.velocities, joint_vel, "joint_vel")
         for name, view in self._ranges:
@@ -158,7 +158,7 @@ class SensorColumns:
         self.valid = self._all if self.calm else self._valid()
 
     def _watch(self, stamp_s: Array, last: Array) -> None:
-        """Compares the sample with the ones before, too."""
+        """Compare the sample with its bounds and with earlier samples."""
         fresh = stamp_s != self._seen_s
         self._seen_s[...] = stamp_s
         if self._frozen is not None:
@@ -181,13 +181,13 @@ class SensorColumns:
         return self._agrees() & ranges & ~self.frozen
 
     def _agrees(self) -> Bools:
-        """Whether positions and velocities are numbers that do not contradict each other, shape (num_worlds,)."""
+        """Whether positions and velocities are finite and consistent with each other, shape (num_worlds,)."""
         _, _, step, residual, _ = self._columns.good()
         return self.finite() & step & residual
 
     @property
     def frozen(self) -> Bools:
-        """Whether the sensors have stopped to change, shape (num_worlds,)."""
+        """Whether the sensor values have stopped changing, shape (num_worlds,)."""
         return self._none if self._frozen is None else self._frozen.frozen
 
     def good(self) -> list[Bools]:
@@ -206,7 +206,7 @@ class CommandColumns:
         """Create the columns, without a command."""
         self._limits, self._num_worlds = limits, num_worlds
         timing, slack = contract.timing, limits.slack
-        # A stamp may lie ahead by what two clocks differ, which is less than a period; a command cannot.
+        # Clock offsets of less than a period may put a sensor stamp in the future; commands use the local clock.
         self.youngest_s, self.oldest_s = -timing.control_dt, timing.max_observation_age_s + CLOCK_S
         rate, change = _plus(limits.rate, slack), _plus(limits.change, 2.0 * slack)
         stop_lower = np.where(limits.holds_position, limits.lower - slack, -UNLIMITED)
@@ -238,7 +238,7 @@ class CommandColumns:
         self._follows = bool((limits.following < UNLIMITED).any())
 
     def read(self, targets: Mapping[str, Floats], age_s: float | Array) -> None:
-        """Takes the policy's commands; see `Guard.decide`."""
+        """Store the policy's commands; see `Guard.decide`."""
         self._put_time(self._command_age, age_s, "command_age_s")
         for name, row in self._outputs:
             if name not in targets:
@@ -246,12 +246,12 @@ class CommandColumns:
             _put(row, targets[name], name)
 
     def repeat(self, last: Array) -> None:
-        """Takes the last command, shape (num_worlds, A), for want of a new one."""
+        """Store the last command, shape (num_worlds, A), if there is no new one."""
         self._command_age[...] = 0.0
         self.command[...] = last
 
     def read_age(self, age_s: float | Array) -> None:
-        """Takes the age of the sample [s]."""
+        """Store the age of the sample [s]."""
         self._put_time(self._age, age_s, "now_s - sensor_stamp_s")
 
     def _put_time(self, column: Array, value: float | Array, label: str) -> None:
@@ -277,7 +277,7 @@ class CommandColumns:
         np.subtract(self.command, last, out=self._rate)
         if self._bends:
             np.subtract(self._rate, step, out=self._bend)
-            # v·|v| / 2a is a little more than the stopping distance; `judge` looks closer where it does not fit.
+            # v·|v| / 2a slightly exceeds the stopping distance; `judge` computes it exactly where this bound fails.
             ahead = np.multiply(np.abs(self._rate, out=self._stop), self._rate, out=self._stop)
             ahead *= self._half_per_change
             ahead += self.command
@@ -290,7 +290,7 @@ class CommandColumns:
         return self._columns.compare()
 
     def judge(self, sensors: SensorColumns, late: Bools) -> SampleFindings:
-        """Names what `compare` found; `late`: worlds whose command missed its deadline, shape (num_worlds,)."""
+        """Return the faults after `compare`; `late`: worlds whose command missed its deadline, shape (num_worlds,)."""
         if self._bends:
             np.add(self.command, braking_distance(self._rate, self._limits.change), out=self._stop)
             self._columns.compare()
@@ -329,7 +329,7 @@ class CommandColumns:
 
 
 _COMMAND_GROUPS = (2, 3, 4, 5, 7)
-"""Groups of `CommandColumns` that are commands: bounds, rate, its change, where it could stop, effort of servos."""
+"""Groups of `CommandColumns` that are commands: bounds, rate, change of rate, stopping position, servo effort."""
 
 
 def _one(value: float) -> Array:
@@ -337,7 +337,7 @@ def _one(value: float) -> Array:
 
 
 def _plus(limits: Array, slack: Array) -> Array:
-    """Limits widened by rounding; no limit stays none."""
+    """Widen limits by the rounding tolerance; UNLIMITED stays UNLIMITED."""
     return np.where(limits < UNLIMITED, limits + slack, UNLIMITED)
 
 
@@ -354,7 +354,7 @@ def _put(row: Array, values: Floats, label: str) -> None:
 
 
 def _span(indices: npt.NDArray[np.intp]) -> slice | npt.NDArray[np.intp]:
-    """The same indices as a slice where they are consecutive, which needs no copy."""
+    """Return consecutive indices as a slice, which indexes without a copy."""
     first = int(indices[0]) if len(indices) else 0
     consecutive = np.array_equal(indices, np.arange(first, first + len(indices)))
     return slice(first, first + len(indices)) if consecutive else indices

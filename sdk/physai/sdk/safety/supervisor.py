@@ -26,7 +26,7 @@ Flags = npt.NDArray[np.uint32]
 NOTHING = -1
 """No request, in `Inputs.reset` and `Inputs.start`."""
 
-# As numpy compares them, because looking up a member of an enumeration takes longer than the comparison.
+# As numpy scalars, because looking up an enumeration member takes longer than the comparison.
 _RUN, _STANDSTILL, _HOLD, _DAMP, _STOP = (np.uint8(state) for state in GuardState)
 
 
@@ -35,7 +35,7 @@ class SupervisorThresholds:
     """Consecutive control periods after which a condition takes effect."""
 
     reused: int
-    """Without a command, before HOLD."""
+    """Without a usable command, before HOLD."""
     hold: int
     """In HOLD without a sample that is valid, before DAMP."""
     tolerated: int
@@ -115,7 +115,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What became of it."""
+    """Outputs of one control period."""
 
     confirmed: Bools
     """A standstill has been read back and lasts."""
@@ -184,7 +184,7 @@ class _Counted:
 
 
 def _count(state: SupervisorState, inputs: Inputs, limits: SupervisorThresholds) -> _Counted:
-    """Periods in a row; no count grows beyond the point from which it makes no difference."""
+    """Count consecutive periods of each condition; counts saturate just above their thresholds."""
     in_run = state.level == _RUN
     # Outside RUN the policy is not asked, so only the sensors can be missing.
     awaits = np.where(in_run, inputs.missing, inputs.blind)
@@ -202,13 +202,13 @@ def _count(state: SupervisorState, inputs: Inputs, limits: SupervisorThresholds)
 
 
 def _in_a_row(count: Counts, happens: Bools, most: int, *, keep: Bools | None = None) -> Counts:
-    """One more where it happens, else 0, or unchanged where `keep`; at most one more than `most`."""
+    """Increment the count where the condition holds, else reset it, or keep it if `keep`; saturates at `most + 1`."""
     otherwise = 0 if keep is None else np.where(keep, count, 0)
     return np.minimum(np.where(happens, count + 1, otherwise), most + 1)
 
 
 def _risen(state: SupervisorState, counted: _Counted, inputs: Inputs, limits: SupervisorThresholds) -> Levels:
-    """The state that faults and requests raise it to: never lower than before."""
+    """Return the state after faults and requests; it is never lower than before."""
     hold = (counted.missed > limits.reused) | (counted.moved > limits.tolerated)
     damp = (counted.missed > limits.reused + limits.hold) | (counted.violated > limits.tolerated)
     stop = inputs.stop | (counted.ineffective > limits.effect) | (inputs.unreferenced & (state.level == _RUN))
@@ -219,7 +219,6 @@ def _risen(state: SupervisorState, counted: _Counted, inputs: Inputs, limits: Su
 
 
 def _answer_reset(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels:
-    """First match counts."""
     if not (inputs.reset != NOTHING).any():
         return np.zeros_like(state.level)
     return _first(
@@ -247,7 +246,7 @@ def _answer_start(state: SupervisorState, inputs: Inputs, seen: _Seen) -> Levels
 
 
 def _first(*cases: tuple[Bools, RequestAnswer]) -> Levels:
-    """The answer of the first case that holds; OBEYED if none does."""
+    """Return the answer of the first case that holds; OBEYED if none does."""
     answer = np.full(cases[0][0].shape, RequestAnswer.OBEYED, np.uint8)
     for holds, value in reversed(cases):
         answer = np.where(holds, np.uint8(value), answer)

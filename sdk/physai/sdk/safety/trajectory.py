@@ -17,11 +17,11 @@ Array = npt.NDArray[np.float64]
 
 
 def largest_step(room: Array, change: Array) -> Array:
-    """The largest step d with S(d) <= room: the inverse of the stopping distance, exact in discrete time.
+    """Return the largest step d with S(d) <= room: the inverse of the stopping distance, exact in discrete time.
 
     Args:
         room: distance to the bound, negative outside it.
-        change: greatest change of the step per period, positive; a huge number for no limit.
+        change: maximum change of the step per period, positive; a huge number for no limit.
     """
     periods = np.ceil(0.5 * (np.sqrt(1.0 + 8.0 * np.maximum(room, 0.0) / change) - 1.0))
     periods = np.maximum(periods, 1.0)
@@ -29,30 +29,30 @@ def largest_step(room: Array, change: Array) -> Array:
 
 
 def braking_distance(step: Array, change: Array) -> Array:
-    """Signed distance travelled after `step` until the joint rests: S(step) - step."""
+    """Return the signed distance travelled after `step` until the joint rests: S(step) - step."""
     speed = np.abs(step)
     periods = np.maximum(np.ceil(speed / change), 1.0) - 1.0
     return np.copysign(periods * speed - change * (0.5 * periods * (periods + 1.0)), step)
 
 
 def brake(step: Array, change: Array) -> Array:
-    """The next step of a joint that comes to rest as fast as its acceleration limit allows."""
+    """Return the next step of a joint that brakes at its acceleration limit."""
     return np.copysign(np.maximum(np.abs(step) - change, 0.0), step)
 
 
 def limited_step(
     step: Array, before: Array, position: Array, *, lower: Array, upper: Array, speed: Array, change: Array
 ) -> Array:
-    """The allowed step nearest to the wanted one.
+    """Return the allowed step nearest to the requested one.
 
     Args:
-        step: wanted change of the commanded position in this period.
-        before: change in the period before.
-        position: commanded last.
-        lower: least position.
-        upper: greatest position.
-        speed: greatest step.
-        change: greatest change of the step.
+        step: requested change of the commanded position in this period.
+        before: change in the previous period.
+        position: position commanded last.
+        lower: minimum position.
+        upper: maximum position.
+        speed: maximum step.
+        change: maximum change of the step.
     """
     step = between(step, -largest_step(position - lower, change), largest_step(upper - position, change))
     step = between(step, before - change, before + change)
@@ -60,5 +60,6 @@ def limited_step(
 
 
 def between(values: Array, lower: Array, upper: Array) -> Array:
-    """`np.clip` without its overhead, which is several times the work for a few joints."""
+    """Clip values elementwise."""
+    # `np.clip` has an overhead of several times the work for a few joints.
     return np.minimum(np.maximum(values, lower), upper)
