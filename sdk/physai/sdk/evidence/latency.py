@@ -1,4 +1,4 @@
-"""Evidence of a policy's timing on its target: written by the runtime there, judged by the latency gate."""
+"""Latency evidence: tick durations measured on the target by the runtime, evaluated by the latency gate."""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -19,21 +19,21 @@ FORMAT_VERSION = 2
 
 
 class EvidenceError(PhysaiError):
-    """A file of measured ticks is malformed, or of another policy."""
+    """A latency evidence file is malformed or belongs to another policy."""
 
 
 class LatencyEvidence(Frozen):
-    """Ticks measured on the target, in the order in which they happened; a JSON file written on the target.
+    """Ticks measured on the target, in chronological order.
 
-    A tick lasts from the arrival of a sensor sample to the command's departure: inputs, inference and guard included.
+    A tick lasts from the arrival of a sensor sample to the departure of the command, including inference and guard.
     """
 
     format_version: Literal[2] = FORMAT_VERSION
     policy_sha256: Sha256
-    """Of the ONNX file that ran, or that the engine was built from."""
+    """SHA-256 of the ONNX file that ran, or that the engine was built from."""
     contract_fingerprint: Sha256
     origin: Origin = Origin()
-    """Where it was measured: on a robot, or on a computer that is none."""
+    """Where it was measured: on a robot, or on another computer."""
     device: Annotated[str, Field(min_length=1, max_length=200)]
     """`Jetson AGX Thor, JetPack 7.2`"""
     runtime: Annotated[str, Field(min_length=1, max_length=200)]
@@ -64,7 +64,7 @@ _KIND = DocumentKind(
 
 
 def load_evidence(path: Path) -> LatencyEvidence:
-    """Reads a file of measured ticks.
+    """Load a latency evidence file.
 
     Raises:
         EvidenceError: it cannot be read or is malformed.
@@ -77,7 +77,7 @@ def load_evidence(path: Path) -> LatencyEvidence:
 
 
 def save_evidence(evidence: LatencyEvidence, path: Path) -> None:
-    """Writes a file of measured ticks, or leaves the old one.
+    """Write a latency evidence file atomically.
 
     Raises:
         EvidenceError: it cannot be written.

@@ -1,6 +1,7 @@
-"""Where a piece of evidence comes from: a robot, something that stood in for one, or a computer.
+"""Origin of evidence: a robot, a simulated stand-in, or another computer.
 
-Recordings, twins, latency and verdicts carry it, covered by their hashes; a robot's settings say what it accepts.
+Recordings, twins, latency evidence and verdicts contain it, covered by their hashes; a robot's settings list the
+origins it accepts.
 """
 
 import platform
@@ -16,8 +17,8 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.robot import Frozen
 
 OriginKind = Literal["robot", "stand-in", "computer", "unknown"]
-"""`robot`: measured on a robot. `stand-in`: a simulation took its place. `computer`: ticks timed on a computer that is
-no robot. `unknown`: it does not say."""
+"""`robot`: measured on a robot. `stand-in`: from a simulation in place of the robot. `computer`: ticks timed on a
+computer that is not a robot's. `unknown`: not stated."""
 
 KINDS: tuple[OriginKind, ...] = ("robot", "stand-in", "computer", "unknown")
 
@@ -26,14 +27,14 @@ RobotName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,127}$")]
 
 MAX_MACHINE = 120
 _DOUBT: tuple[OriginKind, ...] = ("robot", "computer", "unknown", "stand-in")
-"""Kinds from the most to the least trustworthy."""
+"""Kinds from most to least trustworthy."""
 _UNPRINTABLE = re.compile(r"[^ -~]+")
 _MODEL_FILE = Path("/proc/device-tree/model")
 _CPU_FILE = Path("/proc/cpuinfo")
 
 
 class OriginError(PhysaiError):
-    """What is said of an origin is malformed, or contradicts what the evidence itself says."""
+    """A stated origin is malformed, or contradicts the evidence."""
 
 
 class Origin(Frozen):
@@ -53,15 +54,15 @@ class Origin(Frozen):
 
     @property
     def mark(self) -> str:
-        """The origin as a recording states it: `robot ur10e/cell-3`, `stand-in ur10e`."""
+        """Text form in recordings: `robot ur10e/cell-3`, `stand-in ur10e`."""
         return self.kind if self.robot is None else f"{self.kind} {self.robot}"
 
     @classmethod
     def from_mark(cls, text: str, *, source: str) -> Self:
-        """The origin that a mark states; an empty one states nothing.
+        """Parse `mark`; an empty text is an unknown origin.
 
         Raises:
-            OriginError: it is no mark.
+            OriginError: the text is malformed.
         """
         kind, _, robot = text.strip().partition(" ")
         try:
@@ -73,7 +74,7 @@ class Origin(Frozen):
             ) from None
 
     def __str__(self) -> str:
-        """In words."""
+        """Return a description for messages."""
         of = "" if self.robot is None else f" {self.robot}"
         words = {
             "robot": f"the robot{of}",
@@ -85,17 +86,15 @@ class Origin(Frozen):
 
 
 def combine_origins(origins: Iterable[Origin]) -> Origin:
-    """The origin of what was made of several pieces: the least trustworthy kind among them decides.
+    """Combine the origins of several pieces of evidence: the least trustworthy kind wins.
 
-    One stand-in makes it a stand-in's, else one unknown makes it unknown. The robot is the unit they share, else the
-    model, else none.
+    The robot is the unit they share, else the model, else None.
     """
-    found = list(origins)
-    if not found:
+    pieces = list(origins)
+    if not pieces:
         return Origin()
-    kinds: set[OriginKind] = {origin.kind for origin in found}
-    kind: OriginKind = sorted(kinds, key=_DOUBT.index)[-1]
-    robots = {origin.robot for origin in found}
+    kind: OriginKind = max((origin.kind for origin in pieces), key=_DOUBT.index)
+    robots = {origin.robot for origin in pieces}
     models = {None if robot is None else model_of(robot) for robot in robots}
     robot = next(iter(robots if len(robots) == 1 else models)) if len(models) == 1 else None
     if kind == "robot" and robot is None:
@@ -104,17 +103,17 @@ def combine_origins(origins: Iterable[Origin]) -> Origin:
 
 
 def model_of(robot: str) -> str:
-    """`ur10e` of the unit `ur10e/cell-3`."""
+    """Return the model of a unit: `ur10e` for `ur10e/cell-3`."""
     return robot.partition("/")[0]
 
 
 def is_unit_of(robot: str, model: str) -> bool:
-    """Whether a robot is of a model: `ur10e` and `ur10e/cell-3` are a `ur10e`."""
+    """Return whether a robot is of a model: `ur10e` and `ur10e/cell-3` are of `ur10e`."""
     return robot == model or robot.startswith(f"{model}/")
 
 
 def machine_text() -> str:
-    """This computer's model: what the device tree of a Jetson says, else its processor."""
+    """Return this computer's model: from the device tree on a Jetson, else its CPU."""
     name = ""
     with suppress(OSError, UnicodeDecodeError):
         name = _MODEL_FILE.read_text().strip("\0 \n")
@@ -137,10 +136,10 @@ Accepted = Annotated[tuple[OriginKind, ...], Field(max_length=len(KINDS)), After
 
 
 def parse_accepted(text: str, *, option: str) -> tuple[OriginKind, ...]:
-    """Kinds of origin from an option such as `stand-in,computer`; `robot` is always among them.
+    """Parse an option such as `stand-in,computer`; `robot` is always included.
 
     Raises:
-        OriginError: one is unknown.
+        OriginError: a kind is unknown.
     """
     named = [name.strip() for name in text.split(",")]
     for name in named:

@@ -1,7 +1,7 @@
-"""Channels that recordings of a twin and of a robot have in common, and the writer of their MCAP files.
+"""Channels common to recordings of twins and robots, and a writer of MCAP files.
 
-MCAP (mcap.dev/spec) with JSON messages. Joint states and commands have the fields of ROS's sensor_msgs/JointState, so
-that plotting tools, and `physai logs`, know them.
+Messages are JSON in MCAP (mcap.dev/spec). Joint states and commands have the fields of ROS's sensor_msgs/JointState, so
+that plotting tools and `physai logs` can read them.
 """
 
 import json
@@ -28,7 +28,7 @@ NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": ["number", "null"]
 
 
 def record(**properties: Any) -> dict[str, Any]:
-    """The schema of an object that has all of these properties."""
+    """Return the JSON schema of an object with these properties, all required."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -49,22 +49,22 @@ VECTOR: Schema = ("physai.Vector", record(timestamp=TIME, unit=TEXT, frame_id=TE
 
 
 def stamp(nanoseconds: int, fraction: str = "nsec") -> dict[str, int]:
-    """A time as seconds and nanoseconds; ROS calls the latter `nanosec`."""
+    """Split a time into seconds and nanoseconds; ROS names the latter `nanosec`."""
     return {"sec": nanoseconds // NANOSECONDS, fraction: nanoseconds % NANOSECONDS}
 
 
 def numbers(values: npt.NDArray[np.floating[Any]]) -> list[float | None]:
-    """Convert a vector to JSON, with null for NaN and infinity."""
-    found: list[float] = values.tolist()
-    return [value if -np.inf < value < np.inf else None for value in found]
+    """Convert a vector for JSON, with null for NaN and infinity."""
+    items: list[float] = values.tolist()
+    return [value if -np.inf < value < np.inf else None for value in items]
 
 
 def joint_state(now_ns: int, joints: tuple[str, ...], **values: npt.NDArray[np.floating[Any]]) -> dict[str, Any]:
-    """A message of `JOINT_STATE`.
+    """Build a message of `JOINT_STATE`.
 
     Args:
-        now_ns: its stamp [ns].
-        joints: names.
+        now_ns: time stamp [ns].
+        joints: names of the joints.
         values: any of position, velocity, effort; shape (joints,) each.
     """
     return {
@@ -75,19 +75,19 @@ def joint_state(now_ns: int, joints: tuple[str, ...], **values: npt.NDArray[np.f
 
 
 def vector(now_ns: int, unit: str, frame: str, values: npt.NDArray[np.floating[Any]]) -> dict[str, Any]:
-    """A message of `VECTOR`, stamped `now_ns` [ns]."""
+    """Build a message of `VECTOR`, stamped `now_ns` [ns]."""
     return {"timestamp": stamp(now_ns), "unit": unit, "frame_id": frame, "value": numbers(values)}
 
 
 ORIGIN_METADATA_KEY = "recorded_on"
-"""Key of the metadata that says where a recording was made: `physai.sdk.evidence.origin.Origin.mark`."""
+"""Metadata key of the recording's origin, `physai.sdk.evidence.origin.Origin.mark`."""
 
 
 class ChannelWriter:
     """Writes an MCAP file of JSON messages; channels and schemas are declared when they are first used."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """Writes the file's head.
+        """Write the file header.
 
         Raises:
             OSError: it cannot be written.
@@ -101,7 +101,7 @@ class ChannelWriter:
         self._writer.start(profile="", library="physai")
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
-        """Writes a metadata record.
+        """Write a metadata record.
 
         Raises:
             OSError: it cannot be written.
@@ -109,7 +109,7 @@ class ChannelWriter:
         self._writer.add_metadata(name, dict(metadata))
 
     def add(self, topic: str, schema: Schema, now_ns: int, message: Mapping[str, Any]) -> None:
-        """Appends a message, logged at `now_ns` [ns].
+        """Append a message, logged at `now_ns` [ns].
 
         Raises:
             OSError: it cannot be written.
@@ -125,7 +125,7 @@ class ChannelWriter:
         self._writer.add_message(self._channels[topic], now_ns, data, publish_time=now_ns, sequence=self._sequence)
 
     def finish(self) -> None:
-        """Writes the index; the file is whole then.
+        """Write the index, which completes the file.
 
         Raises:
             OSError: it cannot be written.

@@ -1,7 +1,7 @@
-"""What a robot asks of a verdict before it takes a policy: which gates, under which settings, on whose evidence.
+"""Requirements of a robot on a verdict: gates, gate settings and origins of evidence.
 
-The robot's owner writes it down (`physai robot setup --settings`); the validator checks the same before signing, and
-the robot asks again.
+The robot's owner defines them (`physai robot setup --settings`). They are checked when a verdict is signed, and again
+on the robot.
 """
 
 from enum import StrEnum
@@ -36,11 +36,11 @@ ALL_GATES = (
 """The gates of `physai sim validate`, in the order in which a verdict lists them."""
 
 DEFAULT_GATES_SHA256 = "f1a7fc50e4de96d6f154bf5515c8064cbfaff6744c993425eb8463cdc68cc58e"
-"""SHA-256 of the gate settings that `physai sim validate` has without `--gates`."""
+"""SHA-256 of the default gate settings of `physai sim validate`."""
 
 
 class Requirement(StrEnum):
-    """What a verdict lacks."""
+    """Requirement that a verdict does not meet."""
 
     GATES = "gates"
     SETTINGS = "settings"
@@ -53,28 +53,28 @@ class RequirementsError(PhysaiError):
     def __init__(self, message: str, requirement: Requirement | None = None) -> None:
         super().__init__(message)
         self.requirement = requirement
-        """What is not met; None where the requirements themselves are malformed."""
+        """The requirement that is not met; None if the requirements themselves are malformed."""
 
 
 class Requirements(Frozen):
-    """What a robot asks of a verdict."""
+    """Requirements of a robot on a verdict."""
 
     format_version: Literal[1] = FORMAT_VERSION
     gates: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = ALL_GATES
-    """Gates that must have been asked, and passed."""
+    """Gates that must have passed."""
     gate_settings: Annotated[tuple[Sha256, ...], Field(min_length=1, max_length=MAX_ACCEPTED_SETTINGS)] = (
         DEFAULT_GATES_SHA256,
     )
-    """SHA-256 of the gate settings it accepts; `physai sim validate` prints that of its own."""
+    """SHA-256 of the accepted gate settings; `physai sim validate` prints the one it uses."""
     accept: Accepted = ("robot",)
-    """Origins of evidence it accepts."""
+    """Accepted origins of evidence."""
     unsafe_no_verdict: bool = False
     """Whether `physai flash --unsafe-no-verdict` may bring a bundle without a verdict; `physai robot install` on the
     robot itself may in any case."""
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """The requirements in a JSON file; what it leaves out keeps its default.
+        """Load requirements from a JSON file; missing fields keep their defaults.
 
         Raises:
             RequirementsError: it cannot be read, or is malformed.
@@ -88,15 +88,15 @@ class Requirements(Frozen):
 
     @classmethod
     def parse(cls, data: bytes | str, *, source: str) -> Self:
-        """The requirements in a JSON document; RequirementsError if it is none."""
+        """Parse requirements from a JSON document; raises RequirementsError."""
         return _KIND.parse(cls, data, source=source)
 
     def encode(self) -> bytes:
-        """The requirements as a JSON document for a person to read."""
+        """Return the requirements as an indented JSON document."""
         return self.model_dump_json(indent=2).encode() + b"\n"
 
     def save(self, path: Path | str) -> None:
-        """Writes the JSON file.
+        """Write the JSON file atomically.
 
         Raises:
             RequirementsError: it cannot be written.
@@ -107,16 +107,15 @@ class Requirements(Frozen):
             raise RequirementsError(f"{path}: cannot be written: {error.strerror}") from None
 
     def check(self, verdict: Verdict, *, robot: str, machine: str | None = None) -> None:
-        """Asks all of it of a verdict.
+        """Check a verdict.
 
         Args:
-            verdict: what was found.
-            robot: the robot that is to run the policy, a model or one unit of it.
-            machine: that robot's computer, `physai.sdk.evidence.origin.machine_text`; None if unknown, which skips
-                the comparison.
+            verdict: the verdict.
+            robot: robot that is to run the policy, a model or a unit of it.
+            machine: that robot's computer, `physai.sdk.evidence.origin.machine_text`; None to skip the comparison.
 
         Raises:
-            RequirementsError: the first that it does not meet.
+            RequirementsError: a requirement is not met; reports the first one.
         """
         passed = {gate.gate for gate in verdict.gates if gate.outcome is VerdictOutcome.PASS}
         missing = [name for name in self.gates if name not in passed]
@@ -166,11 +165,11 @@ REMEDIES = {
     "twin": "Record the robot and say so: `physai sim calibrate … --recorded-on MODEL/UNIT`",
     "latency": "Measure on the robot: `physai robot measure`",
 }
-"""How to get evidence that is accepted everywhere, by what it is evidence of."""
+"""How to get evidence of origin `robot`."""
 
 
 def accepting(kinds: tuple[OriginKind, ...]) -> Requirements:
-    """The default requirements, but for the origins that are accepted."""
+    """Return the default requirements with these accepted origins."""
     return Requirements(accept=kinds)
 
 

@@ -1,7 +1,7 @@
-"""Verdicts of `physai sim validate`: what was asked of a policy, how, what came out, and whether it may be flashed.
+"""Verdicts of `physai sim validate`: the gates, their results, and whether the policy may be flashed.
 
-One frozen record, serialised as canonical JSON (RFC 8785), so that a signature over its bytes means something. The
-robot reads it too: `parse_verdict` bounds what comes from outside before it parses it.
+A verdict is serialised as canonical JSON (RFC 8785), so that it can be signed. Robots read verdicts too, so
+`parse_verdict` checks untrusted input against size limits before it parses it.
 """
 
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ from physai.sdk.contract.robot import Finite, Frozen, Label, Name, require_uniqu
 from physai.sdk.evidence.origin import Accepted, Origin
 
 FORMAT_VERSION = 2
-"""Changes when an older reader could misunderstand a newer verdict."""
+"""Increased when an older reader could misinterpret a newer verdict."""
 
 MAX_VERDICT_BYTES = 1 << 22
-"""Greatest size of a verdict; one of ten gates takes some 20 kB."""
+"""Maximum size of a verdict; one of ten gates takes about 20 kB."""
 
 VERDICT_FILE = "verdict.json"
 """Name of the verdict in a report folder."""
@@ -42,7 +42,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class VerdictError(PhysaiError):
-    """A verdict is malformed, out of bounds or contradicts itself."""
+    """A verdict is malformed, too large or inconsistent."""
 
 
 class VerdictOutcome(StrEnum):
@@ -55,7 +55,7 @@ class VerdictOutcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """What `physai sim validate` exits with: 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
+        """Exit status of `physai sim validate`: 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE."""
         return {VerdictOutcome.PASS: 0, VerdictOutcome.FAIL: 1, VerdictOutcome.INCONCLUSIVE: 2}[self]
 
 
@@ -75,14 +75,11 @@ class Cause(StrEnum):
 
 
 def combine(outcomes: Iterable[VerdictOutcome]) -> VerdictOutcome:
-    """The outcome of several gates: any FAIL fails, else any INCONCLUSIVE is inconclusive, else they pass.
-
-    No gates at all are INCONCLUSIVE: nothing was asked.
-    """
-    found = set(outcomes)
-    if VerdictOutcome.FAIL in found:
+    """Combine outcomes: FAIL if any failed, else INCONCLUSIVE if any is inconclusive or there are none, else PASS."""
+    distinct = set(outcomes)
+    if VerdictOutcome.FAIL in distinct:
         return VerdictOutcome.FAIL
-    return VerdictOutcome.PASS if found == {VerdictOutcome.PASS} else VerdictOutcome.INCONCLUSIVE
+    return VerdictOutcome.PASS if distinct == {VerdictOutcome.PASS} else VerdictOutcome.INCONCLUSIVE
 
 
 def _is_seed(text: str) -> str:
@@ -205,7 +202,7 @@ Utc = Annotated[
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as a verdict writes it; `moment` has a time zone."""
+    """Format a time as in a verdict; `moment` must have a time zone."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -263,23 +260,23 @@ _KIND = DocumentKind(
 
 
 def parse_verdict(data: bytes | str, *, source: str) -> Verdict:
-    """The verdict in a JSON document.
+    """Parse a verdict from a JSON document.
 
     Args:
         data: the document, UTF-8.
-        source: where it came from, for messages.
+        source: origin of the document, for messages.
 
     Raises:
-        VerdictError: the document is too big, malformed, of another format, or contradicts itself.
+        VerdictError: the document is too large, malformed, of another format, or inconsistent.
     """
     return _KIND.parse(Verdict, data, source=source)
 
 
 def load_verdict(path: Path | str) -> Verdict:
-    """The verdict in a JSON file, or in a folder that holds `verdict.json`.
+    """Load a verdict from a JSON file, or from `verdict.json` in a folder.
 
     Raises:
-        VerdictError: it cannot be read, or `parse_verdict` refuses it.
+        VerdictError: it cannot be read, or is invalid.
     """
     path = Path(path)
     if path.is_dir():
@@ -292,7 +289,7 @@ def load_verdict(path: Path | str) -> Verdict:
 
 
 def save_verdict(verdict: Verdict, path: Path | str) -> None:
-    """Writes the verdict's canonical JSON; the file is the old or the new one at every instant.
+    """Write the verdict as canonical JSON, atomically.
 
     Raises:
         VerdictError: the file cannot be written.

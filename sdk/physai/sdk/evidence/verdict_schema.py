@@ -1,6 +1,6 @@
-"""The JSON Schema of verdict files, for dashboards and for readers in other languages.
+"""JSON Schema of verdict files, for dashboards and for readers in other languages.
 
-It states types, bounds and names; that an outcome follows from its gates no schema can say.
+It covers types, bounds and names, but not that the outcome follows from the gates.
 """
 
 import json
@@ -10,8 +10,8 @@ from physai.sdk.evidence.verdict import FORMAT_VERSION, Verdict
 
 
 def verdict_schema() -> dict[str, Any]:
-    """The schema, JSON Schema draft 2020-12, of what `save_verdict` writes."""
-    # "serialization": fields with a default are required, because a written verdict has them all.
+    """Return the JSON Schema (draft 2020-12) of the files that `save_verdict` writes."""
+    # "serialization": fields with a default are required, because a written verdict contains all fields.
     schema = Verdict.model_json_schema(mode="serialization")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -21,7 +21,7 @@ def verdict_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as it lies in `docs/verdict.schema.json`."""
+    """Return the content of `docs/verdict.schema.json`."""
     return json.dumps(verdict_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
