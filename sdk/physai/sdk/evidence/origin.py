@@ -93,7 +93,8 @@ def combine_origins(origins: Iterable[Origin]) -> Origin:
     pieces = list(origins)
     if not pieces:
         return Origin()
-    kind: OriginKind = max((origin.kind for origin in pieces), key=_DOUBT.index)
+    kinds: set[OriginKind] = {origin.kind for origin in pieces}
+    kind: OriginKind = max(kinds, key=_DOUBT.index)
     robots = {origin.robot for origin in pieces}
     models = {None if robot is None else model_of(robot) for robot in robots}
     robot = next(iter(robots if len(robots) == 1 else models)) if len(models) == 1 else None
