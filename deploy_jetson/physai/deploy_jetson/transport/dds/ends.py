@@ -315,7 +315,7 @@ class DdsRobotEndpoint(_End):
         return self._command
 
     def poll(self) -> bool:
-        """See `RobotEndpoint.poll`; targets in several topics count once all of them are there, with the oldest stamp."""
+        """See `RobotEndpoint.poll`; targets in several topics count once all have arrived, with the oldest stamp."""
         found = False
         for index, feed in enumerate(self._feeds):
             if feed.poll():
