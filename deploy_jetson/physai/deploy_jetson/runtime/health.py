@@ -1,17 +1,17 @@
-"""Counters by which the agent judges a version on trial."""
+"""Counters from which the agent decides whether a version on trial is healthy."""
 
 from physai.deploy_jetson.slots.health import HealthWriter
 
 
 class RuntimeHealth(HealthWriter):
-    """As `HealthWriter`, and it can be told of periods that were skipped."""
+    """`HealthWriter` with skipped periods and a warm-up."""
 
     def warm_up(self) -> None:
-        """Does what `tick` does, and changes nothing; see `physai.deploy_jetson.runtime.io.dry_run`."""
+        """Run the code of `tick` without any effect; see `physai.deploy_jetson.runtime.io.dry_run`."""
         self._packed()
 
     def skip(self, now_ns: int, periods: int) -> None:
-        """Counts that many ticks that did not happen, each of which missed its deadline."""
+        """Count skipped periods, each as a tick that missed its deadline."""
         self._counts[0] += periods
         self._counts[1] += periods
         self._store(now_ns)

@@ -13,13 +13,13 @@ from physai.sdk.evidence.verdict import utc_text
 def tick_evidence(
     ticks_s: tuple[float, ...], candidate: Candidate, *, transport: str, origin: Origin
 ) -> LatencyEvidence:
-    """Evidence of the ticks of a run.
+    """Return latency evidence from the ticks of a run.
 
     Args:
         ticks_s: durations of whole ticks [s].
         candidate: the policy that ran.
-        transport: name of what it drove the robot by.
-        origin: of the robot that it drove.
+        transport: name of the transport it used.
+        origin: where the measurements come from.
     """
     engine = "onnxruntime" if candidate.plan is None else "TensorRT"
     return LatencyEvidence(

@@ -1,4 +1,4 @@
-"""The control loop: ticks on absolute deadlines, and what happens between two of them."""
+"""The control loop: runs ticks on absolute deadlines and handles requests between them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,36 +16,28 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault, blames_policy, desc
 from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, GuardState, Reason, Request, RequestAnswer
 
 RAMP_S = 2.0
-"""Time in which HOLD is to bring every joint to rest before the loop ends; if it does not, DAMP follows [s]."""
+"""Time HOLD gets to bring every joint to rest before the loop ends; DAMP follows if it fails [s]."""
 
 DAMP_S = 1.0
-"""Time for which the loop then goes on to brake [s]."""
+"""Time DAMP then gets before the loop ends regardless [s]."""
 
 RATE_TICKS = 512
-"""Ticks after which the robot's rate is judged."""
+"""Ticks after which the sample rate is checked."""
 
 RATE_SHARE = 0.1
-"""Share of them that may have found no newer sample: two clocks of one rate drift through each other now and then."""
+"""Tolerated share of ticks without a new sample: two clocks of the same rate drift past each other occasionally."""
 
 CLOCK_STEP_NS = 20_000_000
-"""Change of CLOCK_REALTIME against CLOCK_MONOTONIC that is a step, not a slow correction [ns]."""
+"""Change of CLOCK_REALTIME against CLOCK_MONOTONIC that counts as a step rather than slewing [ns]."""
 
-ACTIVE_ALREADY = "active already; `reset` and `start` bring a stopped policy back"
-"""Answer to a request to activate what is active."""
+_ALREADY_ACTIVE = "active already; `reset` and `start` bring a stopped policy back"
 
 START_S = 2.0
-"""Longest time that the start of an activation waits for the robot to be at rest and ready [s]."""
+"""Longest time an activation waits for the robot to be at rest and ready before it gives up the start [s]."""
 
-_HOLD_REQUESTED, _DAMP_REQUESTED, _OPERATOR_SILENT, _SKIPPED = (
-    int(flag)
-    for flag in (
-        RuntimeFault.HOLD_REQUESTED,
-        RuntimeFault.DAMP_REQUESTED,
-        RuntimeFault.OPERATOR_SILENT,
-        RuntimeFault.PERIODS_SKIPPED,
-    )
-)
-
+# Plain integers: operators of `IntFlag` are too slow for a tick.
+_HOLD_REQUESTED, _DAMP_REQUESTED = int(RuntimeFault.HOLD_REQUESTED), int(RuntimeFault.DAMP_REQUESTED)
+_OPERATOR_SILENT, _SKIPPED = int(RuntimeFault.OPERATOR_SILENT), int(RuntimeFault.PERIODS_SKIPPED)
 _WATCHDOG, _GUARD_FAILED = int(RuntimeFault.WATCHDOG), int(RuntimeFault.GUARD_FAILED)
 _MISPLACED = int(Reason.JOINT_POSITION)
 _UNUSUAL = int(RuntimeFault.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
@@ -57,31 +49,31 @@ class LoopEnd(StrEnum):
     SHUTDOWN = "shutdown"
     DEACTIVATED = "deactivated"
     FINISHED = "finished"
-    """Its time was over."""
+    """The requested duration has elapsed."""
     OTHER_CONTRACT = "other contract"
-    """A policy was activated that this process cannot take over."""
+    """A policy with a different contract was activated; this process cannot load it."""
     LEASE_LOST = "lease lost"
-    """Another runtime commands the robot now."""
+    """Another runtime now commands the robot."""
 
 
 @dataclass
 class Counts:
-    """What has happened since the loop began."""
+    """Event counts since the loop began."""
 
     ticks: int = 0
     missed: int = 0
     skipped: int = 0
-    """Control periods without a tick; these are missed, too."""
+    """Control periods without a tick; also counted as missed."""
     interventions: int = 0
     rises: int = 0
     """Times the guard's state rose."""
     swaps: int = 0
     repeated: int = 0
-    """Ticks for which no newer sample had come."""
+    """Ticks without a new sample."""
 
 
 class Loop:
-    """Drives an ACTIVE robot; one thread."""
+    """Drives an ACTIVE robot; not thread-safe."""
 
     def __init__(
         self,
@@ -98,29 +90,29 @@ class Loop:
         watchdog: Watchdog | None = None,
         progress: Callable[[int], None] = lambda now_ns: None,
     ) -> None:
-        """Ties the parts together.
+        """Initialize without driving.
 
         Args:
-            tick: does one.
-            loaded: the policy in it.
-            commands: what operators request.
-            period_ns: of the contract [ns].
-            say: gets what an operator should know; must not wait.
-            swapper: has newly activated policies; None to run this one only.
-            heartbeat_s: longest silence of the operator before HOLD [s]; None where no operator has to watch.
-            alarm: what waits.
-            clocks: what time it is.
-            watchdog: commands the robot when the loop stops; None for none.
-            progress: called after each tick, and now and then while nothing is driven.
+            tick: runs one control period.
+            loaded: the policy that `tick` runs.
+            commands: the operator's requests.
+            period_ns: control period of the contract [ns].
+            say: reports a message to the operator; must not block.
+            swapper: supplies newly activated policies; None disables hot swap.
+            heartbeat_s: longest silence of the operator before HOLD [s]; None if no operator has to watch.
+            alarm: waits for deadlines; None for the default.
+            clocks: sources of time; None for the system's.
+            watchdog: commands the robot when the loop stops; None to run without one.
+            progress: called after each tick, and regularly while inactive.
         """
         self._progress = progress
         self._watchdog = watchdog
         self.counts = Counts()
         self.loaded = loaded
         self.why = ""
-        """Why the state last rose, in words."""
+        """Why the guard's state last rose."""
         self.taken_over = False
-        """Whether it rose without being asked to, and was not reset."""
+        """Whether the guard intervened without a request and was not reset since."""
         self._tick, self._commands, self._swapper, self._say = tick, commands, swapper, say
         self.period_ns = period_ns
         self._heartbeat_ns = None if heartbeat_s is None else round(heartbeat_s * 1e9)
@@ -139,12 +131,12 @@ class Loop:
         self._ended = False
 
     def run(self, seconds: float | None = None, *, levels: Levels | None = None) -> LoopEnd:
-        """Ticks until something ends it; the robot is then as safe as it can be, and nothing more is sent.
+        """Run ticks until a request or a fault ends the loop; nothing is sent after that.
 
         Args:
-            seconds: how long; None for until it is told.
-            levels: `CommandQueue.levels` when the activation was requested, so that no later stop is missed; None for
-                now.
+            seconds: duration [s]; None to run until requested to end.
+            levels: `CommandQueue.levels` at the time the activation was requested, so that no later stop is missed;
+                None for the current ones.
         """
         self._levels = self._commands.levels if levels is None else levels
         self._begin()
@@ -168,7 +160,7 @@ class Loop:
                     self._skip(skipped)
                 why = tick.lost()
                 if why:
-                    # Not a command more, not even a safe one: the robot has another commander.
+                    # Send nothing, not even a safe command: another runtime commands the robot.
                     self._say(f"nothing is sent any more: {why}; `activate` asks for the robot again")
                     self._end = LoopEnd.LEASE_LOST
                     break
@@ -191,19 +183,19 @@ class Loop:
                 number += 1
         self._number = number
         if self._watchdog is not None:
-            # Not after an exception: then the watchdog brings the robot to rest.
+            # Skipped after an exception, so that the watchdog brings the robot to rest.
             self._watchdog.end()
         return self._end or LoopEnd.SHUTDOWN
 
     def _regain(self, watchdog: Watchdog) -> None:
-        """Goes on from the watchdog's last command, if it has spoken, and holds."""
-        found = watchdog.taken_over()
-        if found is not None:
-            self._tick.guard.resume_from(*found)
+        """Continue from the watchdog's last command in HOLD, if it took over."""
+        resumed = watchdog.taken_over()
+        if resumed is not None:
+            self._tick.guard.resume_from(*resumed)
             self._press(GuardState.HOLD, _WATCHDOG)
 
     def _count(self) -> None:
-        """Update the counters of the trial; only ticks driven by the policy count."""
+        """Update the health counters; only ticks driven by the policy count."""
         tick, health = self._tick, self.loaded.health
         if tick.state == GuardState.RUN:
             health.tick(tick.ended_ns, missed=tick.missed, intervened=tick.intervened)
@@ -211,7 +203,7 @@ class Loop:
             health.beat(tick.ended_ns)
 
     def _request(self) -> Request:
-        """What is asked of the supervisor in this period."""
+        """Return the request to the supervisor for this period."""
         commands = self._commands
         if (
             commands.levels == self._levels
@@ -233,7 +225,7 @@ class Loop:
         return Request(stop=stop, least=least, reset=reset, start=start, skipped=skipped, reasons=reasons)
 
     def _next_ticket(self) -> tuple[int, int]:
-        """The numbers that the next waiting reset or start carries; see `Request`."""
+        """Return the `reset` and `start` numbers of the next ticket; see `Request`."""
         commands = self._commands
         self._ticket = ticket = commands.take()
         if ticket is None:
@@ -241,16 +233,14 @@ class Loop:
         refusal = self._refusal(ticket)
         if refusal or ticket.command is Command.ACTIVATE:
             self._ticket = None
-            ticket.answer(
-                refusal or "active already; `reset` and `start` bring a stopped policy back", obeyed=not refusal
-            )
+            ticket.answer(refusal or _ALREADY_ACTIVE, obeyed=not refusal)
             return NOTHING, NOTHING
         if ticket.command is Command.RESET:
             return ticket.read_back, NOTHING
         return NOTHING, ticket.read_back
 
     def _refusal(self, ticket: Ticket) -> str:
-        """Why a request may not even be handed to the supervisor; empty where it may."""
+        """Return why a ticket is refused without asking the supervisor; empty if it is not."""
         if ticket.levels != self._levels:
             return ANSWERS[RequestAnswer.SUPERSEDED]
         if self._end is not None:
@@ -263,17 +253,16 @@ class Loop:
         """Report the answer to a reset or start request."""
         tick, ticket = self._tick, self._ticket
         self._ticket = None
-        down, up = tick.reset_answer == RequestAnswer.OBEYED, tick.start_answer == RequestAnswer.OBEYED
-        if down:
+        if tick.reset_answer == RequestAnswer.OBEYED:
             self._state, self.why, self.taken_over = int(GuardState.STANDSTILL), "", False
             if ticket is not None:
                 self._commands.acknowledged = ticket.levels[0]
             self._say("STANDSTILL: reset by the operator; `start` lets the policy move the robot")
-        if up:
+        if tick.start_answer == RequestAnswer.OBEYED:
             self._state, self._starting = int(GuardState.RUN), False
             self._say("RUN: started" if ticket is None else "RUN: started by the operator")
         elif self._starting:
-            # In a period with a ticket the activation's own start was not tried.
+            # A ticket takes the place of the activation's own start, which was not tried in this period.
             self._keep_starting(tick.start_answer if ticket is None else RequestAnswer.NONE)
         if ticket is not None:
             answer = tick.reset_answer if ticket.command is Command.RESET else tick.start_answer
@@ -281,7 +270,7 @@ class Loop:
             ticket.answer(ANSWERS[RequestAnswer(answer)] if answer else "refused: the guard failed", obeyed=obeyed)
 
     def _keep_starting(self, answer: int) -> None:
-        """The start of an activation waits for the robot to rest, but not for ever, and never after a stop."""
+        """Retry the start of an activation until the robot rests, for at most `START_S`, never after a stop."""
         waits = answer in (RequestAnswer.NONE, RequestAnswer.NOT_AT_REST, RequestAnswer.NOT_READY)
         if self._tick.state == GuardState.STANDSTILL and waits and self._tick.ended_ns < self._start_by_ns:
             return
@@ -291,13 +280,14 @@ class Loop:
 
     @property
     def seen(self) -> Levels:
-        """`CommandQueue.levels` as the last tick saw them."""
+        """`CommandQueue.levels` at the last tick."""
         return self._levels
 
     def stand_by(self) -> bool:
-        """To be called now and then while nothing is driven; False once another process has to drive.
+        """Report progress and swap in a newly activated policy; call regularly while inactive.
 
-        Takes over what was activated meanwhile.
+        Returns:
+            False once a policy of a different contract is active, which needs a new process.
         """
         self.loaded.health.beat(self._clocks.now_ns())
         self._progress(self._clocks.now_ns())
@@ -322,7 +312,7 @@ class Loop:
             self._watchdog.begin()
 
     def _skip(self, periods: int) -> None:
-        """Lets the guard and the counters know of periods in which there was no tick."""
+        """Account for control periods without a tick."""
         self._tick.guard.idle()
         self._skipped += periods
         self.counts.skipped += periods
@@ -331,27 +321,27 @@ class Loop:
         self._trouble |= _SKIPPED
 
     def _attend(self, request: Request) -> None:
-        """Everything that is not part of a tick, and rarely there."""
+        """Handle what follows a tick: state changes, answers, hot swap, heartbeat, end of the loop."""
         tick = self._tick
         if tick.state > self._state:
             self._rise()
         if request is not NO_REQUEST:
             self._answer(request)
             if tick.reasons & _GUARD_FAILED:
-                self._ask_again(request)
+                self._repeat(request)
         if self._swapper is not None:
             self._swap(self._swapper)
         if self._heartbeat_ns is not None and tick.state == GuardState.RUN and self._silent():
             self._press(GuardState.HOLD, _OPERATOR_SILENT)
         if self._end is not None:
             self._depart()
-        if self.counts.ticks == RATE_TICKS and not self.counts.repeated <= RATE_SHARE * RATE_TICKS:
+        if self.counts.ticks == RATE_TICKS and self.counts.repeated > RATE_SHARE * RATE_TICKS:
             rate_hz = 1e9 / self.period_ns
-            heard_hz = rate_hz * (1.0 - self.counts.repeated / RATE_TICKS)
-            self._say(f"warning: new samples come at about {heard_hz:.0f} Hz, the policy acts at {rate_hz:.0f} Hz")
+            sample_hz = rate_hz * (1.0 - self.counts.repeated / RATE_TICKS)
+            self._say(f"warning: new samples come at about {sample_hz:.0f} Hz, the policy acts at {rate_hz:.0f} Hz")
 
     def _silent(self) -> bool:
-        """Whether an operator has to watch, and has not been heard for too long."""
+        """Whether the operator's heartbeat is required and overdue."""
         silence_ns = self._clocks.now_ns() - self._commands.heartbeat_ns
         return self._heartbeat_ns is not None and silence_ns > self._heartbeat_ns
 
@@ -375,7 +365,7 @@ class Loop:
         self._say(text)
 
     def _age(self) -> str:
-        """How old the sample is, and whether the clock by which that is known was set."""
+        """Describe the age of the sample, and a step of the wall clock that may explain it."""
         text = f"the sample is {self._tick.age_ns * 1e-9:.3g} s old by its own stamp"
         step_ns = self._clock_offset_ns() - self._offset_ns
         if abs(step_ns) <= CLOCK_STEP_NS:
@@ -385,14 +375,14 @@ class Loop:
     def _clock_offset_ns(self) -> int:
         return self._clocks.wall_ns() - self._clocks.now_ns()
 
-    def _ask_again(self, request: Request) -> None:
-        """A guard that failed has not heard what makes the robot safer."""
+    def _repeat(self, request: Request) -> None:
+        """Repeat the safety part of a request that a failed guard did not process."""
         stop = int(Reason.STOP_REQUESTED) if request.stop else 0
         self._press(GuardState.PROTECTIVE_STOP if stop else GuardState(request.least), request.reasons | stop)
         self._skipped += request.skipped
 
     def _press(self, state: GuardState, reason: int) -> None:
-        """Raises the state with the next decision."""
+        """Raise the guard's state with the next decision."""
         self._least = max(self._least, int(state))
         self._reasons |= reason
 
@@ -407,14 +397,14 @@ class Loop:
             self._say(f"version {self.loaded.candidate.version} has taken over")
 
     def _leave(self, end: LoopEnd) -> None:
-        """Begins to bring the robot to a safe state."""
+        """Begin to bring the robot to a safe state."""
         if self._end is None:
             self._end = end
             self._leave_by_ns = self._clocks.now_ns() + round(RAMP_S * 1e9)
             self._press(GuardState.HOLD, _HOLD_REQUESTED)
 
     def _depart(self) -> None:
-        """Ends the loop once a standstill was read back; brakes where HOLD does not bring the joints to rest."""
+        """End the loop once a standstill is measured; escalate to DAMP if HOLD does not bring the joints to rest."""
         tick = self._tick
         if tick.stopped and tick.state >= GuardState.HOLD:
             self._ended = True

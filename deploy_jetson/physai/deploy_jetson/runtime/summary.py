@@ -1,4 +1,4 @@
-"""Summary of a run: duration of each stage of a tick, missed deadlines, and the time the hypervisor took for itself."""
+"""Summary of a run: duration of each stage of a tick, missed deadlines, and steal time of the hypervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 @dataclass(frozen=True)
 class Summary:
-    """Numbers of one run."""
+    """Results of one run."""
 
     stages_us: Mapping[str, Mapping[str, float]]
-    """Stage to `SHARES` to microseconds."""
+    """Percentiles [µs] by stage and name in `SHARES`."""
     counts: Counts
     steal_s: float | None
-    """Time the machine beneath took meanwhile [s]."""
+    """Steal time of the hypervisor [s]; None if unknown."""
 
     @property
     def missed_per_million(self) -> float:
-        """Control periods without a command of the policy in time."""
+        """Control periods without a timely command of the policy, per million."""
         periods = self.counts.ticks + self.counts.skipped
         return 1e6 * self.counts.missed / max(1, periods)
 
 
 def stages_us(meter: Meter) -> dict[str, dict[str, float]]:
-    """Percentiles of each stage of all ticks: stage to `SHARES` to microseconds; without stages that never happened."""
+    """Return percentiles [µs] by stage and name in `SHARES`, for stages with at least one sample."""
     return {
         stage: dict(
-            zip(SHARES, (1e-3 * found for found in histogram.quantiles_ns(tuple(SHARES.values()))), strict=True)
+            zip(SHARES, (1e-3 * value for value in histogram.quantiles_ns(tuple(SHARES.values()))), strict=True)
         )
         for stage, histogram in meter.stages.items()
         if histogram.count
@@ -39,18 +39,12 @@ def stages_us(meter: Meter) -> dict[str, dict[str, float]]:
 
 
 def summarise(meter: Meter, counts: Counts, *, steal: float | None) -> Summary:
-    """What a run came to.
-
-    Args:
-        meter: has counted every tick.
-        counts: of the loop.
-        steal: see `Summary`.
-    """
+    """Return the summary of a run from its meter and its counts, with `steal` in seconds."""
     return Summary(stages_us(meter), counts, steal)
 
 
 def summary_text(summary: Summary) -> str:
-    """For a terminal."""
+    """Format a summary for a terminal."""
     counts = summary.counts
     rows = [(stage, *(f"{numbers[share]:.0f}" for share in SHARES)) for stage, numbers in summary.stages_us.items()]
     lines = [table(("stage [µs]", *SHARES), rows, indent=""), ""] if rows else []

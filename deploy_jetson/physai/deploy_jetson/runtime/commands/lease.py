@@ -1,4 +1,4 @@
-"""Thread that renews the runtime's lease on its robot, independent of the loop and the terminal do."""
+"""Thread that renews the runtime's lease on its robot, independently of the loop."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ class LeaseKeeper:
     """Renews the claim of one transport from `start` to `close`."""
 
     def __init__(self, transport: Exclusive, prepare: Callable[[], None]) -> None:
-        """Does nothing yet.
+        """Initialize without starting the thread.
 
         Args:
             transport: open until after `close`.
@@ -19,16 +19,16 @@ class LeaseKeeper:
         """
         self._transport, self._prepare = transport, prepare
         self.problem = ""
-        """Why the claim could not be renewed last; empty where it was."""
+        """Why the last renewal failed; empty if it succeeded."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="physai-lease", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Gives the robot up."""
+        """Stop the thread and release the robot."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -40,5 +40,5 @@ class LeaseKeeper:
             try:
                 self._transport.renew()
                 self.problem = ""
-            except Exception as error:  # whatever a driver raises: without this thread the robot is never had again
+            except Exception as error:  # a driver may raise anything; without this thread the lease is lost for good
                 self.problem = f"the lease of the robot cannot be renewed: {str(error) or type(error).__name__}"

@@ -1,8 +1,8 @@
-"""Operator requests to a running policy, and the queue that carries them to the loop's.
+"""Operator requests to a running policy, and the queue that carries them to the control loop.
 
-Requests that make the robot safer are levels with numbers: they wait for nothing and cannot be lost. Requests that
-make it less safe wait in a short queue, carry what their sender had seen, and are each answered: obeyed, or why not.
-One that was made before the newest stop, hold, damp or deactivate is refused.
+Requests that make the robot safer are numbered levels: they take effect in the next tick and cannot be lost. Requests
+that make it less safe wait in a short queue, carry the state that their sender saw, and are each answered: obeyed, or
+why not. One made before the newest stop, hold, damp or deactivate is refused.
 """
 
 import itertools
@@ -16,11 +16,11 @@ from physai.sdk.base.errors import PhysaiError
 
 
 class CommandError(PhysaiError):
-    """A request cannot be taken now, or was refused."""
+    """A request was refused or cannot be queued."""
 
 
 class Command(StrEnum):
-    """A request."""
+    """A request of an operator."""
 
     ACTIVATE = "activate"
     """Begin to send commands; only from INACTIVE, and not while a stop has not been reset."""
@@ -33,15 +33,15 @@ class Command(StrEnum):
     STOP = "stop"
     """Protective stop, until `reset`; confirmed when every joint was measured at rest."""
     RESET = "reset"
-    """Take back a stop that was read back. The robot stays where it is."""
+    """Reset a confirmed stop. The robot stays where it is."""
     START = "start"
-    """From standstill back to the policy."""
+    """Return from standstill to the policy."""
     SHUTDOWN = "shutdown"
     """Ramp to a safe state, then end."""
 
 
 MAX_WAITING = 8
-"""Most requests that wait; the loop answers one in each control period."""
+"""Capacity of the queue; the loop answers one request per control period."""
 
 Levels = tuple[int, int, int, int]
 NO_LEVELS: Levels = (0, 0, 0, 0)
@@ -59,7 +59,6 @@ class Ticket:
     """`CommandQueue.read_back` when it was made."""
     obeyed: bool = False
     text: str = ""
-    """The answer in words."""
     _answered: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, text: str, *, obeyed: bool = False) -> None:
@@ -77,10 +76,10 @@ class Ticket:
         return self._answered.is_set()
 
     def wait(self, timeout_s: float) -> str:
-        """The answer in words.
+        """Return the answer.
 
         Raises:
-            CommandError: the request was refused, or not answered in time, and is withdrawn.
+            CommandError: the request was refused, or withdrawn because no answer came in time.
         """
         if not self._answered.wait(timeout_s):
             self.withdraw()
@@ -94,18 +93,18 @@ class CommandQueue:
     """Written by helper threads and signal handlers, read by the loop; takes no lock, as a signal handler may not."""
 
     def __init__(self) -> None:
-        """Nothing was requested yet."""
-        # Every request gets a number of its own, so that two threads that write at once cannot hide one another.
+        """Initialize without requests."""
+        # Unique numbers: of two threads that write at once, neither can hide the other's request.
         self._numbers = itertools.count(1)
         self.stop = self.hold = self.damp = self.deactivate = 0
-        """Number of the newest request of that kind; 0 before the first."""
+        """Number of the newest request of each kind; 0 before the first."""
         self.shutdown = False
         self.acknowledged = 0
         """Value of `stop` that a reset has acknowledged."""
         self.read_back = 0
-        """What a reset or a start has to carry, published by the loop in every period; see `GuardResult.read_back`."""
+        """Number that a reset or start must carry, updated by the loop every period; see `GuardResult.read_back`."""
         self.heartbeat_ns = 0
-        """CLOCK_MONOTONIC of the operator's last sign of life [ns]; 0 before the first."""
+        """CLOCK_MONOTONIC of the operator's last heartbeat [ns]; 0 before the first."""
         self._tickets: deque[Ticket] = deque()
 
     @property
@@ -127,7 +126,7 @@ class CommandQueue:
         return len(self._tickets)
 
     def put(self, command: Command) -> Ticket | None:
-        """Leaves a request for the loop.
+        """Queue a request for the loop.
 
         Returns:
             A ticket that will be answered; None for a level, which needs no answer.
@@ -148,7 +147,7 @@ class CommandQueue:
         return None
 
     def take(self) -> Ticket | None:
-        """The oldest request that waits and was not withdrawn; the caller answers it."""
+        """Pop the oldest request that was not withdrawn, or return None; the caller answers it."""
         with suppress(IndexError):
             while (ticket := self._tickets.popleft()).answered:
                 pass
@@ -156,6 +155,6 @@ class CommandQueue:
         return None
 
     def refuse_all(self, why: str) -> None:
-        """Answers what waits."""
+        """Answer every queued request with a refusal."""
         while (ticket := self.take()) is not None:
             ticket.answer(why)

@@ -1,0 +1,79 @@
+"""Thread that prints messages and polls for problems, so that the control loop never waits for a terminal."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+_PRINT_S, _POLL_S, _PUBLISH_S = 0.1, 2.0, 1.0
+"""Periods of printing, of polling for problems and of publishing diagnostics [s]."""
+
+_CAPACITY = 256
+"""Bound of the message queue, and of the problems remembered as reported."""
+
+
+class Reporter:
+    """Prints each message once it is queued, and each problem once per activation."""
+
+    def __init__(
+        self,
+        show: Callable[[str], None],
+        *,
+        problems: Callable[[], Iterable[str]],
+        publish: Callable[[], None],
+        prepare: Callable[[], None],
+        now_ns: Callable[[], int],
+    ) -> None:
+        """Initialize without starting the thread.
+
+        Args:
+            show: prints one message; may block.
+            problems: returns the current problems; empty strings are ignored.
+            publish: publishes diagnostics.
+            prepare: called first in the thread.
+            now_ns: CLOCK_MONOTONIC [ns].
+        """
+        self._show, self._problems, self._publish = show, problems, publish
+        self._prepare, self._now_ns = prepare, now_ns
+        self._messages: deque[str] = deque(maxlen=_CAPACITY)
+        self._reported: set[str] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="physai-news", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread; queued messages stay until `flush`."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def report(self, text: str) -> None:
+        """Queue a message; never blocks."""
+        self._messages.append(text)
+
+    def forget(self) -> None:
+        """Report problems again that were reported before."""
+        self._reported.clear()
+
+    def flush(self) -> None:
+        """Print the queued messages."""
+        while self._messages:
+            self._show(self._messages.popleft())
+
+    def _run(self) -> None:
+        self._prepare()
+        polled_ns = published_ns = 0
+        while not self._ended.wait(_PRINT_S):
+            now_ns = self._now_ns()
+            if now_ns - polled_ns > _POLL_S * 1e9:
+                polled_ns = now_ns
+                for problem in self._problems():
+                    if problem and problem not in self._reported and len(self._reported) < _CAPACITY:
+                        self._reported.add(problem)
+                        self.report(problem)
+            if now_ns - published_ns > _PUBLISH_S * 1e9:
+                published_ns = now_ns
+                self._publish()
+            self.flush()
