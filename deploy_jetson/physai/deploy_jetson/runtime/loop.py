@@ -1,13 +1,12 @@
 """The control loop: runs ticks on absolute deadlines and handles requests between them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.hot_swap.swap import LoadedPolicy, PolicySwapper
+from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.system.realtime import undisturbed
 from physai.deploy_jetson.runtime.system.timer import DeadlineTimer
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
@@ -41,35 +40,6 @@ _OPERATOR_SILENT, _SKIPPED = int(RuntimeFault.OPERATOR_SILENT), int(RuntimeFault
 _WATCHDOG, _GUARD_FAILED = int(RuntimeFault.WATCHDOG), int(RuntimeFault.GUARD_FAILED)
 _MISPLACED = int(Reason.JOINT_POSITION)
 _UNUSUAL = int(RuntimeFault.FIELD_NOT_FINITE | Reason.SENSOR_IMPLAUSIBLE)
-
-
-class LoopEnd(StrEnum):
-    """Why a loop ended."""
-
-    SHUTDOWN = "shutdown"
-    DEACTIVATED = "deactivated"
-    FINISHED = "finished"
-    """The requested duration has elapsed."""
-    OTHER_CONTRACT = "other contract"
-    """A policy with a different contract was activated; this process cannot load it."""
-    LEASE_LOST = "lease lost"
-    """Another runtime now commands the robot."""
-
-
-@dataclass
-class Counts:
-    """Event counts since the loop began."""
-
-    ticks: int = 0
-    missed: int = 0
-    skipped: int = 0
-    """Control periods without a tick; also counted as missed."""
-    interventions: int = 0
-    rises: int = 0
-    """Times the guard's state rose."""
-    swaps: int = 0
-    repeated: int = 0
-    """Ticks without a new sample."""
 
 
 class Loop:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from physai.deploy_jetson.runtime.loop import Counts
+from physai.deploy_jetson.runtime.loop_result import Counts
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.sdk.base.terminal import table
 

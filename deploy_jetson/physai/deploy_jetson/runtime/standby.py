@@ -1,0 +1,145 @@
+"""The INACTIVE state of a runtime: waits until the robot is ready and an operator requests activation."""
+
+from collections.abc import Callable
+
+from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
+from physai.deploy_jetson.runtime.loop import Loop
+from physai.deploy_jetson.runtime.loop_result import LoopEnd
+from physai.deploy_jetson.runtime.reporter import Reporter
+from physai.deploy_jetson.runtime.tick import Tick
+from physai.deploy_jetson.runtime.watchdog.client import Watchdog
+from physai.sdk.safety import ANSWERS, RequestAnswer
+from physai.sdk.transport.protocol import Exclusive, SupportsReset, Transport
+
+_PERIOD_S = 0.05
+_SUSPENDED_S = 5.0
+"""Longest pause of this process for which a pending request to activate stays valid [s]."""
+_REPEAT_S = 2.0
+"""Period at which the reason for waiting is repeated [s]."""
+_RELEASE_S = 2.0
+"""Time the lease of a robot that cannot be driven is kept [s]."""
+
+
+class Standby:
+    """Answers requests and watches the robot while nothing is sent to it."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        tick: Tick,
+        transport: Transport,
+        commands: CommandQueue,
+        reporter: Reporter,
+        *,
+        heartbeat_s: float | None,
+        now_ns: Callable[[], int],
+        watchdog: Watchdog | None,
+    ) -> None:
+        """Initialize without waiting.
+
+        Args:
+            loop: the loop that will drive.
+            tick: the tick of that loop.
+            transport: of the robot, open.
+            commands: the operator's requests.
+            reporter: receives messages for the operator.
+            heartbeat_s: longest silence of the operator [s]; None if no operator has to watch.
+            now_ns: CLOCK_MONOTONIC [ns].
+            watchdog: must be ready before the robot is driven; None to run without one.
+        """
+        self.waiting_for = ""
+        """What prevents driving the robot; empty if nothing."""
+        self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
+        self._reporter, self._heartbeat_s, self._now_ns, self._watchdog = reporter, heartbeat_s, now_ns, watchdog
+        self._exclusive = transport if isinstance(transport, Exclusive) else None
+
+    def wait(self, wanted: Levels | None) -> LoopEnd | Levels:
+        """Wait until the robot is ready and activation is requested.
+
+        Args:
+            wanted: levels of the pending request to activate; None without one.
+
+        Returns:
+            The levels of the granted request, or why the runtime ends instead.
+        """
+        commands = self._commands
+        shown, shown_ns = "", 0
+        awake_ns = clear_ns = self._now_ns()
+        while True:
+            self._transport.wait(_PERIOD_S)
+            before_ns, awake_ns = awake_ns, self._now_ns()
+            if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
+                self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
+                wanted = None
+            if commands.shutdown:
+                return LoopEnd.SHUTDOWN
+            if not self._loop.stand_by():
+                return LoopEnd.OTHER_CONTRACT
+            while (ticket := commands.take()) is not None:
+                wanted = self._answer(ticket, wanted)
+            if wanted != commands.levels or commands.stopped:
+                # A stop, hold, damp or deactivate was requested after it.
+                wanted = None
+            now_ns, obstacle = self._now_ns(), self._obstacle()
+            clear_ns = clear_ns if obstacle else now_ns
+            if self._exclusive is not None:
+                if wanted is None or now_ns - clear_ns > _RELEASE_S * 1e9:
+                    self._exclusive.release()
+                elif not obstacle:
+                    obstacle = self._exclusive.claim()
+            self.waiting_for = obstacle
+            if wanted is not None and not obstacle:
+                return wanted
+            text = f"waiting for {obstacle or self._next_request()}"
+            again = (wanted is not None or text != shown) and now_ns - shown_ns > _REPEAT_S * 1e9
+            if not shown or again:
+                self._reporter.report(text)
+                shown, shown_ns = text, now_ns
+
+    def _next_request(self) -> str:
+        """Return what the operator has to request next, while inactive."""
+        return "a reset of the stop" if self._commands.stopped else "the request to activate"
+
+    def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
+        """Answer a request while inactive; return the levels of the pending activation, if any."""
+        commands = self._commands
+        if ticket.levels != commands.levels:
+            ticket.answer(ANSWERS[RequestAnswer.SUPERSEDED])
+        elif ticket.command is Command.RESET:
+            stopped, commands.acknowledged = commands.stopped, ticket.levels[0]
+            result = "the stop is reset" if stopped else "there is no stop to reset"
+            ticket.answer(f"{result}; nothing is driven, `activate` begins to drive", obeyed=stopped)
+        elif ticket.command is Command.START:
+            ticket.answer("refused: nothing is driven; `activate` begins to drive")
+        elif commands.stopped:
+            ticket.answer("refused: a stop was requested; reset it first")
+        else:
+            if wanted != ticket.levels:
+                self._forget_problems()
+            ticket.answer("accepted: activates as soon as the robot can be driven", obeyed=True)
+            return ticket.levels
+        return wanted
+
+    def _forget_problems(self) -> None:
+        """Discard problems from before this activation."""
+        if isinstance(self._transport, SupportsReset):
+            self._transport.forget()
+        self._reporter.forget()
+
+    def _obstacle(self) -> str:
+        """Return what prevents driving the robot; empty if nothing."""
+        missing = self._transport.missing()
+        if missing:
+            return ", ".join(f"{name} (for {seconds:.0f} s)" for name, seconds in missing)
+        overdue = self._overdue_heartbeat()
+        if overdue:
+            return f"the operator, who {overdue}"
+        return self._tick.obstacle() or ("" if self._watchdog is None else self._watchdog.obstacle())
+
+    def _overdue_heartbeat(self) -> str:
+        """Describe the operator's last heartbeat, if it is overdue; empty if not."""
+        heartbeat_ns = self._commands.heartbeat_ns
+        silence_s = (self._now_ns() - heartbeat_ns) * 1e-9
+        if self._heartbeat_s is None or silence_s <= self._heartbeat_s:
+            return ""
+        return f"was last heard {silence_s:.1f} s ago" if heartbeat_ns else "was never heard"
