@@ -241,7 +241,7 @@ class TestGymnasium:
     def test_partial_resets_are_refused(self, short: Task) -> None:
         from physai.train.adapters.gymnasium import TaskVectorEnv
 
-        with pytest.raises(ValueError, match="reset themselves"):
+        with pytest.raises(ValueError, match="reset in the same step"):
             TaskVectorEnv(short, 2).reset(options={"reset_mask": np.array([True, False])})
 
 

@@ -176,7 +176,7 @@ def test_processes_report_time_memory_and_failure() -> None:
     finished = process.physai("--version")
     assert finished.output.startswith("physai ")
     assert finished.peak_bytes > 2**20
-    with pytest.raises(WorkloadError, match=r"ended with 2: .*did you mean"):
+    with pytest.raises(WorkloadError, match=r"exited with status 2: .*did you mean"):
         process.physai("trian")
 
 

@@ -1,4 +1,4 @@
-"""Every knob of a training run, in one frozen record that is saved with the run."""
+"""Settings of a training run: one frozen dataclass, saved with the run."""
 
 import dataclasses
 import math
@@ -11,7 +11,7 @@ from pydantic import ConfigDict, with_config
 from physai.sdk.base.errors import PhysaiError, unknown_name
 
 MAX_NUMBER = 10**9
-"""Greatest value of any setting but the seed."""
+"""Upper bound of every number except the seed."""
 
 MAX_SEED = 2**63 - 1
 
@@ -35,13 +35,13 @@ _NOT_NEGATIVE = (
 
 
 class ConfigError(PhysaiError):
-    """A training option has a value it cannot have."""
+    """A training setting is out of range or of the wrong type."""
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Settings of PPO and its run. Times in s; counts in environment steps unless said otherwise."""
+    """Settings of PPO and of the run. Times in s; counts in environment steps unless stated otherwise."""
 
     num_envs: int = 1024
     """Worlds simulated together."""
@@ -50,56 +50,55 @@ class TrainConfig:
     epochs: int = 5
     """Passes over the collected steps per update."""
     minibatches: int = 4
-    """Parts each pass is split into."""
+    """Minibatches per pass."""
     learning_rate: float = 1e-3
-    """Step size of Adam at the start."""
+    """Initial step size of Adam."""
     schedule: Literal["adaptive", "fixed"] = "adaptive"
-    """`adaptive` follows the measured KL divergence, `fixed` leaves the learning rate alone."""
+    """`adaptive` adjusts the learning rate to the measured KL divergence, `fixed` keeps it."""
     desired_kl: float = 0.01
-    """KL divergence per update the adaptive schedule aims at."""
+    """Target KL divergence per update of the adaptive schedule."""
     min_learning_rate: float = 1e-5
     max_learning_rate: float = 1e-2
     discount_s: float = 1.0
-    """Time after which a reward counts 1/e: gamma = exp(-control_dt / discount_s)."""
+    """Time constant of the discount: gamma = exp(-action_repeat · control_dt / discount_s)."""
     gae_lambda: float = 0.95
-    """Trace decay of generalised advantage estimation."""
+    """λ of generalised advantage estimation."""
     clip: float = 0.2
-    """Bound on the change of the probability ratio."""
+    """ε of PPO's clipped objective."""
     entropy_weight: float = 0.005
     value_weight: float = 1.0
     max_grad_norm: float = 1.0
     """Bound on the norm of the actor's gradient, and of the critic's."""
     initial_std: float = 1.0
-    """Standard deviation of exploration at the start, in network output units."""
+    """Initial standard deviation of the exploration noise, in network output units."""
     actor: Literal["mlp", "gru"] = "mlp"
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
     gru_size: int = 64
-    """Recurrent state of a GRU actor."""
+    """Size of the hidden state of a GRU actor."""
     activation: Literal["elu", "tanh", "relu"] = "elu"
     action_repeat: int = 1
     """Control periods a training action is held for; the exported policy acts in every one."""
     overlap: bool = False
-    """Step the worlds with the last policy while the next one is learnt, each on half of the processors."""
+    """Collect with the last policy while the next one is learned, each on half of the processors."""
     curriculum_iterations: int = 0
-    """Iterations in which reward weights move from their initial to their final values; 0 for final from the start."""
+    """Iterations over which reward weights move from their initial to their final values; 0 disables the curriculum."""
     curriculum_success: float = 0.0
-    """Share of successes while exploring below which the weights wait."""
+    """Success rate with exploration below which the curriculum pauses."""
     iterations: int = 1000
     """Updates after which the run ends."""
     stop_at_success: float | None = None
-    """Share of successes, confirmed by an evaluation without exploration, at which the run ends."""
+    """Success rate, confirmed by an evaluation without exploration, at which the run ends."""
     eval_min_success: float = 0.5
-    """Share of stop_at_success that must show while exploring before an evaluation is worth its time: exploration makes
-    a policy fail more often. Near 1 for a policy that must be robust to a robot other than the one it was trained
-    on."""
+    """Fraction of stop_at_success that the success rate with exploration must reach before an evaluation is run.
+    Exploration lowers the success rate; a value near 1 gives a policy that is more robust to changes of the robot."""
     checkpoint_every_s: float = 30.0
     seed: int = 0
     num_threads: int = 0
     """Threads of engine and learner; 0 for one per processor."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for values no run can have."""
+        """Raises ConfigError for values out of range."""
         for name in ("num_envs", "horizon", "epochs", "minibatches", "action_repeat", "iterations", "gru_size"):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
@@ -127,6 +126,7 @@ class TrainConfig:
     def _check_sizes(self) -> None:
         if self.num_envs * self.horizon < 2:
             raise ConfigError("num_envs · horizon must give at least 2 samples per update, got 1")
+        # A recurrent actor learns from whole sequences, so its minibatches are drawn from worlds.
         units = self.num_envs if self.actor == "gru" else self.num_envs * self.horizon
         if self.minibatches > units:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
@@ -134,18 +134,18 @@ class TrainConfig:
             raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {self.hidden}")
 
     def curriculum(self, share: float, success: float) -> float:
-        """Share of the way from initial to final reward weights, after an iteration begun at `share`."""
+        """Progress of the curriculum in [0, 1] after an iteration that started at `share`."""
         if self.curriculum_iterations == 0:
             return 1.0
         return min(1.0, share + (success >= self.curriculum_success) / self.curriculum_iterations)
 
     def gamma(self, control_dt: float) -> float:
-        """Discount per step of `action_repeat` periods of `control_dt` [s]."""
+        """Discount factor per step of `action_repeat` control periods of `control_dt` [s]."""
         return math.exp(-control_dt * self.action_repeat / self.discount_s)
 
 
 RENAMED = {"control_repeat": "action_repeat", "promising_success": "eval_min_success"}
-"""Settings by the names that runs of physai 0.1 have in their configuration."""
+"""Names of settings in run folders of physai 0.1, to their present names."""
 
 
 def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
@@ -157,8 +157,8 @@ def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
     """
     fields = {f.name: f for f in dataclasses.fields(TrainConfig)}
     changes: dict[str, Any] = {}
-    for said, text in options.items():
-        key = RENAMED.get(said, said)
+    for name, text in options.items():
+        key = RENAMED.get(name, name)
         if key not in fields:
             raise unknown_name("training option", key, fields)
         changes[key] = _parse(key, text, fields[key].type)
@@ -179,11 +179,11 @@ def _parse(key: str, text: str, kind: Any) -> Any:
             return None
         return float(text)
     except (ValueError, KeyError) as error:
-        raise ConfigError(f"option {key}={text}: expected {_in_words(kind)}") from error
+        raise ConfigError(f"option {key}={text}: expected {_type_text(kind)}") from error
 
 
-def _in_words(kind: Any) -> str:
-    """A field's type as a user writes its values."""
+def _type_text(kind: Any) -> str:
+    """A field's type as shown to the user."""
     if kind is bool:
         return "true or false"
     if get_origin(kind) is Literal:
@@ -196,10 +196,10 @@ def _in_words(kind: Any) -> str:
 def describe_settings() -> str:
     """Every setting with its default, one line each."""
     return "\n".join(
-        f"  {f.name:<20} {_default(f.default):<12} {_in_words(f.type)}" for f in dataclasses.fields(TrainConfig)
+        f"  {f.name:<20} {_default(f.default):<12} {_type_text(f.type)}" for f in dataclasses.fields(TrainConfig)
     )
 
 
 def _default(value: Any) -> str:
-    """A default as `--set` takes it."""
+    """A default in the syntax of `--set`."""
     return str(value).lower().strip("()").replace(" ", "")

@@ -1,4 +1,4 @@
-"""Training settings that suit each built-in task on a laptop."""
+"""Training settings for the built-in tasks, tuned on a laptop."""
 
 from dataclasses import replace
 
@@ -58,5 +58,5 @@ PRESETS["acrobot-swingup:realaigym-v2"] = PRESETS["pendubot-swingup:realaigym-v2
 
 
 def preset_for(task: str, variant: str | None = None) -> TrainConfig:
-    """Settings for a built-in task or a variant of it (`TASK:VARIANT`); defaults for a user's own."""
+    """Settings for a built-in task or a variant of it (`TASK:VARIANT`); the defaults for any other task."""
     return PRESETS.get(f"{task}:{variant}", PRESETS.get(task, TrainConfig()))

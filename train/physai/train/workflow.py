@@ -1,4 +1,4 @@
-"""Train and export from a program, as `physai train` and `physai export` do on the command line."""
+"""`physai train` and `physai export` as functions."""
 
 from pathlib import Path
 
@@ -65,9 +65,9 @@ def export(
 
     Args:
         run: run folder.
-        folder: where the files go; None for `export` in the run folder.
-        task: the run's task, where it was trained with a file.
-        robot: the run's robot, where it was trained with a file.
+        folder: output folder; None for `export` in the run folder.
+        task: the run's task, if it was a file.
+        robot: the run's robot, if it was a file.
 
     Raises:
         ExportError: ONNX Runtime and the trained network disagree; nothing is written.

@@ -1,1 +1,1 @@
-"""Our tasks for other people's learners; what they train comes back as one of our policy graphs."""
+"""Adapters to other RL libraries: our tasks as their environments, their networks as our policy graphs."""

@@ -1,7 +1,7 @@
-"""What every adapter shares: a task as a learner sees it, and a trained network as a policy graph.
+"""Code shared by all adapters: a batch of worlds for an external learner, and its network as a policy graph.
 
-The graph's `observe` and `command` stages stay in the loop. A foreign network therefore gets the very observations our
-own learner's network gets, and answers in the same units: -1 to 1 spans each action term.
+The graph's `observe` and `command` stages stay in the loop, so an external network gets the same observations as the
+network of `physai train` and acts in the same units: -1 to 1 spans each action term.
 """
 
 from collections import deque
@@ -30,13 +30,13 @@ class ActionError(PhysaiError):
 
 @dataclass(frozen=True)
 class EndedEpisodes:
-    """Episodes that ended in a step, one row each, in the order of their worlds."""
+    """Episodes that ended in a step, one row each, ordered by world."""
 
     worlds: npt.NDArray[np.int64]
     observation: Floats
-    """What the network would have seen next, shape (n, observations); what a time-out bootstraps from."""
+    """Final observation, before the reset, shape (n, observations); a time-out bootstraps from it."""
     critic: Floats
-    """What the critic would have seen next, shape (n, critic inputs)."""
+    """Final critic input, before the reset, shape (n, critic inputs)."""
     timed_out: Bools
     """Ended by time, not by failure."""
     succeeded: Bools
@@ -49,12 +49,12 @@ class EndedEpisodes:
 
 @dataclass(frozen=True)
 class AdapterStep:
-    """What one step brought, first axis the world; where an episode ended, the next one's first observation."""
+    """Result of one step, first axis the world; where an episode ended, the observation is the next episode's first."""
 
     observation: Floats
-    """What the network sees, before any normalisation, shape (num_worlds, observations)."""
+    """Observation before normalisation, shape (num_worlds, observations)."""
     critic: Floats
-    """What a critic may see, shape (num_worlds, critic inputs)."""
+    """Critic input, which may be privileged, shape (num_worlds, critic inputs)."""
     reward: Floats
     terminated: Bools
     """Ended by failure."""
@@ -71,7 +71,7 @@ class AdapterStep:
 
 
 class TaskWorlds:
-    """Many worlds of one task behind the graph's observation and command stages, reset one by one."""
+    """Worlds of one task behind the graph's observation and command stages; each resets when its episode ends."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class TaskWorlds:
         self.task = task
         self.num_worlds = num_worlds
         self.seed = seed
-        self._control_repeat = action_repeat
+        self._action_repeat = action_repeat
         self._build = partial(
             Environment,
             task,
@@ -108,7 +108,7 @@ class TaskWorlds:
         self.observations, self.actions = self.graph.observation.size, task.contract.action.size
         self.environment = self._build(seed=seed)
         self.steps_taken = 0
-        """Steps every world has taken since it was built."""
+        """Steps taken by every world since construction."""
         self.outcomes: deque[bool] = deque(maxlen=num_worlds)
         """Whether the latest judged commands or episodes succeeded, oldest first."""
         self._returns = np.zeros(num_worlds)
@@ -117,7 +117,7 @@ class TaskWorlds:
         self._memory: State = {}
 
     def reset(self, seed: int | None = None) -> tuple[Floats, Floats]:
-        """Starts new episodes everywhere; with a seed, all that follows is a function of it and the actions.
+        """Starts a new episode in every world; with a seed, the following steps depend on it and the actions only.
 
         Returns:
             Observation, shape (num_worlds, observations), and critic input, shape (num_worlds, critic inputs).
@@ -133,14 +133,14 @@ class TaskWorlds:
             return self._observe(self._now), self._now.critic
 
     def step(self, action: npt.ArrayLike | Tensor) -> AdapterStep:
-        """Plays one action, network output units, shape (num_worlds, actions), for `action_repeat` periods.
+        """Applies one action, in network output units, shape (num_worlds, actions), for `action_repeat` periods.
 
         Raises:
             ActionError: the action has another shape or is not finite.
         """
         if self._now is None:
             raise ActionError("call reset before the first step")
-        # A learner may be in inference mode, whose tensors could not be updated outside of it later.
+        # Tensors made in a learner's inference mode could not be updated outside of it later.
         with torch.inference_mode(False), torch.no_grad():
             targets = self._command(self._checked(action), self._now)
             result = self.environment.step(*targets)
@@ -176,10 +176,10 @@ class TaskWorlds:
         return tensor
 
     def _command(self, action: Tensor, now: StepResult) -> list[dict[str, Floats]]:
-        """Joint commands of each control period; moves the graph's memory on."""
+        """Joint commands of each control period; advances the graph's memory."""
         sensors = as_tensors(now.sensors)
         periods: list[dict[str, Floats]] = []
-        for _ in range(self._control_repeat):
+        for _ in range(self._action_repeat):
             targets, memory = self.graph.command(action, sensors, self._memory)
             periods.append({name: target.numpy() for name, target in targets.items()})
             self._memory = {**self._memory, **memory}
@@ -193,7 +193,7 @@ class TaskWorlds:
         return observation.numpy()
 
     def _end(self, result: StepResult, done: Bools) -> EndedEpisodes:
-        """Closes the books on ended episodes and makes the graph forget them."""
+        """Collects the ended episodes and clears their memory in the graph."""
         worlds = np.flatnonzero(done)
         rows = torch.as_tensor(worlds)
         memory = {name: value[rows] for name, value in self._memory.items()}
@@ -214,10 +214,9 @@ class TaskWorlds:
 
 
 class PassThrough(Normaliser):
-    """No normalisation: the network that comes behind brings its own."""
+    """Identity, for a network with its own normalisation."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The observations as they are, shape (n, size)."""
         return x
 
 
@@ -242,7 +241,7 @@ def graph_from_network(network: nn.Module, task: Task) -> PolicyGraph:
 
     Args:
         network: from observations as `TaskWorlds` gives them (n, observations) to actions (n, actions), its own
-            normalisation included; what it answers beyond [-1, 1] is clipped.
+            normalisation included; outputs beyond [-1, 1] are clipped.
         task: the task it was trained on.
 
     Raises:
@@ -252,11 +251,11 @@ def graph_from_network(network: nn.Module, task: Task) -> PolicyGraph:
     graph.normaliser = PassThrough(graph.observation.size)
     expected = (2, task.contract.action.size)
     try:
-        answer = network(torch.zeros(2, graph.observation.size))
+        output = network(torch.zeros(2, graph.observation.size))
     except (RuntimeError, ValueError) as error:
         raise ExportError(
             f"the network cannot take the {graph.observation.size} observations of task {task.name}: {error}"
         ) from error
-    if answer.shape != expected:
-        raise ExportError(f"the network answers shape {tuple(answer.shape)}, task {task.name} needs {expected}")
+    if output.shape != expected:
+        raise ExportError(f"the network returns shape {tuple(output.shape)}, task {task.name} needs {expected}")
     return graph.eval()

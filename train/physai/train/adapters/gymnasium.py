@@ -18,7 +18,7 @@ def spaces(worlds: TaskWorlds) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.B
 
 
 class TaskVectorEnv(VectorEnv[Floats, Floats, Any]):
-    """Many worlds of one task; an episode that ends is followed by the next one in the same step.
+    """Vector environment of one task with same-step autoreset.
 
     Infos, with gymnasium's convention of a mask `_key` for each `key`: `final_obs` (observation before the reset)
     and `final_info` where an episode ended; `success` where a command or episode was judged; `critic` (float32, shape
@@ -36,13 +36,13 @@ class TaskVectorEnv(VectorEnv[Floats, Floats, Any]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
-        """Starts new episodes everywhere; a seed makes all that follows a function of it and the actions.
+        """Starts a new episode in every world; with a seed, the following steps depend on it and the actions only.
 
         Raises:
-            ValueError: `reset_mask` is asked for, which worlds that reset themselves have no use for.
+            ValueError: `options` has `reset_mask`, which same-step autoreset does not support.
         """
         if options and "reset_mask" in options:
-            raise ValueError("these worlds reset themselves in the step their episode ends; leave reset_mask out")
+            raise ValueError("the worlds reset in the same step in which an episode ends; leave reset_mask out")
         super().reset(seed=seed)
         observation, critic = self.worlds.reset(seed)
         return observation, {"critic": critic}

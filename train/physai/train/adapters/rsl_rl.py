@@ -53,7 +53,7 @@ class TaskVecEnv(VecEnv):
         return self._observations
 
     def reset(self, seed: int | None = None) -> TensorDict:
-        """Starts new episodes everywhere; a seed makes all that follows a function of it and the actions."""
+        """Starts a new episode in every world; with a seed, the following steps depend on it and the actions only."""
         self._observations = self._groups(*self.worlds.reset(seed))
         return self._observations
 
@@ -70,7 +70,7 @@ class TaskVecEnv(VecEnv):
 
 
 def graph_from_rsl_rl(actor: MLPModel, task: Task) -> PolicyGraph:
-    """The deterministic policy an actor of rsl_rl has learned, as a policy graph; its normaliser goes with it.
+    """The deterministic policy of an rsl_rl actor as a policy graph, its normaliser included.
 
     Args:
         actor: what `OnPolicyRunner.get_inference_policy()` returns.
@@ -80,10 +80,10 @@ def graph_from_rsl_rl(actor: MLPModel, task: Task) -> PolicyGraph:
         ExportError: the actor is recurrent, sees other groups than `policy`, or does not fit the task.
     """
     if actor.is_recurrent:
-        raise ExportError("a recurrent actor of rsl_rl cannot be turned into a graph; an MLPModel can")
+        raise ExportError("a recurrent rsl_rl actor cannot be converted to a policy graph; use an MLPModel")
     if list(actor.obs_groups) != [ACTOR_GROUP]:
         raise ExportError(
-            f"the actor sees the groups {list(actor.obs_groups)}; a robot has {ACTOR_GROUP!r} only: train with "
-            f"obs_groups {OBS_GROUPS}"
+            f"the actor observes the groups {list(actor.obs_groups)}, but on the robot only {ACTOR_GROUP!r} is "
+            f"available; train with obs_groups {OBS_GROUPS}"
         )
     return graph_from_network(actor.as_onnx(verbose=False), task)

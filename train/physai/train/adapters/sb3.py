@@ -1,4 +1,4 @@
-"""Our tasks for Stable-Baselines3, and what it trained as a policy graph."""
+"""Adapter to Stable-Baselines3: tasks as a `VecEnv`, trained models as policy graphs."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from physai.train.models.policy_graph import PolicyGraph
 
 
 class TaskVecEnv(VecEnv):
-    """Many worlds of one task; an episode that ends is followed by the next one in the same step.
+    """Vector environment of one task with same-step autoreset.
 
     Infos of an ended episode: `terminal_observation`, `TimeLimit.truncated`, `is_success`, and `episode` with its
     return `r`, length `l` and time `t` [s]. All others share one empty dict.
@@ -39,7 +39,7 @@ class TaskVecEnv(VecEnv):
         cast("Any", super()).__init__(num_envs, *spaces(self.worlds))
 
     def reset(self) -> Floats:
-        """Starts new episodes everywhere, from the seed given to `seed` if there is one."""
+        """Starts a new episode in every world, with the seed set by `seed` if there is one."""
         observation, self.critic = self.worlds.reset(self._seeds[0])
         self.reset_infos = [{} for _ in range(self.num_envs)]
         self._reset_seeds()
@@ -47,16 +47,17 @@ class TaskVecEnv(VecEnv):
         return observation
 
     def step_async(self, actions: np.ndarray[Any, Any]) -> None:
-        """Takes the actions of the next step, shape (num_envs, actions)."""
+        """Stores the actions of the next step, shape (num_envs, actions)."""
         self._action = actions
 
     def step_wait(self) -> tuple[Floats, Floats, Bools, list[dict[str, Any]]]:
-        """Plays them: observation, reward, done and info of each world."""
+        """Applies the stored actions; returns observation, reward, done and info of each world."""
         step = self.worlds.step(np.zeros(0) if self._action is None else self._action)
         self._action = None
         self.critic = step.critic
-        nothing: dict[str, Any] = {}
-        infos = [nothing] * self.num_envs
+        # One shared dict, not an allocation per world and step.
+        empty: dict[str, Any] = {}
+        infos = [empty] * self.num_envs
         if step.ended is not None:
             elapsed = round(time.monotonic() - self._start_s, 6)
             for row, world in enumerate(step.ended.worlds):
@@ -76,7 +77,7 @@ class TaskVecEnv(VecEnv):
         """Nothing to release."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute, once per world asked for; all worlds share it."""
+        """The attribute, repeated for each requested world; all worlds share it."""
         return [getattr(self, attr_name)] * self._count(indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -127,26 +128,26 @@ class _ScaledNetwork(nn.Module):
 
 
 def graph_from_sb3(model: BaseAlgorithm, task: Task) -> PolicyGraph:
-    """The deterministic policy a model of SB3 has learned, as a policy graph.
+    """The deterministic policy of a Stable-Baselines3 model as a policy graph.
 
-    The statistics of a `VecNormalize` around the model's environment go with it. Feed-forward policies of PPO, A2C,
-    SAC, TD3 and DDPG on plain observations.
+    Supports feed-forward policies of PPO, A2C, SAC, TD3 and DDPG on plain observations. The statistics of a
+    `VecNormalize` around the model's environment become part of the graph.
 
     Raises:
-        ExportError: the policy is of another kind, or does not fit the task's observations and actions.
+        ExportError: the policy is not supported, or does not fit the task's observations and actions.
     """
     layers = next((read(model.policy) for kind, read in _ACTORS.items() if isinstance(model.policy, kind)), None)
     if layers is None or type(model.policy).__name__.startswith("Recurrent"):
         raise ExportError(
-            f"a {type(model.policy).__name__} cannot be turned into a graph; "
-            f"feed-forward policies of PPO, A2C, SAC, TD3 and DDPG can"
+            f"a {type(model.policy).__name__} cannot be converted to a policy graph; "
+            f"supported are feed-forward policies of PPO, A2C, SAC, TD3 and DDPG"
         )
     size = task.contract.observation_size
     observed: Any = cast("Any", model).observation_space
     if observed.shape != (size,):
         raise ExportError(
-            f"the model observes {observed}, task {task.name} gives {size} numbers; "
-            "train it in TaskVecEnv of the same task"
+            f"the model observes {observed}, task {task.name} has {size} observations; "
+            "train the model in a TaskVecEnv of the same task"
         )
     statistics = model.get_vec_normalize_env()
     return graph_from_network(_ScaledNetwork(statistics, size, layers), task)
@@ -170,4 +171,4 @@ _ACTORS: dict[type[Any], Callable[[Any], list[nn.Module]]] = {
     SACPolicy: _sac,
     TD3Policy: _td3,
 }
-"""Layers from observation to deterministic action, by kind of policy; -1 to 1 is what the action space spans."""
+"""Layers from observation to deterministic action in [-1, 1], by class of policy."""

@@ -1,1 +1,1 @@
-"""`physai bench`: comparisons with other software; each fails if its workload did not run correctly."""
+"""`physai bench`: comparisons with other software; a benchmark fails if its workload did not run correctly."""

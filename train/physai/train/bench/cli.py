@@ -1,4 +1,4 @@
-"""Time until `physai --help` has answered, each time in a new process."""
+"""Start-up time of the command line: `physai --help` in a new process."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from physai.train.bench.process import physai
 
 
 def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Five runs, or three."""
+    """Five runs, three when quick."""
     seconds: list[float] = []
     for _ in range(3 if options.quick else 5):
         finished = physai("--help")
         if "usage: physai" not in finished.output:
-            raise WorkloadError(f"physai --help printed {finished.output[:80]!r}, no usage")
+            raise WorkloadError(f"physai --help printed {finished.output[:80]!r} instead of its usage")
         seconds.append(finished.seconds)
     return [BenchmarkResult(name="help_seconds", unit="s", runs=tuple(seconds))]

@@ -1,7 +1,7 @@
-"""Three learners of the same task with the same network, amounts and worlds: ours, Stable-Baselines3's and rsl_rl's.
+"""PPO of physai, Stable-Baselines3 and rsl_rl on the same task, with the same network, batch sizes and worlds.
 
-The others keep their own rules (Stable-Baselines3 a fixed learning rate, rsl_rl its adaptive one) and see the same
-observations through our adapters. They normalise nothing, which only makes them faster.
+The peers keep their own learning rate schedules (Stable-Baselines3 a fixed one, rsl_rl its adaptive one) and get the
+same observations through our adapters. They do not normalise observations, which only makes them faster.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from physai.train.runners.runner import Trainer
 
 
 class Contender(Protocol):
-    """A learner in a race."""
+    """A learner in the comparison."""
 
     def learn(self, iterations: int) -> None:
-        """Collects that many rollouts and learns from each."""
+        """Runs iterations of one rollout and one update."""
         ...
 
     @property
@@ -36,11 +36,11 @@ class Contender(Protocol):
         ...
 
     def graph(self) -> PolicyGraph:
-        """The policy as it is now, without exploration."""
+        """The current policy, without exploration."""
         ...
 
     def check(self, iterations: int) -> None:
-        """Raises WorkloadError unless that many rollouts were learned from, in finite states, with finite weights."""
+        """Raises WorkloadError unless all iterations ran, the physics stayed finite and so did the weights."""
         ...
 
 
@@ -64,7 +64,7 @@ class Ours:
 
     def check(self, iterations: int) -> None:
         if self._trainer.iteration != iterations:
-            raise WorkloadError(f"physai did {self._trainer.iteration} iterations, expected {iterations}")
+            raise WorkloadError(f"physai ran {self._trainer.iteration} iterations, expected {iterations}")
         if self._trainer.collector.env.diverged_episodes:
             raise WorkloadError(f"physai: the physics diverged: {self._trainer.collector.env.diverged_episodes[0]}")
         _check_finite("physai", self._trainer.learner.parameters())
@@ -144,7 +144,7 @@ class RslRl:
         torch.default_generator.manual_seed(config.seed)
         env = TaskVecEnv(task, config.num_envs, **_worlds(config))
         self._worlds = env.worlds
-        # It prints its networks.
+        # The runner prints its networks.
         with contextlib.redirect_stdout(io.StringIO()):
             self._runner = OnPolicyRunner(env, _rsl_rl_settings(task, config), log_dir=None, device="cpu")
 
@@ -222,4 +222,6 @@ def _check_finite(name: str, parameters: Iterable[Tensor]) -> None:
 
 
 def _missing(error: ModuleNotFoundError) -> MissingExtraError:
-    return MissingExtraError(f"this benchmark needs {error.name}, which is missing: pip install 'physai-sdk[bench]'")
+    return MissingExtraError(
+        f"this benchmark needs {error.name}, which is not installed: pip install 'physai-sdk[bench]'"
+    )

@@ -1,4 +1,4 @@
-"""Greatest memory of a short training, in a process of its own."""
+"""Peak memory of a short training run."""
 
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ TASK = "ur10e-reach"
 
 
 def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Three trainings of a few iterations with the task's own preset; smaller ones when quick."""
+    """Three runs of a few iterations with the task's preset; smaller ones when quick."""
     iterations = 2 if options.quick else 5
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2") if options.quick else ()
     peaks: list[float] = []
@@ -18,7 +18,7 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         with tempfile.TemporaryDirectory() as folder:
             trained = physai("train", TASK, "--out", f"{folder}/run", "--iterations", str(iterations), *small, "--json")
         if trained.record["iterations"] != iterations:
-            raise WorkloadError(f"{TASK}: {trained.record['iterations']} iterations were done, expected {iterations}")
+            raise WorkloadError(f"{TASK}: ran {trained.record['iterations']} iterations, expected {iterations}")
         peaks.append(trained.peak_bytes / 2**20)
         say(f"{TASK}: {peaks[-1]:.0f} MiB")
     return [BenchmarkResult(name=f"peak_rss_mb.{TASK}", unit="MiB", runs=tuple(peaks))]

@@ -1,4 +1,4 @@
-"""Score of a freshly trained double pendulum in the trial of the RealAIGym board (simulation leaderboard v2)."""
+"""Score of newly trained double pendulum policies in the trial of the RealAIGym simulation leaderboard v2."""
 
 import tempfile
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from physai.sim.tasks.realaigym import PRESET
 from physai.train.bench.process import physai
 
 BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in PUBLISHED.items()}
-"""Highest score on the board by task: HistorySAC in both."""
+"""Highest score on the leaderboard by task; HistorySAC's for both."""
 TIME_BUDGET_S = 1200.0
 
 
 def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Trains, exports and judges each task with each seed."""
+    """Trains, exports and scores each task with each seed."""
     results: list[BenchmarkResult] = []
     for task in options.chosen(tuple(BEST_PUBLISHED)):
         board = task.removesuffix("-swingup")
@@ -29,10 +29,10 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
 
 
 def score(task: str, seed: int, *, quick: bool = False) -> float:
-    """Score of one training's policy.
+    """Trains a policy and returns its score.
 
     Raises:
-        WorkloadError: a step failed, or the score is no number from 0 to 1.
+        WorkloadError: a step failed, or the score is not in [0, 1].
     """
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2", "--iterations", "2")
     budget = small if quick else ("--time-budget-s", f"{TIME_BUDGET_S:g}", "--iterations", "1000000")

@@ -1,4 +1,4 @@
-"""Which benchmarks there are: those of this package, and what others contribute to `physai.benches`."""
+"""Registry of benchmarks: those of this package, and contributions to the entry point group `physai.benches`."""
 
 import importlib
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ ENTRY_POINT_GROUP = "physai.benches"
 
 BENCHMARKS: dict[str, str] = {
     "engine": "steps per second of whole environments compared with the physics alone",
-    "train": "learning compared with Stable-Baselines3 and rsl_rl: steps per second, time to success",
-    "solve": "time from starting a training to a policy that does the task",
-    "realaigym": "score of the double pendulum in the RealAIGym board's trial",
-    "cli": "time until `physai --help` has answered",
-    "memory": "memory a training takes",
+    "train": "training compared with Stable-Baselines3 and rsl_rl: steps per second, time to success",
+    "solve": "time from the start of training to a policy that solves the task",
+    "realaigym": "score of the double pendulum in the trial of the RealAIGym leaderboard",
+    "cli": "start-up time of `physai --help`",
+    "memory": "peak memory of a training run",
 }
-"""Benchmark of this package to what it measures; each is a module of its name here."""
+"""Name of each built-in benchmark, which is also its module in this package, and what it measures."""
 
 
 def list_benchmarks() -> dict[str, str]:
-    """Every benchmark to what it measures.
+    """All benchmarks by name, with what they measure.
 
     Raises:
-        PhysaiError: a contributed one cannot be loaded.
+        PhysaiError: a contributed benchmark cannot be loaded.
     """
     return {**BENCHMARKS, **{name: _load(entry).summary for name, entry in _contributed().items()}}
 
@@ -35,9 +35,9 @@ def run_benchmark(name: str, options: BenchmarkOptions, say: ProgressCallback) -
 
     Raises:
         UnknownNameError: there is no such benchmark.
-        WorkloadError: it did not do what it claims to measure.
-        MissingExtraError: it needs a library that is not installed.
-        PhysaiError: a contributed one cannot be loaded.
+        WorkloadError: the workload did not run correctly.
+        MissingExtraError: a library it needs is not installed.
+        PhysaiError: a contributed benchmark cannot be loaded.
     """
     if name in BENCHMARKS:
         return importlib.import_module(f"physai.train.bench.{name}").run(options, say)
@@ -60,5 +60,5 @@ def _contributed() -> dict[str, EntryPoint]:
 def _load(entry: EntryPoint) -> Bench:
     bench = entry.load()
     if not isinstance(bench, Bench):
-        raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is {type(bench).__name__}, not Bench")
+        raise PhysaiError(f"{entry.name} cannot be loaded: {entry.value} is a {type(bench).__name__}, not a Bench")
     return bench

@@ -1,4 +1,4 @@
-"""Time from starting `physai train` to a policy that does its task, and how well it does it."""
+"""Time from starting `physai train` to a policy that solves its task, and the policy's success rate."""
 
 import tempfile
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.runners.checkpoint import load_run
 
 THRESHOLDS = {"cartpole-swingup": 0.95, "pendubot-swingup": 0.95, "ur10e-reach": 0.95}
-"""Share of fresh episodes (of commands, where an episode has several) that must succeed."""
+"""Required success rate in held-out episodes (of commands, where an episode has several)."""
 TIME_BUDGET_S = 900.0
 FRESH_SEED = 0xF2E5_8E9
-"""The confirming evaluation within the training has used other episodes."""
+"""Seed of the held-out episodes; the evaluations during training use others."""
 
 
 def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains every task with its preset and each seed.
 
     Raises:
-        WorkloadError: a training ended without success, or its policy falls short in fresh episodes.
+        WorkloadError: a policy misses its success rate in held-out episodes.
     """
     results: list[BenchmarkResult] = []
     for task in options.chosen(tuple(THRESHOLDS)):
@@ -29,7 +29,7 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         shares: list[float] = []
         for seed in range(1 if options.quick else options.seeds):
             taken, share = solve(task, seed, quick=options.quick)
-            say(f"{task}, seed {seed}: {taken:.1f} s, {share:.1%} of fresh episodes")
+            say(f"{task}, seed {seed}: {taken:.1f} s, success in {share:.1%} of held-out episodes")
             seconds.append(taken)
             shares.append(share)
         results.append(BenchmarkResult(name=f"seconds_to_success.{task}", unit="s", runs=tuple(seconds)))
@@ -38,10 +38,10 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
 
 
 def solve(task: str, seed: int, *, quick: bool = False) -> tuple[float, float]:
-    """Seconds of one training, process start to end, and the share of 512 fresh episodes its policy succeeds in.
+    """Returns the wall time of one training process [s] and the success rate in 512 held-out episodes.
 
     Raises:
-        WorkloadError: the training did not reach its success threshold in time, or the policy falls short.
+        WorkloadError: training failed, or the success rate is below the task's threshold.
     """
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2", "--iterations", "2")
     budget = small if quick else ("--time-budget-s", f"{TIME_BUDGET_S:g}", "--iterations", "1000000")
@@ -53,7 +53,8 @@ def solve(task: str, seed: int, *, quick: bool = False) -> tuple[float, float]:
     share = play_episodes(GraphPolicy(trained.graph), trained.task, episodes=episodes, seeds=seeds).success
     if not quick and not share >= THRESHOLDS[task]:
         raise WorkloadError(
-            f"{task}, seed {seed}: {share:.1%} of {episodes} fresh episodes succeeded after {training.seconds:.0f} s, "
-            f"expected {THRESHOLDS[task]:.0%}; the training ended because: {training.record['reason']}"
+            f"{task}, seed {seed}: {share:.1%} of {episodes} held-out episodes succeeded after "
+            f"{training.seconds:.0f} s of training, expected {THRESHOLDS[task]:.0%}; training ended: "
+            f"{training.record['reason']}"
         )
     return training.seconds, share

@@ -17,11 +17,11 @@ MAX_BUSY = 1024
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="BENCHMARK", help="what to measure (default: list the benchmarks)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="try it out with tiny sizes; the numbers mean nothing")
+    parser.add_argument("--quick", action="store_true", help="smoke test with tiny sizes; the numbers are meaningless")
     parser.add_argument("--task", action="append", default=[], metavar="NAME", help="only this task; may be repeated")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of what depends on chance (default: 3)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="how long a control loop is timed (runtime)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="with N busy processes as load (runtime)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of a stochastic workload (default: 3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="how long to time a control loop (runtime)")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of busy processes as load (runtime)")
 
 
 def _run(arguments: argparse.Namespace) -> int:

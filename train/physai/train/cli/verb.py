@@ -1,4 +1,4 @@
-"""Verbs of `physai` in processes of their own."""
+"""Command lines that run a `physai` verb in a separate process."""
 
 import sys
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import sys
 from physai.sdk.cli.main import main
 code = main(sys.argv[1:])
 if "torch" in sys.modules:
-    sys.exit("physai demo: torch was imported where the robot has none")
+    sys.exit("physai demo: this step imported torch, which the robot does not have")
 sys.exit(code)
 """
 
 
 def verb_command(arguments: Sequence[str], *, torch: bool) -> list[str]:
-    """The command line of a verb in this interpreter; without `torch` it fails if it took torch to do its work."""
+    """The command line of a verb in this interpreter; with `torch=False` the verb fails if it imports torch."""
     return [sys.executable, "-c", _PROGRAM if torch else _TORCH_FREE, *arguments]
