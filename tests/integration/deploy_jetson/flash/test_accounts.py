@@ -188,5 +188,5 @@ def test_the_doctor_says_whose_the_robot_is(robot: Machine) -> None:
     )
     robot.run("chmod", "g+w", "/etc/physai/trust.json", check=True)
     said = robot.run(*doctor).stdout
-    assert "warn owner        /etc/physai/trust.json can be written by others than root, so whoever" in said
+    assert "warn owner        /etc/physai/trust.json can be written by others than root, so an account" in said
     robot.run("chmod", "g-w", "/etc/physai/trust.json", check=True)

@@ -141,5 +141,5 @@ def test_fields_have_bounds() -> None:
 
 def test_another_protocol_is_named() -> None:
     check_protocol({"say": "hello", "protocol": 2})
-    with pytest.raises(ProtocolError, match="protocol 3 there, 2 here"):
+    with pytest.raises(ProtocolError, match="peer has protocol 3, this side 2"):
         check_protocol({"say": "hello", "protocol": 3})

@@ -29,7 +29,7 @@ def test_addresses(address: str, expected: Target) -> None:
     ["", "@cell", "cell:", "cell:0", "cell:65536", "cell:ssh", "-oProxyCommand=x", "a b", "a@b@c", "::1:22:x", "[::1"],
 )
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(FlashError, match=r"no name|no \[user|a port"):
+    with pytest.raises(FlashError, match=r"not a|is not \[user|a port"):
         Target.parse(address)
 
 
@@ -40,7 +40,7 @@ def test_root_and_command_are_kept() -> None:
 
 @pytest.mark.parametrize("physai", ["", "'physai"])
 def test_what_is_no_command(physai: str) -> None:
-    with pytest.raises(FlashError, match="no command"):
+    with pytest.raises(FlashError, match="is not a command"):
         Target.parse("cell", physai=physai)
 
 
