@@ -30,7 +30,7 @@ from physai.sdk.transport.protocol import Array, Sample
 Clock = Callable[[], int]
 
 DECISIONS = 3
-"""Most decisions of one period; a machine too slow for three sends nothing."""
+"""Attempts per period to decide and send in time; nothing is sent if all of them are late."""
 
 _TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
     int(flag)
@@ -51,11 +51,11 @@ class Clocks:
     now_ns: Clock = time.monotonic_ns
     """CLOCK_MONOTONIC [ns]."""
     wall_ns: Clock = time.time_ns
-    """CLOCK_REALTIME, which sensors stamp with [ns]."""
+    """CLOCK_REALTIME, the clock of sensor stamps [ns]."""
 
 
 class TickTransport(Protocol):
-    """What a tick asks of a transport."""
+    """The part of a transport that a tick uses."""
 
     name: str
 
@@ -73,7 +73,32 @@ class TickTransport(Protocol):
 
 
 class Tick:
-    """All that a tick needs, and what the last one found; one thread."""
+    """Runs one control period and holds its results; not thread-safe."""
+
+    reset_answer = start_answer = int(RequestAnswer.NONE)
+    """Answers to the requests of the tick."""
+    read_back = 0
+    """See `GuardResult.read_back`."""
+    state = 0
+    """`GuardState` after the tick."""
+    reasons = 0
+    """Bits of `Reason` and `RuntimeFault` of the tick."""
+    missed = False
+    """Whether the policy's command came too late."""
+    intervened = False
+    """Whether the guard changed or withheld the policy's command for another reason than its lateness."""
+    stopped = False
+    """Whether a standstill was measured and still holds."""
+    ended_ns = 0
+    """CLOCK_MONOTONIC at the end of the tick [ns]."""
+    fresh = False
+    """Whether there was a new sample."""
+    age_ns = 0
+    """Age of the sample when the guard decided [ns]."""
+    sent: Mapping[str, Array] | None = None
+    """Commands sent, by output name; None if none were."""
+    error = ""
+    """The last exception that the tick survived; empty for none."""
 
     def __init__(
         self,
@@ -86,56 +111,32 @@ class Tick:
         watchdog: Watchdog | None = None,
         lost: Callable[[], str] = lambda: "",
     ) -> None:
-        """Ties the parts together.
+        """Connect policy, guard and transport.
 
         Args:
             contract: of the policy.
             transport: open.
             policy: computes the commands.
-            sink: takes the records.
-            clocks: what time it is.
-            watchdog: commands the robot when the loop stops; None for none.
-            lost: why the robot is no longer this runtime's, empty while it is; see `Exclusive`.
+            sink: receives the tick records.
+            clocks: sources of time; None for the system's.
+            watchdog: commands the robot when the loop stops; None to run without one.
+            lost: returns why the lease of the robot is lost, empty while it is held; see `Exclusive.lost`.
 
         Raises:
-            GuardError: the contract leaves a joint no command.
-            ContractMismatchError: the transport's sample is not the contract's.
+            GuardError: the contract defines no command for a joint.
+            ContractMismatchError: the transport's sample does not match the contract.
         """
         self.guard = Guard(contract)
         self.senses = SensorInput(contract, transport.sample(), policy.inputs)
         self.policy: PolicyStep = policy
         self._robot_joints = contract.robot.joints
         self._shadow: Tick | None = None
-        """The same on a guard and a record of its own; None in a tick that is a warm-up itself."""
+        """A second tick with its own guard and record, for warm-ups; None in that tick itself."""
         if isinstance(policy, BoundPolicy):
-            nowhere, unmoved = NullTransport(transport.sample()), DryRunPolicy(policy)
-            self._shadow = Tick(contract, nowhere, unmoved, TickRing(1), clocks=clocks)
+            null, dry_run = NullTransport(transport.sample()), DryRunPolicy(policy)
+            self._shadow = Tick(contract, null, dry_run, TickRing(1), clocks=clocks)
         self._begins = False
         """Whether the policy's memory begins with the next call."""
-        self.reset_answer = self.start_answer = int(RequestAnswer.NONE)
-        """Answer to the requests of the tick."""
-        self.read_back = 0
-        """See `GuardResult.read_back`."""
-        self.state = 0
-        """`GuardState` after the tick."""
-        self.reasons = 0
-        """Bits of `Reason` and `RuntimeFault` of the tick."""
-        self.missed = False
-        """Whether the policy's command came too late."""
-        self.intervened = False
-        """Whether the guard changed or withheld the policy's command for another reason than its lateness."""
-        self.stopped = False
-        """Whether a standstill has been read back and lasts."""
-        self.ended_ns = 0
-        """CLOCK_MONOTONIC at its end [ns]."""
-        self.fresh = False
-        """Whether a newer sample had come."""
-        self.age_ns = 0
-        """Age of the sample when the guard decided [ns]."""
-        self.sent: Mapping[str, Array] | None = None
-        """Commands that left, by output name; None where none did."""
-        self.error = ""
-        """The last exception that the tick survived; empty for none."""
         self._transport = transport
         self._sample = transport.sample()
         self._sink = sink
@@ -147,10 +148,9 @@ class Tick:
         self._first_stamp_ns = 0
         self._watchdog = watchdog
         self.lost = lost
-        """See `Exclusive.lost`."""
 
     def change(self, policy: BoundPolicy) -> None:
-        """Computes another policy of the same contract from the next tick on, which remembers what this one did."""
+        """Switch to another policy of the same contract, which takes over this one's memory."""
         if isinstance(self.policy, BoundPolicy):
             policy.take_over(self.policy)
         self._bind(policy)
@@ -162,9 +162,7 @@ class Tick:
         self.policy = policy
 
     def warm_up(self) -> None:
-        """Warm the caches before a tick without any visible effect; see `NullTransport`,
-        `DryRunPolicy`.
-        """
+        """Warm the caches before a tick, without any effect; see `physai.deploy_jetson.runtime.io.dry_run`."""
         shadow = self._shadow
         if shadow is not None:
             shadow.guard.resume_from(self.guard.last, self.guard.step)
@@ -173,20 +171,20 @@ class Tick:
                 shadow.reset()
 
     def activate(self) -> None:
-        """Begins in STANDSTILL, and forgets: a robot that was left alone."""
+        """Start in STANDSTILL with all memory cleared, to drive a robot."""
         self.guard.activate()
         self.policy.reset()
         self._unsent = False
         self.state, self.stopped, self.read_back = int(GuardState.STANDSTILL), False, self.guard.read_back
 
     def reset(self) -> None:
-        """Begins in RUN, and forgets: for warm-ups, which move nothing."""
+        """Start in RUN with all memory cleared; only for warm-ups, which send nothing."""
         self.guard.reset()
         self.policy.reset()
         self._unsent = False
 
     def obstacle(self) -> str:
-        """What is wrong with the newest sample, for a person; empty where a first command may rest on it."""
+        """Describe what the newest sample lacks for a first command; empty if nothing."""
         trouble = self.senses.read() & ~HARMLESS
         if trouble or not (np.isfinite(self.senses.joint_pos).all() and np.isfinite(self.senses.joint_vel).all()):
             why = self.senses.complaint() or describe(trouble or int(RuntimeFault.FIELD_NOT_FINITE))
@@ -203,16 +201,16 @@ class Tick:
         return ""
 
     def misplaced(self) -> str:
-        """The first joint that was measured outside its range, in words; empty for none."""
+        """Describe the first joint measured outside its range; empty if there is none."""
         return misplaced(self._robot_joints, self.guard.limits, self.senses.joint_pos)
 
     def run(self, number: int, due_ns: int, trouble: int = 0, request: Request = NO_REQUEST) -> None:
-        """Does one tick.
+        """Run one tick: sense, infer, guard, send, record.
 
         Args:
             number: of the control period.
-            due_ns: CLOCK_MONOTONIC at which it was to begin [ns].
-            trouble: bits for which the policy's command is withheld.
+            due_ns: CLOCK_MONOTONIC at which it was due to begin [ns].
+            trouble: bits of `RuntimeFault` for which the policy's command is withheld.
             request: of an operator or the loop, for the supervisor.
         """
         now, watchdog = self._now, self._watchdog
@@ -224,9 +222,9 @@ class Tick:
         trouble |= sensed
         begun = now()
         targets = None
-        asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._heard()
+        asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._drives()
         if asked:
-            targets = self._think()
+            targets = self._infer()
             trouble |= 0 if targets is not None else _INFERENCE_FAILED
         thought = now()
         limit = due_ns + self._deadline_ns
@@ -237,6 +235,7 @@ class Tick:
         for _ in range(DECISIONS):
             started = now()
             if started > limit:
+                # Too late for the policy's command: the guard decides without it, on the newest sample.
                 self.missed, targets, limit = asked or self.missed, None, started + self._deadline_ns
                 sensed = self._sense()
                 trouble |= sensed
@@ -260,7 +259,7 @@ class Tick:
             self.guard.idle()
         else:
             self.guard.commit(sent=sent)
-        self._note(result, trouble, request)
+        self._store(result, trouble, request)
         self._remember(result, sent=sent)
         self.ended_ns = ended = now()
         self._sink.push(
@@ -280,12 +279,12 @@ class Tick:
             self.sent,
         )
 
-    def _heard(self) -> bool:
-        """Whether the policy has a say in this period."""
+    def _drives(self) -> bool:
+        """Whether the guard uses the policy's command in this period."""
         return bool(self.guard.asks[0])
 
     def _remember(self, result: GuardResult | None, *, sent: bool) -> None:
-        """Corrects the policy's memory of its commands where the robot got something else."""
+        """Correct the policy's memory of its commands if the robot received others."""
         if self.start_answer == RequestAnswer.OBEYED:
             self.policy.reset()
             self._begins = True
@@ -295,10 +294,10 @@ class Tick:
             self.policy.sent(self.guard.sent, self.guard.steps)
 
     def _sense(self) -> int:
-        """Takes in the newest sample; bits of trouble."""
+        """Read the newest sample; return bits of `RuntimeFault`."""
         try:
             self.fresh = self._transport.poll()
-        except Exception as error:  # whatever a driver raises, the guard must still command the robot
+        except Exception as error:  # a driver may raise anything; the guard must still command the robot
             self.error = f"{self._transport.name}: {error}"
             return _TRANSPORT_FAILED
         trouble = self.senses.read()
@@ -314,15 +313,15 @@ class Tick:
     def _age_ns(self) -> int:
         return self.senses.age_ns(self._wall(), self._now())
 
-    def _think(self) -> dict[str, Floats] | None:
-        """The policy's commands; None where there are none."""
+    def _infer(self) -> dict[str, Floats] | None:
+        """Return the policy's commands; None if it fails."""
         try:
             if self._begins:
                 self._begins = not self.policy.begin(self.guard.sent, self.guard.steps)
             if not self._begins and self.policy.step():
                 return self.policy.targets.named
             self.error = "the policy computed numbers that are not finite"
-        except Exception as error:  # the same
+        except Exception as error:  # an engine may raise anything, too
             self.error = str(error)
         return None
 
@@ -332,36 +331,37 @@ class Tick:
             return self.guard.decide(
                 age_s=self.age_ns * 1e-9, targets=targets, deadline_missed=self.missed, request=request
             )
-        except Exception as error:  # a guard that fails has the last word: nothing goes out
+        except Exception as error:  # nothing unguarded is sent
             self.error = f"the guard failed: {error}"
             return None
 
     def _send(self, result: GuardResult) -> int:
-        """Sends the guard's commands; bits of trouble. One that did not leave counts as missing in the next period."""
+        """Send the guard's commands; return bits of `RuntimeFault`."""
         if not result.referenced[0]:
             return 0
         watchdog = self._watchdog
         if watchdog is not None and not watchdog.may_send():
             return _WATCHDOG
-        # As late as can be: this process may have stood still since the tick began.
+        # Checked last: this process may have been suspended since the tick began.
         if self.lost():
             return _LEASE_LOST
         if watchdog is not None:
-            # Before it leaves: the kernel likes to put a sender aside, or ends it, with the system call that sends.
+            # Recorded before sending: the process may be preempted or killed in the system call that sends.
             watchdog.sends(*self.guard.decided())
         try:
             self._transport.send(result.targets, self._wall())
-        except Exception as error:  # the same
+        except Exception as error:  # as in `_sense`
             if watchdog is not None:
                 watchdog.takes_back(self.guard.last)
             self.error = f"{self._transport.name}: {error}"
+            # The next period treats this command as missing.
             self._unsent = True
             return _TRANSPORT_FAILED
         self._unsent = False
         self.sent = result.targets
         return 0
 
-    def _note(self, result: GuardResult | None, trouble: int, request: Request) -> None:
+    def _store(self, result: GuardResult | None, trouble: int, request: Request) -> None:
         self.reset_answer = self.start_answer = int(RequestAnswer.NONE)
         if result is None:
             self.reasons, self.intervened = trouble, True
@@ -376,5 +376,5 @@ class Tick:
 
 
 def _without_start(request: Request) -> Request:
-    """A request whose start is not even asked for, as there is no sample on which the policy could begin."""
+    """Return a request without its start, for a period without a sample on which the policy could begin."""
     return request if request.start == NOTHING else replace(request, start=NOTHING)

@@ -6,20 +6,20 @@ from physai.sdk.base.errors import PhysaiError
 
 
 class LifecycleError(PhysaiError):
-    """A runtime was asked for what its state does not allow."""
+    """A transition that the runtime's state does not allow."""
 
 
 class Lifecycle(StrEnum):
-    """What is true of the robot."""
+    """State of a runtime."""
 
     UNCONFIGURED = "unconfigured"
-    """No policy is loaded, nothing is connected."""
+    """No policy is loaded and no transport is open."""
     INACTIVE = "inactive"
-    """The policy is loaded and checked, sensors are heard; nothing is sent, the drives are left to themselves."""
+    """The policy is loaded and checked and sensors are read; nothing is sent to the drives."""
     ACTIVE = "active"
-    """Every control period a command that has passed the guard is sent; joints may move."""
+    """A command that passed the guard is sent every control period; joints may move."""
     FINALIZED = "finalized"
-    """The robot was brought to a safe state as far as it could be, and everything is let go."""
+    """The robot was brought to a safe state as far as possible, and all resources are released."""
 
 
 _NEXT = {
@@ -31,10 +31,10 @@ _NEXT = {
 
 
 def advance(state: Lifecycle, to: Lifecycle) -> Lifecycle:
-    """The next state.
+    """Return `to`, if it can follow `state`.
 
     Raises:
-        LifecycleError: it cannot be reached from here.
+        LifecycleError: it cannot.
     """
     if to not in _NEXT[state]:
         allowed = ", ".join(_NEXT[state]) or "nothing"

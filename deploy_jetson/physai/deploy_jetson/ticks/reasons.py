@@ -1,4 +1,4 @@
-"""Why the policy's command was not sent: the guard's reasons, and those of the runtime can know."""
+"""Why the policy's command was not sent: the guard's reasons and the runtime's faults."""
 
 from enum import IntFlag
 
@@ -11,27 +11,27 @@ class RuntimeFault(IntFlag):
     FIELD_NOT_FINITE = 1 << 16
     """A sensor or command field that the policy reads is NaN or infinite."""
     WATCHDOG = 1 << 17
-    """The loop was silent for so long that its watchdog braked the robot."""
+    """The loop sent no command for so long that the watchdog braked the robot."""
     INFERENCE_FAILED = 1 << 18
     """The policy could not be computed."""
     TRANSPORT_FAILED = 1 << 19
-    """The robot could not be heard or spoken to."""
+    """Receiving from or sending to the robot failed."""
     PERIODS_SKIPPED = 1 << 20
-    """Whole control periods passed without a tick: the process stood still, or the tick before took too long."""
+    """Control periods passed without a tick: the process was suspended, or a tick took too long."""
     NOT_SENT = 1 << 21
-    """Every decision of this period was out of date before it could be sent, so nothing was."""
+    """Nothing was sent, as every decision of this period was late."""
     OPERATOR_SILENT = 1 << 22
-    """The operator's sign of life did not come."""
+    """The operator's heartbeat is overdue."""
     HOLD_REQUESTED = 1 << 23
-    """An operator, or the end of the program, asked for HOLD."""
+    """An operator, or the end of the program, requested HOLD."""
     DAMP_REQUESTED = 1 << 24
-    """An operator, or the end of the program, asked for DAMP."""
+    """An operator, or the end of the program, requested DAMP."""
     COMMAND_CUT = 1 << 25
-    """A command of the operator was cut to the range the policy was trained for; the policy goes on."""
+    """An operator's command was clipped to the range the policy was trained for; the policy continues."""
     GUARD_FAILED = 1 << 26
-    """The guard itself raised an error; nothing was sent."""
+    """The guard raised an exception; nothing was sent."""
     LEASE_LOST = 1 << 27
-    """The robot is no longer this runtime's, so nothing was sent."""
+    """The runtime no longer holds the robot's lease, so nothing was sent."""
 
 
 HARMLESS = int(RuntimeFault.COMMAND_CUT)
@@ -45,7 +45,7 @@ INTERVENTIONS = int(
     | RuntimeFault.INFERENCE_FAILED
     | RuntimeFault.GUARD_FAILED
 )
-"""Bits that say that the policy's own command was not fit to be sent."""
+"""Bits for an invalid command of the policy."""
 
 _POLICY_FAULTS = INTERVENTIONS | int(
     Reason.COMMAND_STALE
@@ -76,15 +76,13 @@ _NOT_THE_POLICY = int(
 
 
 def blames_policy(reasons: int) -> bool:
-    """Whether a rise of the state for these reasons counts against the policy on trial.
-
-    A missing command has another cause where sensors, transport, machine or operator are at fault in the same period.
-    A joint outside its limits is the policy's business whatever else is wrong.
-    """
-    found = reasons & _POLICY_FAULTS
+    """Whether an intervention for these reasons counts against the policy on trial."""
+    faults = reasons & _POLICY_FAULTS
     if reasons & _NOT_THE_POLICY:
-        found &= ~int(Reason.DEADLINE_MISSED | Reason.COMMAND_STALE)
-    return bool(found)
+        # Sensors, transport, machine or operator explain a missing command; they do not explain a joint beyond its
+        # limits.
+        faults &= ~int(Reason.DEADLINE_MISSED | Reason.COMMAND_STALE)
+    return bool(faults)
 
 
 _WITHHELD = int(
@@ -94,15 +92,13 @@ _WITHHELD = int(
     | Reason.SENSOR_CONTRADICTS
     | Reason.SENSOR_FROZEN
 ) | sum(int(member) for member in RuntimeFault if not member & HARMLESS)
-"""Bits for which the policy's command was withheld: it is then missing, as if it were late."""
+"""Bits for which the policy's command was withheld, which the guard treats as a missed deadline."""
 
 
 def describe(reasons: int) -> str:
-    """The bits of a tick record in words, lower case, in order; `nothing` for none.
-
-    That the command was missing is said only where nothing else says why.
-    """
+    """Return the names of the bits in lower case and in order; `nothing` for none."""
     if reasons & _WITHHELD:
+        # Another reason already explains the missing command.
         reasons &= ~int(Reason.DEADLINE_MISSED)
     names = [member.name for kind in (Reason, RuntimeFault) for member in kind if reasons & member]
     return ", ".join(name.lower().replace("_", " ") for name in names if name) or "nothing"

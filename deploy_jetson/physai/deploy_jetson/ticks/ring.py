@@ -1,4 +1,4 @@
-"""Record of each tick in a ring buffer."""
+"""Ring buffer of tick records."""
 
 import struct
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ TICK_FIELDS = (
 )
 TICK_DTYPE = np.dtype(list(TICK_FIELDS))
 RECORD = struct.Struct("<9qiI??")
-"""The same as `TICK_DTYPE`."""
+"""`TICK_DTYPE` as a struct, which packs one record faster than numpy."""
 
 Ticks = npt.NDArray[np.void]
 """Tick records, of `TICK_DTYPE`."""
 
 
 class TickSink(Protocol):
-    """Takes one record a tick, without a system call, without waiting, and without raising."""
+    """Receives one record per tick; must not block, make a system call or raise."""
 
     def push(
         self,
@@ -52,47 +52,46 @@ class TickSink(Protocol):
         intervened: bool,
         sent: Mapping[str, Array] | None = None,
     ) -> None:
-        """Takes the record of one tick.
+        """Record one tick.
 
         Args:
-            tick: number of the control period; one that was skipped leaves a gap.
-            deadline_ns: CLOCK_MONOTONIC by which the command had to be out [ns].
+            tick: number of the control period; a skipped one leaves a gap.
+            deadline_ns: CLOCK_MONOTONIC by which the command had to be sent [ns].
             woke_ns: CLOCK_MONOTONIC at which the tick began; it was due one `deadline_s` before `deadline_ns` [ns].
-            sample_stamp_ns: when the sample was measured, by the sensor's own stamp, CLOCK_REALTIME [ns].
-            sensor_age_ns: its age when the guard decided [ns].
-            inference_ns: time in the graph, 0 where it was not asked [ns].
+            sample_stamp_ns: the sensor's stamp of the sample, CLOCK_REALTIME [ns].
+            sensor_age_ns: age of the sample when the guard decided [ns].
+            inference_ns: time in the graph, 0 if it was not run [ns].
             guard_ns: time in the guard [ns].
-            send_ns: time in the transport's `send`, 0 where nothing was sent [ns].
-            whole_ns: from when the tick was due until its command was out [ns].
+            send_ns: time in the transport's `send`, 0 if nothing was sent [ns].
+            whole_ns: from the due time of the tick until its command was sent [ns].
             state: `GuardState`.
-            reasons: bits of `Reason` and `Trouble`.
+            reasons: bits of `Reason` and `RuntimeFault`.
             missed: whether the command came after its deadline.
             intervened: whether the policy's command was changed or withheld.
-            sent: joint commands that left, by output name; None where none did. Only valid during the call.
+            sent: joint commands by output name, None if none were sent; only valid during the call.
         """
         ...
 
 
 class TickRing:
-    """The last so many ticks, in memory taken once; one thread writes, any may copy."""
+    """The last `capacity` ticks in preallocated memory; one thread writes, any thread may copy."""
 
     def __init__(self, capacity: int, *, memory: memoryview | None = None, width: int = RECORD.size) -> None:
-        """Room for that many ticks.
+        """Allocate the buffer.
 
         Args:
-            capacity: how many.
-            memory: (capacity + 1) * width bytes to keep them in; None for memory of its own.
-            width: bytes from one record to the next.
+            capacity: number of ticks.
+            memory: buffer of (capacity + 1) * width bytes; None to allocate one.
+            width: stride of the records [bytes].
         """
         self.capacity = capacity
-        """Ticks that can be read."""
         self.count = 0
-        """Records taken so far."""
+        """Records pushed so far."""
         self._pack, self._width = RECORD.pack_into, width
-        # One more than can be read: the one that the loop may be writing at this moment.
+        # One extra slot for the record that is being written.
         self._slots = capacity + 1
         self._buffer = memoryview(bytearray(self._slots * width)) if memory is None else memory
-        # Written to once, so that no tick has to wait for a page.
+        # Touch every page, so that no tick causes a page fault.
         self._buffer[:] = b"\0" * len(self._buffer)
         self._ticks = np.ndarray((self._slots,), TICK_DTYPE, self._buffer, strides=(width,))
 
@@ -135,7 +134,7 @@ class TickRing:
         self.count += 1
 
     def between(self, first: int, end: int) -> Ticks:
-        """A copy of the records from `first` to before `end`, without those that were overwritten meanwhile.
+        """Return a copy of records `first` to `end` (exclusive), without those overwritten in the meantime.
 
         Args:
             first: number of a record, counted from 0.
@@ -144,13 +143,13 @@ class TickRing:
         first = max(first, end - self.capacity)
         start, stop = first % self._slots, end % self._slots
         if first >= end:
-            found = self._ticks[:0].copy()
+            ticks = self._ticks[:0].copy()
         elif start < stop:
-            found = self._ticks[start:stop].copy()
+            ticks = self._ticks[start:stop].copy()
         else:
-            found = np.concatenate((self._ticks[start:], self._ticks[:stop]))
-        return found[max(0, self.count - self.capacity - first) :]
+            ticks = np.concatenate((self._ticks[start:], self._ticks[:stop]))
+        return ticks[max(0, self.count - self.capacity - first) :]
 
     def last(self) -> Ticks:
-        """A copy of what is there, oldest first."""
+        """Return a copy of all records, oldest first."""
         return self.between(0, self.count)

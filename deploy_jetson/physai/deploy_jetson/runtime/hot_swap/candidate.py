@@ -1,4 +1,4 @@
-"""A policy that passed its checks, as plain data that can be passed between processes."""
+"""A policy that passed its checks, as plain data for passing between processes."""
 
 import json
 import socket
@@ -17,13 +17,13 @@ from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 TWIN_TRANSPORT = "sim"
-"""Name of the transport behind which there is no robot but its twin."""
+"""Name of the transport to the simulated twin."""
 
 _LENGTHS = struct.Struct("<III")
 
 
 class CandidateError(PhysaiError):
-    """A policy may not run, or says of itself what cannot be."""
+    """A policy is not allowed to run, or contradicts its contract."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,28 +42,28 @@ class Candidate:
     """The TensorRT engine; None for onnxruntime."""
     state_sizes: dict[str, int]
     unsafe_no_verdict: bool
-    """Whether it was let in without a valid verdict."""
+    """Whether it was installed without a valid verdict."""
     recorded_on: str = "unknown"
-    """`Origin.mark` of the robot that it is installed on."""
+    """`Origin.mark` of the robot it is installed on."""
 
     def origin(self, transport: str) -> Origin:
-        """Of what is measured while it drives through a transport: the twin behind `sim` is a stand-in."""
-        said = Origin.from_mark(self.recorded_on, source="the candidate")
-        kind = "stand-in" if transport == TWIN_TRANSPORT else said.kind
-        return Origin(kind=kind, robot=said.robot, machine=machine_text())
+        """Return the origin of what is measured through a transport; the twin behind `sim` is a stand-in."""
+        installed = Origin.from_mark(self.recorded_on, source="the candidate")
+        kind = "stand-in" if transport == TWIN_TRANSPORT else installed.kind
+        return Origin(kind=kind, robot=installed.robot, machine=machine_text())
 
     def facts(self) -> dict[str, Any]:
-        """All but the policy and the engine, for JSON."""
+        """Return everything but the policy and the engine, for JSON."""
         return {name: value for name, value in vars(self).items() if name not in ("policy", "plan")}
 
     def load(self, contract: PolicyContract) -> BoundPolicy:
-        """Loads it, and computes until it is warm.
+        """Load the policy and warm it up.
 
         Args:
-            contract: the one with `fingerprint`.
+            contract: with this `fingerprint`.
 
         Raises:
-            CandidateError: the contract is another.
+            CandidateError: the contract has a different fingerprint.
             EngineError: the engine does not load or compute.
         """
         if contract.fingerprint != self.fingerprint:
@@ -82,14 +82,14 @@ class Candidate:
 
 
 def examine(active: ActivePolicy, progress: Callable[[float], None] | None = None) -> Candidate:
-    """Starts the active policy in its engine, asks it its golden states, and describes it.
+    """Start the active policy in its engine and replay its golden states.
 
     Args:
         active: the policy.
-        progress: gets the share of the golden states that it has answered.
+        progress: called with the share of golden states that were replayed.
 
     Raises:
-        EngineError, PolicyError: it does not start here, or answers otherwise than in training.
+        EngineError, PolicyError: it does not start here, or its outputs differ from those in training.
     """
     marker, bundle = active.marker, active.bundle
     engine = active.start()
@@ -111,7 +111,7 @@ def examine(active: ActivePolicy, progress: Callable[[float], None] | None = Non
 
 
 def send(connection: socket.socket, candidate: Candidate | None, reason: str = "") -> None:
-    """Hands a candidate to the process at the other end, or says why there is none."""
+    """Send a candidate to the process at the other end, or the reason why there is none."""
     facts: dict[str, Any] = {"reason": reason}
     policy = plan = b""
     if candidate is not None:
@@ -124,9 +124,9 @@ def send(connection: socket.socket, candidate: Candidate | None, reason: str = "
 
 
 def receive(connection: socket.socket) -> Candidate | str | None:
-    """What `send` sent: a candidate, or why there is none; None once the other end is gone.
+    """Receive what `send` sent: a candidate, or why there is none; None once the other end is closed.
 
-    Waits in the kernel, so that other threads of this process run on.
+    Blocks in the kernel, without holding the interpreter lock.
     """
     head = _exactly(connection, _LENGTHS.size)
     if head is None:

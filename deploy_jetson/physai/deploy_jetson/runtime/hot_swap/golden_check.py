@@ -1,4 +1,4 @@
-"""Checks the golden states of a newly activated policy in a separate process, which may hang or crash."""
+"""Replays the golden states of a newly activated policy in a separate process, which may hang or crash."""
 
 import json
 import sys
@@ -12,31 +12,31 @@ from physai.sdk.base.isolation import JsonFacts, ReportProgress, call_apart, ser
 
 
 def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candidate:
-    """As `examine`, of the active policy, in another process.
+    """Run `examine` on the active policy in another process.
 
     Args:
         root: the robot's tree.
-        config: folder of the owner's files; None for the usual one of that tree.
+        config: folder of the owner's files; None for the default of that tree.
         deadline_s: of the policy's contract [s].
 
     Raises:
-        ApartError: what the examination says, or that it hung or crashed.
+        ApartError: the examination failed, hung or crashed.
     """
     limit_s = call_limit_s(deadline_s)
     facts, (policy, plan) = call_apart(
         __name__,
         json.dumps([str(root), None if config is None else str(config)]).encode(),
         what="the examination of what was activated",
-        limit_s=lambda told: limit_s,
+        limit_s=lambda progress: limit_s,
     )
     return Candidate(**facts, policy=policy, plan=plan or None)
 
 
-def _work(request: bytes, tell: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
-    tell({"stage": "loading"})
+def _work(request: bytes, report: ReportProgress) -> tuple[JsonFacts, Sequence[bytes]]:
+    report({"stage": "loading"})
     root, config = json.loads(request)
     active = open_active(Path(root), config=None if config is None else Path(config))
-    candidate = examine(active, progress=lambda share: tell({"stage": "golden states", "share": share}))
+    candidate = examine(active, progress=lambda share: report({"stage": "golden states", "share": share}))
     return candidate.facts(), [candidate.policy, candidate.plan or b""]
 
 

@@ -1,7 +1,7 @@
 """Process that watches for a newly activated policy and checks it outside the runtime.
 
-Signatures, JSON and golden states take Python's lock for milliseconds, which a control loop in the same process would
-feel. So they are checked here, and what may run goes through a socket to the runtime.
+Verifying signatures, parsing JSON and replaying golden states hold the interpreter lock for milliseconds, which would
+delay a control loop in the same process. They run here instead, and the result goes through a socket to the runtime.
 """
 
 import os
@@ -19,18 +19,18 @@ from physai.deploy_jetson.slots.layout import CURRENT
 from physai.sdk.base.errors import PhysaiError
 
 LOOK_S = 0.1
-"""Time between two looks at the link to the active slot [s]."""
+"""Polling period of the link to the active slot [s]."""
 
 NICENESS = 10
 
 
 def start_scout(root: Path, config: Path | None, running_sha256: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts the process; it ends when the socket is closed.
+    """Start the process; it ends when the socket is closed.
 
     Args:
         root: the robot's tree.
-        config: folder of the owner's files; None for the usual one of that tree.
-        running_sha256: of the bundle that runs already.
+        config: folder of the owner's files; None for the default of that tree.
+        running_sha256: hash of the running bundle.
 
     Returns:
         The process, and the socket from which `candidate.receive` reads.
@@ -39,23 +39,23 @@ def start_scout(root: Path, config: Path | None, running_sha256: str) -> tuple[s
     with theirs:
         command = [sys.executable, "-m", __name__, str(theirs.fileno()), str(root), str(config or ""), running_sha256]
         descriptors = [theirs.fileno()]
-        # In a session of its own, Ctrl-C at the terminal reaches the runtime alone.
+        # A session of its own, so that Ctrl-C at the terminal reaches the runtime only.
         return subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.DEVNULL, start_new_session=True), ours
 
 
 def watch(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> None:
-    """Sends every newly activated policy, or why it may not run, until the other end is gone."""
+    """Send every newly activated policy, or why it must not run, until the other end is closed."""
     seen: str | None = None
     with suppress(BrokenPipeError, ConnectionResetError):
         while not _is_closed(connection):
-            found = _look(root)
-            if found != seen:
-                seen = found
+            link = _active_link(root)
+            if link != seen:
+                seen = link
                 running_sha256 = _report(connection, root, config, running_sha256)
             time.sleep(LOOK_S)
 
 
-def _look(root: Path) -> str | None:
+def _active_link(root: Path) -> str | None:
     try:
         return os.readlink(root / CURRENT)
     except OSError:
@@ -75,7 +75,7 @@ def _report(connection: socket.socket, root: Path, config: Path | None, running_
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end, which never says anything, is gone."""
+    """Whether the other end, which never sends, is closed."""
     try:
         return connection.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Takes newly activated policies from the policy watcher, prepares them, and hands them to the loop them."""
+"""Receives newly activated policies from the policy watcher, prepares them, and hands them to the loop."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 
 CLOSE_S = 5.0
-"""Longest wait for a policy that is being loaded when the runtime ends [s]."""
+"""Longest wait at shutdown for a policy that is being loaded [s]."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class LoadedPolicy:
     candidate: Candidate
     policy: BoundPolicy
     health: RuntimeHealth
-    """Its counters, all zero."""
+    """Its health counters, all zero."""
 
 
 class PolicySwapper:
-    """A thread that does all of a change of policy but the change."""
+    """Thread that prepares a change of policy, so that the loop only swaps references."""
 
     def __init__(
         self,
@@ -40,21 +40,21 @@ class PolicySwapper:
         to_run_unsafe: str = "--unsafe-no-verdict",
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepares to listen.
+        """Initialize without starting the thread.
 
         Args:
-            connection: the runtime's end of the scout's socket.
-            contract: what the runtime was started with; a policy of another one needs another start.
-            open_health: makes the counters of a policy.
-            say: gets what an operator should know.
+            connection: the runtime's end of the watcher's socket.
+            contract: of the running policy; a policy with a different one needs a restart of the runtime.
+            open_health: opens the health counters of a policy.
+            say: reports a message to the operator.
             unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
-            to_run_unsafe: how the operator allows it when starting the runtime.
+            to_run_unsafe: name of the option that allows it.
             prepare: called first in the thread.
         """
         self.ready: LoadedPolicy | None = None
         """The next policy, for the loop to take."""
         self.other: Candidate | None = None
-        """A newly activated policy of another contract."""
+        """A newly activated policy with a different contract."""
         self._connection, self._contract = connection, contract
         self._open_health, self._say, self._prepare = open_health, say, prepare
         self._unsafe_no_verdict, self._to_run_unsafe = unsafe_no_verdict, to_run_unsafe
@@ -64,11 +64,11 @@ class PolicySwapper:
         self._thread = threading.Thread(target=self._serve, name="physai-swap", daemon=True)
 
     def start(self) -> None:
-        """Begins to listen."""
+        """Start the thread."""
         self._thread.start()
 
     def change(self, old: LoadedPolicy) -> LoadedPolicy:
-        """The policy that is ready, in exchange for the one that ran, which ends in the swapper's own thread."""
+        """Return the prepared policy in exchange for `old`, which the swapper's thread closes."""
         new = self.ready
         if new is None:
             return old
@@ -77,14 +77,14 @@ class PolicySwapper:
         return new
 
     def close(self) -> None:
-        """Ends the scout and the thread."""
+        """End the watcher and the thread."""
         self._closed = True
         with suppress(OSError):
-            # Closing alone would not wake the thread that reads from it.
+            # Closing alone does not wake the thread that reads from it.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._taken.set()
         if self._thread.is_alive():
-            # A policy whose first call does not return keeps the thread, and nothing else.
+            # Bounded, because the first call of a policy may hang; the thread is a daemon.
             self._thread.join(CLOSE_S)
         self._connection.close()
 
@@ -92,22 +92,22 @@ class PolicySwapper:
         self._prepare()
         while True:
             try:
-                found = receive(self._connection)
+                received = receive(self._connection)
             except (OSError, ValueError):
                 return
-            if found is None:
+            if received is None:
                 return
-            if isinstance(found, str):
-                self._say(f"what was activated may not run, the policy before goes on: {found}")
-            elif found.unsafe_no_verdict and not self._unsafe_no_verdict:
+            if isinstance(received, str):
+                self._say(f"the newly activated policy may not run, the policy before goes on: {received}")
+            elif received.unsafe_no_verdict and not self._unsafe_no_verdict:
                 self._say(
-                    f"version {found.version} was installed without a valid verdict, the policy before goes on; start "
-                    f"with {self._to_run_unsafe} to let it run"
+                    f"version {received.version} was installed without a valid verdict, the policy before goes on; "
+                    f"start with {self._to_run_unsafe} to let it run"
                 )
-            elif found.fingerprint != self._contract.fingerprint:
-                self.other = found
+            elif received.fingerprint != self._contract.fingerprint:
+                self.other = received
             else:
-                self._offer(found)
+                self._offer(received)
 
     def _offer(self, candidate: Candidate) -> None:
         try:

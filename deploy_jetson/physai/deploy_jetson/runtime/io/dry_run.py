@@ -1,10 +1,10 @@
 """Null transport and dry-run policy, which warm the caches shortly before a tick is due.
 
-A loop that sleeps between two ticks finds the processor's caches without the tick's code and numbers: after 2 ms of
-sleep the first run of a small policy took 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an
-AMD EPYC, shared with other programs). So the same code runs before it is needed, on a guard and a record of its own,
-and what it finds is thrown away: the robot's last sample is read again, the policy computed without moving its memory
-on, nothing is received and nothing is sent.
+While the loop sleeps between two ticks, the tick's code and data leave the processor's caches: after 2 ms of sleep the
+first run of a small policy took 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an AMD EPYC,
+shared with other programs). The same code therefore runs shortly before it is needed, with a guard and a record of its
+own, and the results are discarded: the last sample is read again, the policy is computed without advancing its memory,
+nothing is received and nothing is sent.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class NullTransport:
     name = "warm-up"
 
     def __init__(self, sample: Sample) -> None:
-        """Shows the sample of the real one."""
+        """Share the sample of the real transport."""
         self._sample = sample
 
     def sample(self) -> Sample:
@@ -39,7 +39,7 @@ class DryRunPolicy:
     """A policy that is evaluated without changing its state."""
 
     def __init__(self, policy: BoundPolicy) -> None:
-        """Reads the inputs and writes the targets of the real one."""
+        """Share the inputs and targets of the real policy."""
         self._policy = policy
         self.inputs: IoBuffer = policy.inputs
         self.targets: IoBuffer = policy.targets

@@ -12,17 +12,17 @@ from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
 from physai.sdk.policy.memory import CommandMemory, Commands
 
 HIDDEN_STATE = "hidden"
-"""Memory that is the network's own: it means nothing to another network."""
+"""Memory of the network itself, which is meaningless to another network."""
 
 WARM_UP_STEPS = 20
 
 
 class IoBuffer:
-    """Named vectors that lie one after the other in one float32 block, shape (1, size) each."""
+    """Named vectors in one contiguous float32 block, shape (1, size) each."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.block: Floats = np.zeros(sum(sizes.values()), np.float32)
-        """All of them, shape (sum of sizes,)."""
+        """All vectors, shape (sum of sizes,)."""
         self.named: dict[str, Floats] = {}
         """Views of the block."""
         self._zeros = np.zeros_like(self.block)
@@ -32,17 +32,17 @@ class IoBuffer:
             start += size
 
     def finite(self) -> bool:
-        """Whether every number is finite: NaN and infinity times 0 are NaN, and NaN equals nothing."""
+        """Whether every number is finite."""
+        # NaN and infinity times 0 are NaN, which equals nothing; one dot product is faster than `isfinite().all()`.
         return bool(self._zeros.dot(self.block) == 0.0)
 
 
 Compute = Callable[[int], None]
-"""Computes a graph from one memory into the other: reads memory 0 or 1, writes the other one and the targets, raises
-EngineError where that fails."""
+"""Computes the graph: reads memory 0 or 1, writes the other one and the targets; raises EngineError if it fails."""
 
 
 class PolicyStep(Protocol):
-    """What a tick asks of a policy."""
+    """The part of a policy that a tick uses."""
 
     inputs: IoBuffer
     targets: IoBuffer
@@ -65,10 +65,10 @@ class PolicyStep(Protocol):
 
 
 class BoundPolicy:
-    """One policy, its inputs, its targets and its memory; one thread."""
+    """A policy with its inputs, targets and memory; not thread-safe."""
 
     def __init__(self, header: PolicyHeader, bind: Callable[["BoundPolicy"], Compute]) -> None:
-        """Makes the arrays, and lets `bind` tie a computation to them."""
+        """Allocate the arrays and bind a computation to them."""
         interface = graph_interface(header.contract)
         self.header = header
         self.inputs = IoBuffer({**interface.sensors, **interface.commands})
@@ -86,11 +86,11 @@ class BoundPolicy:
 
     @classmethod
     def onnx(cls, data: bytes, header: PolicyHeader, *, source: str) -> "BoundPolicy":
-        """A policy in onnxruntime, which reads and writes the arrays themselves.
+        """Create a policy in onnxruntime, which reads and writes the arrays in place.
 
         Args:
-            data: the ONNX file, checked before (`OnnxEngine`).
-            header: what its metadata say.
+            data: the ONNX file, already checked by `OnnxEngine`.
+            header: parsed from its metadata.
             source: its name, for messages.
 
         Raises:
@@ -100,19 +100,22 @@ class BoundPolicy:
 
     @classmethod
     def engine(cls, engine: InferenceEngine) -> "BoundPolicy":
-        """A policy in any other engine, which gets copies."""
+        """Create a policy in any other engine, which works on copies."""
         return cls(engine.header, lambda policy: _bind_engine(policy, engine))
 
     @property
     def memory(self) -> Mapping[str, Floats]:
-        """What it remembers, by name, shape (1, size) each; live."""
+        """Live view of the current memory by name, shape (1, size) each."""
         return self.memories[self._current].named
 
     def step(self) -> bool:
-        """Computes the targets, and moves the memory on if all that came out is finite; whether it is.
+        """Compute the targets, and advance the memory if every result is finite.
+
+        Returns:
+            Whether every result is finite.
 
         Raises:
-            EngineError: the computation fails; the memory is as before.
+            EngineError: the computation fails; the memory is unchanged.
         """
         source = self._current
         self._compute(source)
@@ -122,7 +125,7 @@ class BoundPolicy:
         return False
 
     def dry_run(self) -> bool:
-        """Computes as `step` does, and leaves the memory where it is.
+        """Compute as `step` does, without advancing the memory.
 
         Raises:
             EngineError: the computation fails.
@@ -131,17 +134,17 @@ class BoundPolicy:
         return self.targets.finite()
 
     def reset(self) -> None:
-        """Forgets: every memory is zero, as at the start of an episode."""
+        """Zero the memory, as at the start of an episode."""
         self.memories[self._current].block[:] = 0.0
 
     def begin(self, commands: Commands, steps: Commands) -> bool:
-        """Begins anew on the sample in `inputs`: the next step is the first one of an episode, from these commands on.
+        """Start an episode on the sample in `inputs`, from the commands that the robot has.
 
-        A call from nothing fills the histories. Of what else it remembers nothing is kept, so the next step computes
-        what a first call computes in the twin, but for the commands: it goes on from those that the robot has.
+        One call from zero memory fills the histories; all other memory is zeroed again. The next step then computes
+        what a first call computes in the twin, except that it continues from the robot's commands.
 
         Returns:
-            Whether all that the call computed is finite; the memory is all zero if it is not.
+            Whether every result of the call is finite; the memory is all zero if not.
 
         Raises:
             EngineError: the computation fails.
@@ -157,19 +160,19 @@ class BoundPolicy:
         return True
 
     def sent(self, commands: Commands, steps: Commands) -> None:
-        """Corrects the memory where the robot got something else than the graph's own commands.
+        """Correct the memory after the robot received other commands than the graph's own.
 
         Args:
             commands: sent last, by output name, shape (1, joints of the term).
-            steps: their changes from the ones before, likewise.
+            steps: their changes from the previous ones, same shapes.
         """
         self._commands.overwrite(self.memories[self._current].named, commands, steps)
 
     def take_over(self, other: "BoundPolicy") -> None:
-        """Goes on from another policy's memory of the same contract.
+        """Continue from the memory of another policy of the same contract.
 
-        Histories and last commands are the contract's own terms and stay right. The network's hidden state, and what
-        the other does not have, start at zero.
+        Histories and last commands are defined by the contract and stay valid. The network's hidden state, and memory
+        that the other policy does not have, start at zero.
         """
         mine, theirs = self.memories[self._current], other.memories[other._current]
         for name, values in mine.named.items():
@@ -180,7 +183,7 @@ class BoundPolicy:
                 values[:] = known
 
     def warm_up(self) -> None:
-        """Computes a few times, so that the first tick is not the first computation; forgets it again.
+        """Compute a few times, so that the first tick is not the first computation; then reset.
 
         Raises:
             EngineError: the computation fails.
@@ -202,7 +205,7 @@ def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
                 binding.bind_output(name, "cpu", 0, np.float32, row.shape, row.ctypes.data)
     except Exception as error:  # onnxruntime raises a dozen types of its own
         raise EngineError(f"{source}: onnxruntime cannot load it: {error}") from error
-    # Without options of its own a run takes 10 µs of a small graph; onnxruntime 1.31 takes 45 µs with them.
+    # Called without RunOptions: a run of a small graph takes 10 µs, with them 45 µs (onnxruntime 1.31).
     run = session.run_with_iobinding
 
     def compute(memory: int) -> None:
@@ -227,12 +230,12 @@ def _bind_engine(policy: BoundPolicy, engine: InferenceEngine) -> Compute:
 
 
 def _given(policy: BoundPolicy, memory: int) -> dict[str, Floats]:
-    """Inputs of the graph when it reads that memory."""
+    """Return the graph's inputs when it reads that memory."""
     return {**policy.inputs.named, **_prefixed(STATE_PREFIX, policy.memories[memory])}
 
 
 def _wanted(policy: BoundPolicy, memory: int) -> dict[str, Floats]:
-    """Outputs of the graph when it reads that memory."""
+    """Return the graph's outputs when it reads that memory."""
     return {**policy.targets.named, **_prefixed(NEXT_PREFIX, policy.memories[1 - memory])}
 
 

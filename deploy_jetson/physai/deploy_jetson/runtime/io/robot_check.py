@@ -13,18 +13,18 @@ from physai.sdk.transport.protocol import Array
 
 @runtime_checkable
 class DescribesRobot(Protocol):
-    """A transport whose robot says of itself what it is."""
+    """A transport whose robot describes itself."""
 
     def description(self) -> RobotSpec | None:
-        """The robot's own description; None where it gives none."""
+        """Return the robot's own description; None without one."""
         ...
 
 
 def check_robot(contract: PolicyContract, robot: RobotSpec) -> None:
-    """Compares a contract with what a robot says of itself, joints by name.
+    """Compare a contract with the robot's own description, joints by name.
 
     Raises:
-        ContractMismatchError: a joint is missing or of another kind, or the contract asks more of it than it can do.
+        ContractMismatchError: a joint is missing or of another kind, or the contract exceeds its limits.
     """
     problems = list(_problems(contract, robot))
     if problems:
@@ -35,7 +35,7 @@ def check_robot(contract: PolicyContract, robot: RobotSpec) -> None:
 
 
 def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array) -> str:
-    """The first joint that was measured outside its range, in words; empty for none.
+    """Describe the first joint measured outside its range; empty if there is none.
 
     Args:
         joints: of the robot.
@@ -58,17 +58,17 @@ def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array
 def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:
     if contract.robot.base != robot.base:
         yield f"base: {contract.robot.base} in the contract, {robot.base} on the robot"
-    found = {joint.name: joint for joint in robot.joints}
+    joints = {joint.name: joint for joint in robot.joints}
     for joint, envelope in zip(contract.robot.joints, contract.safety.joints, strict=True):
-        own = found.get(joint.name)
+        own = joints.get(joint.name)
         if own is None:
-            yield f"joint {joint.name}: the robot has none, but {', '.join(found)}"
+            yield f"joint {joint.name}: the robot has none, but {', '.join(joints)}"
             continue
         if own.kind != joint.kind:
             yield f"joint {joint.name}: {joint.kind} in the contract, {own.kind} on the robot"
         if not envelope.effort_limit <= own.effort_limit:
-            asked, able = envelope.effort_limit, own.effort_limit
-            yield f"joint {joint.name}: effort up to {asked:g} in the contract, {able:g} on the robot"
+            allowed, actual = envelope.effort_limit, own.effort_limit
+            yield f"joint {joint.name}: effort up to {allowed:g} in the contract, {actual:g} on the robot"
         yield from _range_problems(joint, own)
     sensors = {sensor.name: sensor for sensor in robot.sensors}
     for sensor in contract.robot.sensors:

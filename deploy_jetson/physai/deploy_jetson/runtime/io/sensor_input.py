@@ -22,7 +22,7 @@ _FIELD_NOT_FINITE, _COMMAND_CUT = int(RuntimeFault.FIELD_NOT_FINITE), int(Runtim
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A command field and the range it was trained for."""
+    """A command field and its range in training."""
 
     row: Floats
     lower: Floats
@@ -30,13 +30,13 @@ class _Cut:
 
 
 class SensorInput:
-    """One robot's newest measurements; reads the sample in place, allocates nothing that stays."""
+    """The newest measurements of a robot, read from the transport's sample in place."""
 
     def __init__(self, contract: PolicyContract, sample: Sample, inputs: IoBuffer) -> None:
-        """Ties a transport's sample to a policy's inputs.
+        """Bind a transport's sample to a policy's inputs.
 
         Raises:
-            ContractMismatchError: the robot measures no joint positions, or the sample is of another contract.
+            ContractMismatchError: the robot does not measure joint positions, or a field that the policy reads.
         """
         self._contract = contract
         self._sample = sample
@@ -48,7 +48,7 @@ class SensorInput:
         measured = "joint_vel" in sample.fields
         self._velocity = VelocityEstimate(contract.robot.joints)
         self.joint_vel: Array = sample.fields["joint_vel"].reshape(1, joints) if measured else self._velocity.joint_vel
-        """Measured velocities, or what the last two positions say, shape (1, joints)."""
+        """Measured velocities, or differences of the last two positions, shape (1, joints)."""
         self._measured = measured
         self._raw = [sample.fields[name] for name in ("joint_pos", "joint_vel") if name in sample.fields]
         self.fields: dict[str, Array] = {
@@ -60,7 +60,7 @@ class SensorInput:
         self.bind(inputs)
 
     def bind(self, inputs: IoBuffer) -> None:
-        """Writes to another policy's inputs from now on.
+        """Write to another policy's inputs from now on.
 
         Raises:
             ContractMismatchError: a field is missing.
@@ -78,13 +78,13 @@ class SensorInput:
         ]
 
     def read(self) -> int:
-        """Copies the sample to the policy's inputs; bits of `RuntimeFault`, 0 where it may be computed."""
+        """Copy the sample to the policy's inputs; return bits of `RuntimeFault`, 0 if it is valid."""
         for row, values in self._pairs:
             row[:] = values
         if not self._measured:
             self._velocity.update(self.joint_pos, self._sample.stamp_ns)
         for values in self._raw:
-            # What no float32 holds is no measurement; the guard, which computes in float64, must not take it for one.
+            # A value beyond float32 is invalid: the guard computes in float64 and would accept it.
             if not values.dot(values) <= _GREATEST_SQUARE:
                 values[~(np.abs(values) <= _GREATEST)] = math.nan
         if not self._inputs.finite():
@@ -98,7 +98,7 @@ class SensorInput:
         return trouble
 
     def complaint(self) -> str:
-        """Description of the first invalid value of the last sample; empty if all are valid."""
+        """Describe the first invalid value of the last sample; empty if all are valid."""
         for name, row in self._inputs.named.items():
             for index, value in enumerate(row[0].tolist()):
                 if not math.isfinite(value):
@@ -114,7 +114,7 @@ class SensorInput:
         return ""
 
     def _element(self, name: str, index: int) -> str:
-        """An element of a field, by joint where it has one."""
+        """Name an element of a field, by its joint if it has one."""
         if name in JOINT_SENSORS:
             return f"{name} of {self._contract.robot.joints[index].name}"
         return f"{name}[{index}]"
@@ -127,9 +127,9 @@ class SensorInput:
         return text
 
     def age_ns(self, wall_ns: int, now_ns: int) -> int:
-        """Age of the sample: by the sensor's own stamp on CLOCK_REALTIME, at least the time since it arrived [ns].
+        """Return the sample's age by the sensor's stamp (CLOCK_REALTIME), at least the time since it arrived [ns].
 
-        Negative where the stamp lies in the future.
+        Negative if the stamp is in the future.
         """
         sample = self._sample
         by_stamp = wall_ns - sample.stamp_ns

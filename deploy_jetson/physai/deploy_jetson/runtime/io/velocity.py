@@ -1,4 +1,4 @@
-"""Joint velocities of a robot that measures positions only."""
+"""Joint velocities of a robot that measures only positions."""
 
 import math
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ _HALF_TURN_SQUARE = math.pi**2
 
 
 class VelocityEstimate:
-    """The difference of two positions over the difference of their stamps; angles the short way round."""
+    """Finite differences of the last two positions; continuous joints wrap at half a turn."""
 
     def __init__(self, joints: Sequence[JointSpec]) -> None:
-        """Knows no position yet."""
+        """Initialize without a position."""
         self._continuous = np.array([joint.kind == "continuous" for joint in joints])
         self._turns = bool(self._continuous.any())
         self.joint_vel: Array = np.zeros((1, len(joints)))
-        """Velocities at the newest sample, 0 at the first one, NaN where the sample is not finite or goes back in time,
-        shape (1, joints)."""
+        """Velocities at the newest sample, shape (1, joints); 0 at the first one, NaN if the sample is not finite or
+        its stamp decreases."""
         self._before, self._moved = np.full((2, 1, len(joints)), math.nan)
         self._before_ns = 0
 
     def update(self, joint_pos: Array, stamp_ns: int) -> None:
-        """Takes in a sample; one with the stamp of the sample before changes nothing.
+        """Update from a sample; a repeated stamp changes nothing.
 
         Args:
             joint_pos: measured positions, shape (1, joints).

@@ -1,4 +1,4 @@
-"""Real-time settings of the control loop: CPU affinity, priority, locked memory. All of it optional."""
+"""Optional real-time settings of the control loop: CPU affinity, priority, locked memory."""
 
 import ctypes
 import gc
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_PRIORITY = 98
-"""99 is for the kernel's own watchdogs."""
+"""Highest priority to use; 99 is for the kernel's own watchdogs."""
 
 SWITCH_INTERVAL_S = 1e-4
-"""Longest time another thread of the process keeps Python's lock from the loop [s]; Python's own default is 5 ms."""
+"""Longest time another thread holds the interpreter lock while the loop waits [s]; Python's default is 5 ms."""
 
 _LOCK_CURRENT, _LOCK_FUTURE = 1, 2
 _SET_TIMER_SLACK, _SET_THP_DISABLE = 29, 41
@@ -26,53 +26,52 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Realtime:
-    """What to ask for."""
+    """Real-time settings to request."""
 
     priority: int | None = None
-    """SCHED_FIFO priority, 1 … 98; None for the ordinary scheduler."""
+    """SCHED_FIFO priority, 1 … 98; None for the default scheduler."""
     cpu: int | None = None
-    """Core for the loop alone; None for any."""
+    """Core reserved for the loop; None for any."""
     lock_memory: bool = True
-    """Whether no page may be swapped out."""
+    """Whether to keep all pages in memory."""
 
 
 def acquire(wanted: Realtime) -> tuple[str, ...]:
-    """Asks for it, for the thread that calls, and returns what was not granted and how to get it, a sentence each.
+    """Apply the settings to the calling thread, and make all other threads of the process helpers.
 
-    Threads started later inherit the core but not the priority, so helpers are started before. Those that others have
-    started, a transport's receiving ones say, become helpers, too.
+    Returns:
+        A warning for each setting that was not granted, with the way to get it.
     """
     control = ctypes.CDLL(None).prctl
-    # By default a sleeper may be woken 50 µs late so that wake-ups coincide.
+    # The default timer slack delays a wake-up by up to 50 µs to batch it with others.
     control(_SET_TIMER_SLACK, 1, 0, 0, 0)
-    # Small pages that the kernel joins to huge ones cannot be used meanwhile, and memory seems to grow.
+    # Merging pages to huge ones blocks access to them meanwhile, and inflates the resident size.
     control(_SET_THP_DISABLE, 1, 0, 0, 0)
     others = os.sched_getaffinity(0) - {wanted.cpu}
-    found = (_pin(wanted.cpu), _schedule(wanted.priority), _lock() if wanted.lock_memory else "")
+    warnings = (_pin(wanted.cpu), _schedule(wanted.priority), _lock() if wanted.lock_memory else "")
     own = threading.get_native_id()
+    # Includes threads of libraries, such as the receiving threads of a transport.
     for name in os.listdir("/proc/self/task"):
         if int(name) != own:
             _help(int(name), wanted.priority, others)
-    return tuple(warning for warning in found if warning)
+    return tuple(warning for warning in warnings if warning)
 
 
 def become_helper(wanted: Realtime) -> None:
-    """For threads beside the loop: off its core, and next in line after it, as far as that is granted.
-
-    A helper of ordinary priority can be put aside by any other program while it holds Python's lock, for which the loop
-    then waits: 5 to 15 ms on a machine with work to do, 0.5 ms at most with this.
-    """
+    """Move the calling thread off the loop's core, one priority below the loop, if permitted."""
+    # Priority inversion: a helper of default priority can be preempted by any program while it holds the interpreter
+    # lock, for which the loop then waits: 5 to 15 ms on a loaded machine, at most 0.5 ms with this.
     _help(0, wanted.priority, os.sched_getaffinity(0) - {wanted.cpu})
 
 
 def _help(thread: int, priority: int | None, cores: set[int]) -> None:
-    """Moves a thread, 0 for the one that calls, next in line after the loop, as far as that is granted."""
+    """Make a thread a helper; 0 for the calling one."""
     with suppress(OSError):
         if cores:
             os.sched_setaffinity(thread, cores)
         if priority is not None:
-            beside = os.sched_param(max(1, priority - 1))
-            os.sched_setscheduler(thread, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, beside)
+            below = os.sched_param(max(1, priority - 1))
+            os.sched_setscheduler(thread, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, below)
 
 
 def _pin(cpu: int | None) -> str:
@@ -131,10 +130,8 @@ def _has_capability(number: int) -> bool:
 
 @contextmanager
 def undisturbed() -> Generator[None]:
-    """No garbage collection, and Python's lock back within `SWITCH_INTERVAL_S`, while this lasts.
-
-    Reference counts free what a tick makes, which holds no cycles.
-    """
+    """Disable garbage collection and shorten the interpreter's switch interval to `SWITCH_INTERVAL_S`."""
+    # A tick makes no reference cycles, so reference counting frees all of its objects.
     interval = sys.getswitchinterval()
     enabled = gc.isenabled()
     gc.collect()

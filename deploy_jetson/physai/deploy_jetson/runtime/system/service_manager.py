@@ -1,6 +1,6 @@
 """Notifications to systemd for a service of `Type=notify` with `WatchdogSec`: sd_notify(3), without libsystemd.
 
-Signs of life are sent by the thread whose life they are a sign of, never by one that would live on while it hangs.
+Watchdog notifications are sent by the thread that is watched, never by one that would go on while it hangs.
 """
 
 import os
@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 SIGNS = 4
-"""Signs of life within the time after which systemd kills."""
+"""Notifications per WatchdogSec."""
 
 _PATIENCE = struct.pack("ll", 1, 0)
-"""A struct timeval: longest wait for a manager that does not read [s]."""
+"""A struct timeval: send timeout for a manager that does not read [s]."""
 
 
 class ServiceManager:
-    """The manager that started this process; without one, nothing is sent."""
+    """The service manager that started this process; without one, nothing is sent."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
         address = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
@@ -34,26 +34,26 @@ class ServiceManager:
         self._next_ns = 0 if self._watches and self._socket is not None else 1 << 63
 
     def ready(self) -> None:
-        """The service has started."""
+        """Notify that the service has started."""
         self._send(b"READY=1")
 
     def stopping(self) -> None:
-        """The service is about to end."""
+        """Notify that the service is about to end."""
         self._send(b"STOPPING=1")
 
     def progress(self, now_ns: int) -> None:
-        """A sign of life; to be called often, from the thread that must not hang.
+        """Notify the watchdog if due; call often, from the thread that must not hang.
 
         Args:
             now_ns: CLOCK_MONOTONIC [ns].
         """
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + self._every_ns
-            # A manager that does not read must not hold the control loop.
+            # Non-blocking: a manager that does not read must not delay the control loop.
             self._send(b"WATCHDOG=1", socket.MSG_DONTWAIT)
 
     def sleep(self, seconds: float) -> None:
-        """As `time.sleep`, with a sign of life."""
+        """Notify the watchdog, then sleep."""
         self.progress(time.monotonic_ns())
         time.sleep(seconds)
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 
 SPIN_NS = 100_000
-"""Time before the moment from which the clock is watched instead of slept on [ns]. A kernel without real-time patches
-wakes a sleeper some 60 µs late (p50) to 100 µs (p99); watching costs that share of one core and ends within 1 µs."""
+"""Time before the deadline from which to busy-wait [ns]. A kernel without real-time patches wakes a sleeping thread
+about 60 µs (p50) to 100 µs (p99) late; busy-waiting ends within 1 µs."""
 
 _CLOCK_MONOTONIC = 1
 _TIMER_ABSTIME = 1
@@ -18,13 +18,12 @@ class _TimeSpec(ctypes.Structure):
 
 
 WARM_UP_SHARE = 0.25
-"""Longest a warm-up may take, as a share of the period that it is part of."""
+"""Longest warm-up, as a share of the period."""
 
 _REST_WAITS, _LONGEST_REST = 16, 1024
-"""Waits for which nothing is warmed up after one that took longer: doubled from the first to the second as long as the
-next one takes longer, too."""
+"""Waits without a warm-up after one that took too long: exponential backoff from the first to the second."""
 
-_MOST_REHEARSALS = 3
+_MAX_WARM_UPS = 3
 
 
 class DeadlineTimer:
@@ -38,13 +37,13 @@ class DeadlineTimer:
         warm_up: Callable[[], object] | None = None,
         period_ns: int = 0,
     ) -> None:
-        """Nothing is waited for yet.
+        """Initialize without waiting.
 
         Args:
-            spin_ns: time before the moment from which the clock is watched [ns].
+            spin_ns: time before the deadline from which to busy-wait [ns].
             clock_ns: CLOCK_MONOTONIC [ns].
-            warm_up: done up to three times shortly before the moment, where it takes little of a period.
-            period_ns: from one moment to the next [ns].
+            warm_up: called up to three times shortly before the deadline, if it takes at most `WARM_UP_SHARE`.
+            period_ns: time between deadlines [ns].
         """
         self._spin_ns = spin_ns
         self._clock_ns = clock_ns
@@ -55,13 +54,13 @@ class DeadlineTimer:
         self._rest, self._next_rest = 0, _REST_WAITS
         self._moment = _TimeSpec()
         self._reference = ctypes.byref(self._moment)
-        # A CDLL function, unlike a PyDLL one, lets other threads run while it sleeps.
+        # CDLL, unlike PyDLL, releases the interpreter lock during the call.
         self._sleep = ctypes.CDLL(None).clock_nanosleep
 
     def wait(self, due_ns: int) -> int:
-        """Returns at the given time of CLOCK_MONOTONIC [ns], or at once if it has passed; the time it is now [ns].
+        """Wait until a time of CLOCK_MONOTONIC [ns]; return the time at the end [ns].
 
-        A signal does not shorten it: its handler runs, and the wait goes on.
+        Returns at once if it has passed. A signal does not shorten the wait: its handler runs, then the wait goes on.
         """
         clock = self._clock_ns
         until, moment = due_ns - self._spin_ns - self._lead_ns, self._moment
@@ -77,22 +76,22 @@ class DeadlineTimer:
         return now
 
     def _prepare(self, now: int, due_ns: int) -> int:
-        """Rehearses as long as there is time for it; the time it is then [ns]."""
+        """Warm up while there is time; return the time at the end [ns]."""
         if self._rest or self._warm_up is None:
             self._rest -= 1
             self._lead_ns = 0 if self._rest else self._most_ns
             return now
         clock, lead = self._clock_ns, self._lead_ns
         needed = lead - lead // 3
-        for index in range(_MOST_REHEARSALS):
-            # One that ends after the moment does more harm than good.
+        for index in range(_MAX_WARM_UPS):
+            # A warm-up that ends after the deadline would delay the tick.
             if now + needed > due_ns:
                 break
             self._warm_up()
             before, now = now, clock()
             took = now - before
             enough = took + (took >> 1)
-            # What is reserved falls slowly, and rises at once. The first one finds cold caches and takes longer.
+            # The reserved time rises at once and decays slowly. The first warm-up finds cold caches and takes longer.
             if index:
                 self._again_ns = max(enough, self._again_ns)
             elif took > self._most_ns:

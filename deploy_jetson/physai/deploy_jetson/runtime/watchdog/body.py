@@ -1,4 +1,4 @@
-"""Transport and safe commands of the watchdog."""
+"""The watchdog's own connection to the robot."""
 
 import time
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ WARM_UPS = 20
 
 
 class Body:
-    """One robot, reached by a transport of one's own."""
+    """A robot, its transport and the safe commands for it."""
 
     def __init__(self, contract: PolicyContract, companion: WatchdogEndpoint) -> None:
-        """Opens the transport.
+        """Open the transport.
 
         Raises:
-            PhysaiError: it cannot be had.
+            PhysaiError: it cannot be opened.
         """
         self._commands = SafeCommands(contract)
         self._transport = open_transport(companion.transport, companion.options)
@@ -43,32 +43,32 @@ class Body:
 
     @property
     def step(self) -> Array:
-        """Its change from the one before, shape (A,)."""
+        """Its change from the previous one, shape (A,)."""
         return self._commands.step
 
     @property
     def at_rest(self) -> bool:
-        """Whether every joint was measured at rest for a while."""
+        """Whether every joint was measured at rest for the required time."""
         return self._commands.at_rest
 
     def reaches(self) -> bool:
-        """Whether what is sent would arrive, as far as that can be known."""
+        """Whether commands would reach the robot, as far as the transport knows."""
         return not any(name.startswith(SUBSCRIBER_OF) for name, _ in self._transport.missing())
 
     def warm_up(self) -> None:
-        """Decides a few times, so that the first decision that counts is not the first; sends nothing."""
+        """Compute a few commands without sending them, so that the first real one is not slow."""
         self._commands.resume_from(np.zeros_like(self.last), np.zeros_like(self.step))
         for number in range(WARM_UPS):
             self._next(number, 0)
 
     def resume_from(self, record: Record) -> None:
-        """Continues from what the loop sent last."""
+        """Continue from the loop's last command."""
         self._first_stamp_ns = 0
         self._commands.resume_from(record.last, record.step)
 
     def decide(self) -> dict[str, Array]:
-        """The command of this control period, from the newest sample."""
-        with suppress(Exception):  # whatever a driver raises: the last sample then grows old
+        """Return the command of this control period, from the newest sample."""
+        with suppress(Exception):  # a driver may raise anything; the last sample is then reused and its age grows
             self._transport.poll()
         stamp_ns = min(self._sample.stamps_ns[name] for name in self._needed)
         if self._estimate:
@@ -79,7 +79,7 @@ class Body:
         return self._next(stamp_ns, age_ns)
 
     def _next(self, stamp_ns: int, age_ns: int) -> dict[str, Array]:
-        # In a double, the time of day is known to a quarter of a microsecond only.
+        # Relative to the first stamp, because a float64 resolves the time of day to 0.25 µs only.
         self._first_stamp_ns = self._first_stamp_ns or stamp_ns
         return self._commands.next(
             stamp_s=(stamp_ns - self._first_stamp_ns) * 1e-9,
@@ -90,10 +90,10 @@ class Body:
         )
 
     def send(self, targets: Mapping[str, Array]) -> bool:
-        """Whether it left."""
+        """Send commands; return whether it succeeded."""
         try:
             self._transport.send(targets, time.time_ns())
-        except Exception:  # the same
+        except Exception:  # as in `decide`
             return False
         return True
 

@@ -12,41 +12,41 @@ from physai.sdk.transport.protocol import WatchdogEndpoint
 
 LEAST_SILENCE_S = 0.025
 SILENT_PERIODS = 2.5
-"""One control period may be skipped whole without the watchdog taking over."""
+"""More than 2, so that one skipped control period does not trigger the watchdog."""
 
 LEAST_BOUND_S = 0.050
 BOUND_PERIODS = 3
 
 HUNG_S = 2.0
-"""Time after which a runtime that is still silent counts as hung for good [s]."""
+"""Time after which a silent runtime is killed as hung [s]."""
 
 LONGEST_S = 5.0
-"""Longest time for which the watchdog speaks to a robot whose runtime is gone [s]."""
+"""Longest time the watchdog commands a robot whose runtime is gone [s]."""
 
 
 def silence_s(contract: PolicyContract) -> float:
-    """Time without a command after which the watchdog takes over [s]."""
+    """Return the time without a command after which the watchdog takes over [s]."""
     return max(LEAST_SILENCE_S, SILENT_PERIODS * contract.timing.control_dt)
 
 
 def bound_s(contract: PolicyContract) -> float:
-    """Longest time from a policy's hanging call to the first safe command [s]."""
+    """Return the upper bound from a hanging call of the policy to the first safe command [s]."""
     return max(LEAST_BOUND_S, BOUND_PERIODS * contract.timing.control_dt)
 
 
 @dataclass(frozen=True)
 class WatchdogPlan:
-    """Whom it watches, and how it reaches the robot."""
+    """Configuration handed to the watchdog process."""
 
     contract: PolicyContract
     companion: WatchdogEndpoint
     realtime: Realtime
-    """What the loop asks for; the watchdog comes before it."""
+    """Settings of the loop; the watchdog runs at a higher priority."""
     runtime: int
     """Process id of the runtime."""
 
     def write(self) -> int:
-        """A file without a name that holds it, to be handed to the process; its descriptor."""
+        """Write the plan to an anonymous file; return its descriptor."""
         document = {
             "contract": canonical_json(self.contract).decode(),
             "transport": self.companion.transport,
@@ -61,7 +61,7 @@ class WatchdogPlan:
 
     @classmethod
     def read(cls, descriptor: int) -> "WatchdogPlan":
-        """What `write` wrote."""
+        """Read the plan from a descriptor of `write`."""
         with open(descriptor, "rb") as file:
             file.seek(0)
             document = json.loads(file.read())

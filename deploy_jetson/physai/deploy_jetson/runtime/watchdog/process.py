@@ -1,8 +1,8 @@
 """The watchdog's process: `python -m physai.deploy_jetson.runtime.watchdog.process PLAN MEMORY PIPE`, descriptors all.
 
-It has a transport of its own and nothing else of the runtime's. As long as the loop sends, it sleeps. When no command
-has left for too long, or the runtime has died, it speaks to the robot in the loop's place: the guard's commands in
-DAMP, one a control period. It ends with the runtime, and never speaks while the loop does not drive.
+It shares nothing with the runtime but memory and a pipe, and has its own transport. It sleeps while the loop sends. If
+no command was sent for too long, or the runtime has died, it commands the robot in place of the loop: the guard's
+commands in DAMP, one per control period. It ends with the runtime, and sends nothing while the loop does not drive.
 """
 
 import gc
@@ -20,26 +20,26 @@ from physai.deploy_jetson.runtime.watchdog.shared import Record, SharedMemory, W
 from physai.sdk.base.errors import PhysaiError
 
 LOOK_S = 0.001
-"""Time between two looks whether the loop is back [s]."""
+"""Polling period for the return of the loop [s]."""
 
 READY_S = 0.02
-"""Time between two looks whether the robot can be reached [s]."""
+"""Polling period until the robot can be reached [s]."""
 
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGQUIT)
-"""What a service manager sends to every process of a service whose main one has ended or hangs."""
+"""Signals that a service manager sends to all processes of a service whose main process has ended or hangs."""
 
 _CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READY, Word.FIRED, Word.YIELDED))
 _NS = 1_000_000_000
 
 
 class Process:
-    """One life of it."""
+    """The watchdog process, from start to exit."""
 
     def __init__(self, plan: WatchdogPlan, shared: SharedMemory, pipe: int) -> None:
-        """Opens the transport.
+        """Open the transport.
 
         Raises:
-            PhysaiError: it cannot be had.
+            PhysaiError: it cannot be opened.
         """
         self._plan, self._shared, self._pipe = plan, shared, pipe
         self._words = shared.words
@@ -48,10 +48,10 @@ class Process:
         self._silence_ns = round(silence_s(plan.contract) * _NS)
         self._armed = self._gone = False
         self._heard_ns = 0
-        """When the loop was last known to be there, besides what its records say."""
+        """CLOCK_MONOTONIC at which the loop was last seen to be alive, apart from its records [ns]."""
 
     def run(self) -> None:
-        """Watches until the runtime has ended."""
+        """Watch until the runtime has ended."""
         self._become_ready()
         while True:
             record = self._shared.loop.read()
@@ -73,18 +73,19 @@ class Process:
         self._words[_READY] = 1
 
     def _wait(self, for_ns: int | None) -> None:
-        """Sleeps, but not longer than until the runtime says something or dies."""
+        """Sleep until the runtime writes to the pipe or dies, at most for `for_ns`."""
         if self._gone:
             time.sleep((for_ns or 0) * 1e-9)
             return
         ready, _, _ = select.select([self._pipe], [], [], None if for_ns is None else max(0, for_ns) * 1e-9)
         if ready:
-            said = os.read(self._pipe, 4096)
-            self._gone = not said
-            self._armed = said.endswith(b"+")
+            message = os.read(self._pipe, 4096)
+            # The kernel closes the pipe when the runtime dies.
+            self._gone = not message
+            self._armed = message.endswith(b"+")
 
     def _take_over(self, record: Record) -> None:
-        """Speaks until the loop is back; does not return where it does not come back."""
+        """Command the robot until the loop is back; exits the process if it does not come back."""
         words, body = self._words, self._body
         claim = words[_CLAIM]
         body.resume_from(record)
@@ -109,14 +110,14 @@ class Process:
         words[_YIELDED] = words[_CLAIM]
 
     def _is_back(self, claim: int, number: int) -> bool:
-        """Whether the loop is about to decide again, has ended in order, or has sent since that record."""
+        """Whether the loop decides again, has ended in order, or has sent since that record."""
         if self._words[_CLAIM] != claim:
             return True
         record = self._shared.loop.read()
         return record is not None and (record.number != number or not record.flag)
 
     def _sleep_until(self, due_ns: int, claim: int, number: int) -> bool:
-        """Until the next command is due; False as soon as the loop is back."""
+        """Sleep until the next command is due; return False as soon as the loop is back."""
         while (left := due_ns - time.monotonic_ns()) > 0:
             if not self._gone and self._is_back(claim, number):
                 return False
@@ -124,33 +125,33 @@ class Process:
         return True
 
     def _wait_for_claim(self, claim: int) -> None:
-        """Waits for a loop that has sent to decide again, which is when it hears that the wire is its own."""
+        """Wait for a loop that has sent to decide again, which is when it may learn that the watchdog yields."""
         until_ns = self._heard_ns + self._silence_ns
         while self._words[_CLAIM] == claim and not self._gone and (left := until_ns - time.monotonic_ns()) > 0:
             self._wait(min(left, round(LOOK_S * _NS)))
 
     def _finish(self, elapsed_s: float) -> None:
-        """Ends a runtime that hangs, says what happened, and ends."""
+        """Kill a runtime that hangs, log what happened, and exit."""
         what = "has died"
         if not self._gone:
             what = f"hung for {elapsed_s:.1f} s and was killed"
-            # Only our parent: a number may have been given to another process meanwhile.
+            # Only the parent: the process id may have been reused.
             if os.getppid() == self._plan.runtime:
                 with suppress(ProcessLookupError):
                     os.kill(self._plan.runtime, signal.SIGKILL)
         rest = "every joint was measured at rest" if self._body.at_rest else "the joints were NOT measured at rest"
-        _say(f"the runtime {what}; braked the robot for {elapsed_s:.1f} s, {rest}; nothing more is sent")
+        _log(f"the runtime {what}; braked the robot for {elapsed_s:.1f} s, {rest}; nothing more is sent")
         self._body.close()
         sys.exit(0)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     with suppress(OSError):  # the terminal may have ended with the runtime
         print(f"physai: watchdog: {text}", file=sys.stderr, flush=True)
 
 
 def _prepare(wanted: Realtime) -> None:
-    """Comes before the loop where that is granted, and elsewhere; what is not granted, the runtime has said."""
+    """Take a priority above the loop and another core, if permitted; the runtime has already warned if not."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     others = os.sched_getaffinity(0) - {wanted.cpu}
@@ -168,7 +169,7 @@ def _prepare(wanted: Realtime) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """See the module."""
+    """Run the process; see the module for its arguments."""
     plan_file, memory, pipe = map(int, arguments)
     plan = WatchdogPlan.read(plan_file)
     shared = SharedMemory(memory, sum(len(term.joints) for term in plan.contract.action.terms))
@@ -176,7 +177,7 @@ def main(arguments: list[str]) -> None:
     try:
         process = Process(plan, shared, pipe)
     except PhysaiError as error:
-        _say(f"does not start: {error}")
+        _log(f"does not start: {error}")
         sys.exit(1)
     _prepare(plan.realtime)
     process.run()

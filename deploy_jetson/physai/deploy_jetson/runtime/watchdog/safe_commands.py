@@ -8,18 +8,18 @@ from physai.sdk.transport.protocol import Array
 
 
 class SafeCommands:
-    """Position-commanded joints brake and then keep their command; effort-commanded joints are damped."""
+    """Brakes position-commanded joints and then holds their command; damps effort-commanded joints."""
 
     def __init__(self, contract: PolicyContract) -> None:
-        """Reads the limits.
+        """Read the limits from the contract.
 
         Raises:
-            GuardError: the contract leaves a joint no command.
+            GuardError: the contract defines no command for a joint.
         """
         self._guard = Guard(contract)
         self._least = GuardState.DAMP
         self.at_rest = False
-        """Whether every joint was measured at rest for a while, and its commanded position is constant."""
+        """Whether every joint was measured at rest for the required time, and its commanded position is constant."""
 
     @property
     def last(self) -> Array:
@@ -28,11 +28,11 @@ class SafeCommands:
 
     @property
     def step(self) -> Array:
-        """Its change from the one before; 0 for efforts, shape (A,)."""
+        """Its change from the previous one; 0 for efforts, shape (A,)."""
         return self._guard.step[0]
 
     def resume_from(self, last: Array, step: Array) -> None:
-        """Continues from commands that something else has sent, shape (A,); what was sensed before is forgotten."""
+        """Continue from commands sent by the loop, shape (A,); clears the history of measurements."""
         self._guard.reset()
         self._guard.resume_from(last, step)
         self._least, self.at_rest = GuardState.DAMP, False
@@ -40,7 +40,7 @@ class SafeCommands:
     def next(
         self, *, stamp_s: float, age_s: float, joint_pos: Array, joint_vel: Array, sensors: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """The command of the next control period by output name, shape (1, joints of the term).
+        """Return the command of the next control period by output name, shape (1, joints of the term).
 
         Args:
             stamp_s: of the sample [s].
@@ -58,7 +58,7 @@ class SafeCommands:
             targets=None,
             least=self._least,
         )
-        # Asked for again and again, it would begin anew each time to watch whether the joints rest.
+        # Requested once only: each request for DAMP restarts the check for rest.
         self._least = GuardState.RUN
         self.at_rest = bool(result.stopped[0])
         return result.targets

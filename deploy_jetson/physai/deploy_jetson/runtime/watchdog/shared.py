@@ -1,15 +1,15 @@
-"""Shared memory of the control loop and its watchdog: a few words and two kinds of records in shared memory.
+"""Shared memory of the control loop and its watchdog: a few words and two kinds of records.
 
-Every word and every record has one writer; no lock, no system call. A word is 8 bytes, aligned, and is read and written
-whole. A record is written to one of two places in turn, with a CRC, so that a process that is killed or stopped while
-it writes leaves the record before it behind.
+Every word and every record has one writer; there are no locks and no system calls. A word is 8 aligned bytes and is
+read and written atomically. Records are double-buffered with a CRC, so that a process that is killed or stopped while
+it writes leaves the previous record intact.
 
-Who may speak to the robot is decided by two words. The loop writes a new `CLAIM` before each decision, and looks at
-`FIRED` right before it sends. The watchdog writes the claim it saw into `FIRED`, decides, and looks at `CLAIM` again
-right before it sends, and whether there is a newer record than the one that it goes on from: a loop that had looked
-before `FIRED` was written has sent. Each writes its own word first and reads the other's after, the time of a guard's
-decision later, so at most one of them finds that it may send; that neither does costs one period. From then on the wire
-is the watchdog's, until it has seen a newer claim, has spoken for the last time, and says so in `YIELDED`.
+Two words decide who may command the robot. The loop writes a new `CLAIM` before each decision, and reads `FIRED` right
+before it sends. The watchdog writes the claim it saw into `FIRED`, decides, and right before it sends reads `CLAIM`
+again and checks for a newer record than the one it continues from: a loop that read `FIRED` before it was written has
+sent. Each writes its own word first and reads the other's after the time of a guard's decision, so at most one of them
+may send; if neither does, one period is lost. From then on the watchdog commands the robot, until it has seen a newer
+claim, has sent its last command, and confirms that in `YIELDED`.
 """
 
 import os
@@ -26,23 +26,23 @@ Array = npt.NDArray[np.float64]
 
 _WORD = 8
 _LINE = 64
-"""Bytes of a cache line: two processes that write to one slow each other down."""
+"""Bytes of a cache line; a shared line would slow both writers down (false sharing)."""
 _HEAD = struct.Struct("<QqQ")
 _CRC = struct.Struct("<I")
 _READS = 8
 
 
 class Word(IntEnum):
-    """Where each word lies; the loop's own in one cache line, the watchdog's in the next."""
+    """Index of each word; the loop's word is in one cache line, the watchdog's are in the next."""
 
     CLAIM = 0
-    """Of the loop: a new number before each decision."""
+    """Of the loop: incremented before each decision."""
     READY = _LINE // _WORD
     """Of the watchdog: 1 once it can reach the robot."""
     FIRED = READY + 1
-    """The claim at which it took over last."""
+    """Of the watchdog: the claim at which it last took over."""
     YIELDED = READY + 2
-    """The claim for which it fell silent last."""
+    """Of the watchdog: the claim for which it last yielded."""
 
 
 _WORDS_BYTES = 2 * _LINE
@@ -53,22 +53,22 @@ class Record:
     """A command that was sent, and when."""
 
     number: int
-    """One more than that of the record before."""
+    """Incremented with each record."""
     time_ns: int
     """CLOCK_MONOTONIC [ns]."""
     flag: int
-    """Of the loop: whether it drives. Of the watchdog: commands that it sent since it took over."""
+    """Of the loop: whether it drives. Of the watchdog: number of commands sent since it took over."""
     last: Array
     """The command, shape (A,)."""
     step: Array
-    """Its change from the one before, shape (A,)."""
+    """Its change from the previous one, shape (A,)."""
 
 
 class SharedMemory:
     """One mapping of the memory; each process has its own."""
 
     def __init__(self, descriptor: int, count: int) -> None:
-        """Maps it.
+        """Map the memory.
 
         Args:
             descriptor: of a file of `size(count)` bytes.
@@ -82,9 +82,9 @@ class SharedMemory:
         length = _record_bytes(count)
         places = [self._memory[_WORDS_BYTES + i * length : _WORDS_BYTES + (i + 1) * length] for i in range(4)]
         self.loop = Records(places[0], places[1], count)
-        """What the loop sent."""
+        """Commands of the loop."""
         self.watchdog = Records(places[2], places[3], count)
-        """What the watchdog sent."""
+        """Commands of the watchdog."""
 
 
 class Records:
@@ -95,21 +95,21 @@ class Records:
         self._number = 0
 
     def write(self, time_ns: int, flag: int, last: Array, step: Array) -> None:
-        """Replaces the record before the last one; for the one writer."""
+        """Write a record over the older of the two; only for the writer."""
         self._number = number = self._number + 1
         self._places[number & 1].write(number, time_ns, flag, last, step)
 
     def read(self) -> Record | None:
-        """The newest record; None as long as there is none."""
+        """Return the newest record, or None before the first."""
         for _ in range(_READS):
-            found = [record for place in self._places if (record := place.read()) is not None]
-            if found:
-                return max(found, key=lambda record: record.number)
+            records = [record for place in self._places if (record := place.read()) is not None]
+            if records:
+                return max(records, key=lambda record: record.number)
         return None
 
 
 class _Place:
-    """Room for one record."""
+    """Memory of one record."""
 
     def __init__(self, memory: memoryview, count: int) -> None:
         end = _HEAD.size + 2 * count * 8
@@ -125,7 +125,7 @@ class _Place:
         _CRC.pack_into(self._memory, self._end, zlib.crc32(self._body))
 
     def read(self) -> Record | None:
-        """None where there is none, or it is being written."""
+        """Return the record, or None if there is none or it is being written."""
         data = bytes(self._memory)
         if _CRC.unpack_from(data, self._end)[0] != zlib.crc32(data[: self._end]):
             return None
@@ -135,7 +135,7 @@ class _Place:
 
 
 def size(count: int) -> int:
-    """Bytes for so many commanded joints."""
+    """Return the size of the memory for that many commanded joints [bytes]."""
     return _WORDS_BYTES + 4 * _record_bytes(count)
 
 
@@ -144,7 +144,7 @@ def _record_bytes(count: int) -> int:
 
 
 def allocate(count: int) -> int:
-    """A file without a name, for so many commanded joints; its descriptor."""
+    """Allocate an anonymous file for that many commanded joints; return its descriptor."""
     descriptor = os.memfd_create("physai-watchdog")
     os.ftruncate(descriptor, size(count))
     return descriptor
