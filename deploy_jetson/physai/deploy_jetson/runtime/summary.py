@@ -53,5 +53,5 @@ def summary_text(summary: Summary) -> str:
         f"{counts.skipped} skipped; guard intervened in {counts.interventions}; {counts.swaps} changes of policy"
     )
     if summary.steal_s:
-        lines.append(f"the machine beneath took {summary.steal_s:.2f} s for itself")
+        lines.append(f"steal time of the hypervisor: {summary.steal_s:.2f} s")
     return "\n".join(lines)

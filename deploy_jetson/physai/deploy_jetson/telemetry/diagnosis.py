@@ -13,7 +13,7 @@ GUARD_LEVELS = {
     "DAMP": Level.ERROR,
     "PROTECTIVE_STOP": Level.ERROR,
 }
-"""State of the guard to level."""
+"""Diagnostic level by guard state."""
 
 MAX_VALUES = 64
 
@@ -28,11 +28,7 @@ class Diagnosis:
 
 
 def diagnose(status: Mapping[str, Any]) -> Diagnosis:
-    """Convert `Runtime.status` to a diagnostic status.
-
-    Args:
-        status: of a runtime, or empty where none is loaded.
-    """
+    """Convert `Runtime.status`, empty if no policy is loaded, to a diagnostic status."""
     values = dict(_flat(status))
     lifecycle = str(status.get("lifecycle", "unconfigured"))
     if lifecycle != "active":
@@ -49,13 +45,13 @@ def diagnose(status: Mapping[str, Any]) -> Diagnosis:
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Numbers and words by dotted name; what is neither, and what is too much, is left out."""
-    found: list[tuple[str, str]] = []
+    """Return numbers and strings by dotted name, at most `MAX_VALUES` of them."""
+    pairs: list[tuple[str, str]] = []
     for key, value in record.items():
         if isinstance(value, Mapping):
-            found += _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+            pairs += _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
         elif isinstance(value, float):
-            found.append((f"{prefix}{key}", f"{value:.6g}"))
+            pairs.append((f"{prefix}{key}", f"{value:.6g}"))
         elif isinstance(value, str | int | bool):
-            found.append((f"{prefix}{key}", str(value)))
-    return found[:MAX_VALUES]
+            pairs.append((f"{prefix}{key}", str(value)))
+    return pairs[:MAX_VALUES]

@@ -1,7 +1,7 @@
 """Metrics of the runtime in the Prometheus text exposition format, version 0.0.4.
 
-Names, units and types follow https://prometheus.io/docs/practices/naming/: seconds, `_total` for counters. A stage is a
-histogram, whose bounds are edges of the buckets it was counted in, so that every count is right to the nanosecond.
+Names, units and types follow https://prometheus.io/docs/practices/naming/: seconds, `_total` for counters. The bounds
+of the histograms are edges of the underlying buckets, so the counts are exact.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,18 +14,18 @@ from physai.sdk.safety import GuardState
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 BOUNDS_NS = tuple(bound for exponent in range(12, 29) for bound in (1 << exponent, 3 << (exponent - 1)))
-"""Upper bounds of the histograms, 4 µs to 0.4 s, two to each doubling [ns]."""
+"""Upper bounds of the histograms, 4 µs to 0.4 s, two per octave [ns]."""
 
 _COUNTERS = {
-    "ticks": "Control periods in which a tick was done.",
-    "missed": "Control periods without a command of the policy in time.",
-    "skipped": "Control periods without a tick; these are missed, too.",
+    "ticks": "Control periods with a tick.",
+    "missed": "Control periods without a timely command of the policy.",
+    "skipped": "Control periods without a tick; also counted as missed.",
     "interventions": "Ticks in which the guard changed or withheld the policy's command.",
     "rises": "Times the guard's state rose.",
-    "swaps": "Policies that took over while the robot was driven.",
-    "repeated": "Ticks for which no newer sample had come.",
+    "swaps": "Policies that took over while the robot was active.",
+    "repeated": "Ticks without a new sample.",
 }
-"""Fields of the runtime's status, and what they count."""
+"""Fields of the runtime's status, with their help texts."""
 
 _NAMES = {
     "missed": "deadlines_missed",
@@ -37,12 +37,12 @@ _NAMES = {
 
 
 def exposition(meter: Meter, status: Mapping[str, Any], *, steal_s: float | None) -> str:
-    """The whole answer.
+    """Return the exposition.
 
     Args:
         meter: of the run.
-        status: of the runtime, see `Runtime.status`.
-        steal_s: time the machine beneath took meanwhile [s]; None if unknown.
+        status: see `Runtime.status`.
+        steal_s: steal time of the hypervisor during the run [s]; None if unknown.
     """
     lines: list[str] = []
     for name, text in _COUNTERS.items():
@@ -53,24 +53,24 @@ def exposition(meter: Meter, status: Mapping[str, Any], *, steal_s: float | None
     if "version" in status:
         about = ("version", "slot", "contract", "bundle_sha256", "transport")
         labels = {name: str(status[name]) for name in about if name in status}
-        lines += _family("physai_policy_info", "gauge", "The policy that drives; always 1.", [(labels, 1)])
-        lines += _family("physai_policy_version", "gauge", "Its version.", [({}, status["version"])])
-        text = "Rate of its contract."
+        lines += _family("physai_policy_info", "gauge", "The running policy; always 1.", [(labels, 1)])
+        lines += _family("physai_policy_version", "gauge", "Version of the running policy.", [({}, status["version"])])
+        text = "Control rate of the contract."
         lines += _family("physai_control_rate_hertz", "gauge", text, [({}, status["rate_hz"])])
     if steal_s is not None:
-        text = "Time the machine beneath a virtual one took from all its cores during this run."
+        text = "Steal time of the hypervisor over all cores during this run."
         lines += _family("physai_machine_steal_seconds_total", "counter", text, [({}, steal_s)])
     lines += _stages(meter)
     return "\n".join(lines) + "\n"
 
 
 def _reasons(meter: Meter) -> list[str]:
-    text = "Ticks in which something was found; one tick may have several reasons."
+    text = "Ticks by reason for an intervention or a withheld command; one tick may have several."
     rows = [({"reason": name}, count) for name, count in meter.reasons.items()]
     lines = _family("physai_tick_reasons_total", "counter", text, rows)
     changes = [({"state": name}, count) for name, count in meter.rises.items()]
     lines += _family("physai_guard_changes_total", "counter", "Changes of the guard's state, by the new one.", changes)
-    text = "Ticks that were overwritten before they were counted; the stages do not know of them."
+    text = "Ticks that were overwritten before they were counted; missing from the stages."
     return lines + _family("physai_ticks_uncounted_total", "counter", text, [({}, meter.lost)])
 
 
@@ -96,7 +96,7 @@ def _stages(meter: Meter) -> list[str]:
         lines.append(_sample(f"{name}_sum", {"stage": label}, histogram.total_ns * 1e-9))
         lines.append(_sample(f"{name}_count", {"stage": label}, counts[-1]))
         longest.append(({"stage": label}, histogram.max_ns * 1e-9))
-    return lines + _family("physai_tick_stage_max_seconds", "gauge", "The longest of the whole run.", longest)
+    return lines + _family("physai_tick_stage_max_seconds", "gauge", "Longest time of the run by stage.", longest)
 
 
 def _family(name: str, kind: str, text: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:

@@ -13,15 +13,15 @@ BURST = 5
 
 BURST_S = 1.0
 QUIET_S = 30.0
-"""Time without a missed period after which the next burst counts as another fault: a machine that is always too slow
-must not fill the folder [s]."""
+"""Time without a missed period after which the next burst counts as a new fault, so that a machine that is always too
+slow does not fill the folder [s]."""
 
-_ASKED = int(RuntimeFault.HOLD_REQUESTED | RuntimeFault.DAMP_REQUESTED)
-_SILENT = int(RuntimeFault.GUARD_FAILED | RuntimeFault.NOT_SENT)
+_REQUESTED = int(RuntimeFault.HOLD_REQUESTED | RuntimeFault.DAMP_REQUESTED)
+_NOTHING_SENT = int(RuntimeFault.GUARD_FAILED | RuntimeFault.NOT_SENT)
 
 
 class FaultWatch:
-    """Reads every record of a run once, in order."""
+    """Detects faults; reads every record of a run once, in order."""
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
@@ -33,42 +33,42 @@ class FaultWatch:
         self._armed = True
 
     def look(self, ticks: Ticks) -> list[str]:
-        """Faults that began in these ticks, a few words each."""
-        if not self._is_odd(ticks):
+        """Return a short description of each fault that began in these ticks."""
+        if not self._may_have_fault(ticks):
             if len(ticks):
                 self._number = int(ticks["tick"][-1])
             return []
         return [cause for tick in ticks for cause in self._causes(tick)]
 
-    def _is_odd(self, ticks: Ticks) -> bool:
-        """Whether there may be anything to find: nearly always there is not, and looking at each tick takes time."""
+    def _may_have_fault(self, ticks: Ticks) -> bool:
+        """Whether any tick needs a closer look; a fast check, since faults are rare."""
         if not len(ticks):
             return False
         numbers = ticks["tick"]
         first = numbers[0] - 1 if self._number is None else self._number
         return bool(
             ticks["missed"].any()
-            or (ticks["reasons"] & _SILENT).any()
+            or (ticks["reasons"] & _NOTHING_SENT).any()
             or self._silent
             or (ticks["state"] != self._state).any()
             or numbers[-1] - first != len(ticks)
         )
 
     def _causes(self, tick: np.void) -> list[str]:
-        found: list[str] = []
+        causes: list[str] = []
         state, reasons, number = int(tick["state"]), int(tick["reasons"]), int(tick["tick"])
-        if state > max(self._state, GuardState.STANDSTILL) and not reasons & _ASKED:
-            found.append(f"{GuardState(state).name}: {describe(reasons)}")
+        if state > max(self._state, GuardState.STANDSTILL) and not reasons & _REQUESTED:
+            causes.append(f"{GuardState(state).name}: {describe(reasons)}")
         self._state = state
-        silent = bool(reasons & _SILENT)
+        silent = bool(reasons & _NOTHING_SENT)
         if silent and not self._silent:
-            found.append(f"nothing sent: {describe(reasons & _SILENT)}")
+            causes.append(f"nothing sent: {describe(reasons & _NOTHING_SENT)}")
         self._silent = silent
         skipped = 0 if self._number is None else number - self._number - 1
         self._number = number
         if self._is_burst(int(tick["deadline_ns"]), skipped + int(tick["missed"])):
-            found.append(f"{BURST} deadlines missed within {BURST_S:g} s")
-        return found
+            causes.append(f"{BURST} deadlines missed within {BURST_S:g} s")
+        return causes
 
     def _is_burst(self, now_ns: int, missed: int) -> bool:
         """Whether a burst of missed periods begins here."""

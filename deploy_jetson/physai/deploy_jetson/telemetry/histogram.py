@@ -1,7 +1,7 @@
 """Percentiles of a whole run in constant memory: a log-linear histogram, like HdrHistogram.
 
-Every power of two is divided into `1 << PRECISION_BITS` buckets of one width, so a value is known to within 0.4 % of
-itself, and exactly below 512 ns. Source of the layout: https://hdrhistogram.org, "HdrHistogram design".
+Every power of two is divided into `1 << PRECISION_BITS` buckets of equal width, so values are known to within 0.4 %,
+and exactly below 512 ns. Source of the layout: https://hdrhistogram.org, "HdrHistogram design".
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 PRECISION_BITS = 8
 RELATIVE_ERROR = 2.0 ** -(PRECISION_BITS + 1)
-"""Greatest error of a percentile, as a share of it: half a bucket."""
+"""Relative error bound of a percentile: half a bucket."""
 
 MAX_BITS = 37
-"""Values of 2^37 ns, 137 s, and more share the last bucket; the greatest of all is kept exactly."""
+"""Values of 2^37 ns (137 s) and more share the last bucket; the maximum is kept exactly."""
 
 _LINEAR = 1 << PRECISION_BITS
 _BUCKETS = (MAX_BITS - PRECISION_BITS + 1) << PRECISION_BITS
@@ -24,19 +24,19 @@ Nanoseconds = npt.NDArray[np.int64]
 
 
 class Histogram:
-    """Counts of durations [ns]; one thread writes, any may read."""
+    """Counts of durations [ns]; one thread writes, any thread may read."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_BUCKETS, np.int64)
         self.count = 0
-        """Values taken so far."""
+        """Number of values."""
         self.total_ns = 0
-        """Their sum, exactly [ns]."""
+        """Exact sum [ns]."""
         self.max_ns = 0
-        """The greatest of them, exactly [ns]."""
+        """Exact maximum [ns]."""
 
     def add(self, values_ns: Nanoseconds) -> None:
-        """Takes durations; those below 0 count as 0."""
+        """Add durations; negative ones count as 0."""
         if not len(values_ns):
             return
         values = np.maximum(values_ns, 0)
@@ -46,26 +46,23 @@ class Histogram:
         self.max_ns = max(self.max_ns, int(values.max()))
 
     def quantiles_ns(self, shares: Sequence[float]) -> list[float]:
-        """For each share the least value that is not exceeded by that share of all, within `RELATIVE_ERROR` [ns].
-
-        NaN where there are no values.
-        """
+        """Return the quantile of each share, within `RELATIVE_ERROR` [ns]; NaN without values."""
         sums = self._counts.cumsum()
         count, longest = int(sums[-1]), float(self.max_ns)
         if not count:
             return [float("nan") for _ in shares]
         ranks = [max(1, ceil(share * count)) for share in shares]
-        found = np.searchsorted(sums, ranks).tolist()
+        buckets = np.searchsorted(sums, ranks).tolist()
         return [
             longest if rank >= count else min(_middle(bucket), longest)
-            for rank, bucket in zip(ranks, found, strict=True)
+            for rank, bucket in zip(ranks, buckets, strict=True)
         ]
 
     def cumulative(self, bounds_ns: npt.ArrayLike) -> list[int]:
-        """How many values lie below each bound, and last how many there are.
+        """Return the number of values below each bound, followed by the number of all values.
 
         Args:
-            bounds_ns: powers of two, or three times a power of two, 512 and more: these are edges of buckets, so that
+            bounds_ns: powers of two, or three times a power of two, of at least 512 ns; these are edges of buckets, so
                 the counts are exact.
         """
         sums = np.concatenate([[0], self._counts.cumsum()])
@@ -73,9 +70,9 @@ class Histogram:
 
 
 def _bucket(values: Nanoseconds) -> npt.NDArray[np.intp]:
-    """Number of each value's bucket."""
+    """Return the index of each value's bucket."""
     clipped = np.minimum(values, (1 << MAX_BITS) - 1)
-    # Exact: a float64 holds every integer up to 2^53, and frexp says how many bits it has.
+    # frexp returns the number of bits; exact, since a float64 represents every integer up to 2^53.
     bits = np.frexp(clipped.astype(np.float64))[1].astype(np.int64)
     shift = np.maximum(bits - 1 - PRECISION_BITS, -1)
     coarse = (shift << PRECISION_BITS) + (clipped >> np.maximum(shift, 0))
@@ -83,7 +80,7 @@ def _bucket(values: Nanoseconds) -> npt.NDArray[np.intp]:
 
 
 def _middle(bucket: int) -> float:
-    """The middle of a bucket's values [ns]."""
+    """Return the middle of a bucket's values [ns]."""
     if bucket < 2 * _LINEAR:
         return float(bucket)
     shift = (bucket >> PRECISION_BITS) - 1

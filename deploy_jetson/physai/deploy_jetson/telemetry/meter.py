@@ -8,38 +8,37 @@ from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
 STAGES = ("sensor age", "wake-up", "inference", "guard", "send", "whole")
-"""From the sensor's stamp until the guard decides; from when a tick is due until it begins; in the graph; in the guard;
-in the transport's `send`; from when a tick is due until its command is out."""
+"""From the sensor's stamp to the guard's decision; from the due time of a tick to its start; in the graph; in the guard;
+in the transport's `send`; from the due time of a tick until its command is sent."""
 
 BITS = {(member.name or "").lower(): int(member) for kind in (Reason, RuntimeFault) for member in kind}
 """Reasons by name, in the order of their bits."""
 
 
 class Meter:
-    """Counts every tick of a run once; one thread writes, any may read."""
+    """Counts every tick of a run once; one thread writes, any thread may read."""
 
     def __init__(self, deadline_ns: int) -> None:
-        """Nothing counted yet.
+        """Initialize without ticks.
 
         Args:
-            deadline_ns: from when a tick is due until its command must be out [ns].
+            deadline_ns: from the due time of a tick until its command must be sent [ns].
         """
         self.stages = {stage: Histogram() for stage in STAGES}
         self.ticks = 0
-        """Ticks counted."""
         self.lost = 0
         """Ticks that were overwritten in the ring before they were counted."""
         self.reasons = dict.fromkeys(BITS, 0)
-        """Ticks in which each reason was found; one tick may have several."""
+        """Ticks by reason; one tick may have several."""
         self.rises = {state.name: 0 for state in GuardState}
-        """Times the guard went up, or was reset, to each state."""
+        """Changes of the guard's state, by the new state."""
         self._deadline_ns = deadline_ns
         self._read = 0
         self._state = int(GuardState.RUN)
         self._masks = np.array(list(BITS.values()), np.uint32)
 
     def read(self, ring: TickRing) -> Ticks:
-        """Counts what is new in the ring, and returns it."""
+        """Count the new ticks of the ring, and return them."""
         end = ring.count
         ticks = ring.between(self._read, end)
         self.lost += end - self._read - len(ticks)
@@ -59,8 +58,8 @@ class Meter:
         self.stages["whole"].add(ticks["whole_ns"])
         reasons = ticks["reasons"]
         if reasons.any():
-            for name, found in zip(BITS, (reasons[:, None] & self._masks != 0).sum(0).tolist(), strict=True):
-                self.reasons[name] += found
+            for name, count in zip(BITS, (reasons[:, None] & self._masks != 0).sum(0).tolist(), strict=True):
+                self.reasons[name] += count
         states = np.concatenate(([self._state], ticks["state"]))
         self._state = int(states[-1])
         for state in states[1:][np.diff(states) != 0].tolist():
@@ -68,10 +67,10 @@ class Meter:
 
 
 def late_ns(ticks: Ticks, deadline_ns: int) -> Nanoseconds:
-    """From when each tick was due until it began [ns].
+    """Return the delay from the due time of each tick to its start [ns].
 
     Args:
         ticks: records.
-        deadline_ns: from when a tick is due until its command must be out [ns].
+        deadline_ns: from the due time of a tick until its command must be sent [ns].
     """
     return ticks["woke_ns"] - (ticks["deadline_ns"] - deadline_ns)

@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 PATH = "/metrics"
 
 TIMEOUT_S = 2.0
-"""Longest time a caller may take to say what it wants [s]; the others wait meanwhile."""
+"""Timeout of a request [s]; the server handles one at a time."""
 
 _POLL_S = 0.2
 
@@ -22,20 +22,20 @@ class MetricsError(PhysaiError):
 
 
 class _Server(TCPServer):
-    """As HTTPServer, which would ask a name server who 127.0.0.1 is."""
+    """Like HTTPServer, but without its reverse DNS lookup of 127.0.0.1."""
 
     allow_reuse_address = True
 
 
 class MetricsServer:
-    """`http://127.0.0.1:PORT/metrics`."""
+    """Serves `http://127.0.0.1:PORT/metrics`."""
 
     def __init__(self, port: int, text: Callable[[], str], *, prepare: Callable[[], None] = lambda: None) -> None:
-        """Takes the port.
+        """Bind the port.
 
         Args:
             port: 0 for any free one.
-            text: makes the answer; called in the server's thread.
+            text: returns the exposition; called in the server's thread.
             prepare: called first in that thread.
 
         Raises:
@@ -54,15 +54,15 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where Prometheus finds it."""
+        """URL of the metrics."""
         return f"http://{HOST}:{self._server.server_address[1]}{PATH}"
 
     def start(self) -> None:
-        """Begins to answer."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and gives the port back."""
+        """Stop the thread and release the port."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -75,8 +75,6 @@ class MetricsServer:
 
 def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """One request."""
-
         timeout = TIMEOUT_S
 
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""Time that a hypervisor took from this machine."""
+"""Steal time of the hypervisor."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _STAT = Path("/proc/stat")
 
 
 def steal_s() -> float | None:
-    """Time the machine beneath a virtual one has taken from all its cores since the start [s]; None if unknown.
+    """Return the steal time over all cores since boot [s], or None if unknown.
 
     Source: https://docs.kernel.org/filesystems/proc.html, the eighth number of the line `cpu`.
     """

@@ -1,6 +1,6 @@
 """All measurements of a run: counted, served to Prometheus, recorded, and written as evidence.
 
-A thread of its own reads the ring twice a second. The tick writes to the ring and does nothing else for it.
+A separate thread reads the ring twice a second; a tick only writes its record to the ring.
 """
 
 import threading
@@ -21,10 +21,10 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 
 RING_TICKS = 1 << 13
-"""Ticks that are kept where there is no flight recorder: sixteen seconds at 500 Hz, until they are counted."""
+"""Capacity of the ring without a flight recorder: 16 s at 500 Hz."""
 
 LOOK_S = 0.5
-"""Time between two looks at the ring [s]."""
+"""Polling period of the ring [s]."""
 
 REQUESTED = "requested"
 
@@ -35,32 +35,32 @@ def _no_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryOptions:
-    """What to do with what is measured."""
+    """Outputs of the telemetry."""
 
     metrics_port: int | None = None
-    """Port for Prometheus on 127.0.0.1, 0 for any free one; None for none."""
+    """Port for Prometheus on 127.0.0.1, 0 for any free one; None to serve no metrics."""
     flight: FlightOptions | None = None
-    """What to record; None for nothing."""
+    """Options of the flight recorder; None to record nothing."""
     keep_ticks: bool = False
     """Whether to keep the duration of every tick, for the latency gate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Status of the runtime."""
+    """Callbacks to the runtime."""
 
     about: Callable[[], dict[str, Any]] = _no_facts
-    """What runs: version, slot, digests."""
+    """Identifies the running policy: version, slot, digests."""
     status: Callable[[], dict[str, Any]] = _no_facts
     """See `Runtime.status`."""
     say: Callable[[str], None] = print
-    """Gets what an operator should know; must not wait."""
+    """Reports a message to the operator; must not block."""
     prepare: Callable[[], None] = lambda: None
     """Called first in every thread."""
 
 
 class Telemetry:
-    """One run's. `configure`, `start`, `finish`, in this order; the rest may be called by any thread meanwhile."""
+    """Telemetry of one run: call `configure`, `start` and `finish` in this order; the rest is safe from any thread."""
 
     def __init__(self, options: TelemetryOptions | None = None) -> None:
         self.options = options or TelemetryOptions()
@@ -78,12 +78,12 @@ class Telemetry:
         self._thread: threading.Thread | None = None
 
     def configure(self, contract: PolicyContract, sample: Sample, sources: Sources) -> TickRing:
-        """Takes memory, port and folder; what takes the tick records.
+        """Open the outputs and return the sink of the tick records.
 
         Args:
             contract: of the policy.
             sample: of the transport.
-            sources: the runtime's.
+            sources: callbacks to the runtime.
 
         Raises:
             MetricsError: the port is taken.
@@ -104,7 +104,7 @@ class Telemetry:
         return self._ring
 
     def _open_recorder(self, options: FlightOptions, contract: PolicyContract, sample: Sample) -> FlightRecorder | None:
-        """Warns where nothing can be recorded, or less than was asked for; the robot is driven all the same."""
+        """Open the flight recorder; a failure is a warning, as the robot can be driven without it."""
         try:
             require_writable(options)
         except FlightError as error:
@@ -127,7 +127,7 @@ class Telemetry:
         )
 
     def start(self) -> None:
-        """Begins to count and to answer."""
+        """Start counting and serving."""
         if self._ring is None:
             return
         self._thread = threading.Thread(target=self._serve, name="physai-telemetry", daemon=True)
@@ -136,7 +136,7 @@ class Telemetry:
             self._server.start()
 
     def record(self) -> str:
-        """Has the last seconds written; where, or why not."""
+        """Request a recording of the last seconds; return where it is written, or why it is not."""
         if self._recorder is None or self.options.flight is None:
             return "there is no flight recorder; start with --record"
         self._requested.set()
@@ -144,13 +144,13 @@ class Telemetry:
         return f"being written to {self.options.flight.folder}"
 
     def status(self) -> dict[str, Any]:
-        """For the control socket: plain data."""
-        found: dict[str, Any] = {"uncounted": self.meter.lost}
+        """Return the status for the control socket, as plain data."""
+        record: dict[str, Any] = {"uncounted": self.meter.lost}
         if self._server is not None:
-            found["metrics"] = self._server.address
+            record["metrics"] = self._server.address
         if self._recorder is not None and self.options.flight is not None:
             now = self._recorder.status
-            found["recorder"] = {
+            record["recorder"] = {
                 "folder": str(self.options.flight.folder),
                 "seconds": self._recorder.seconds,
                 "files": now.files,
@@ -158,17 +158,17 @@ class Telemetry:
                 "problem": now.problem,
                 "waiting": len(now.waiting),
             }
-        return found
+        return record
 
     def tick_seconds(self) -> tuple[float, ...]:
-        """Durations of the last two million ticks that count, after `finish`; see `TickLog` [s]."""
+        """Return the durations of up to `MAX_TICKS` last ticks, after `finish`; see `TickLog` [s]."""
         return () if self._log is None else self._log.seconds()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Counts the rest, writes what is to be written, and ends.
+        """Count the remaining ticks, write pending recordings, and stop.
 
         Args:
-            error: what ended the run, if it was an error.
+            error: the exception that ended the run, if any.
         """
         self._ended = True
         self._wake.set()
@@ -193,7 +193,7 @@ class Telemetry:
             self._look()
 
     def _look(self) -> None:
-        """Reads what is new; nothing that goes wrong here may end the thread."""
+        """Process the new ticks."""
         if self._ring is None or self._watch is None:
             return
         ticks = self.meter.read(self._ring)
@@ -214,5 +214,5 @@ class Telemetry:
 
 
 def _origin(about: Mapping[str, Any]) -> dict[str, str]:
-    """What a recording says of where it comes from."""
+    """Return the metadata that identifies a recording's origin."""
     return {"version": "0", **{name: str(value) for name, value in about.items()}}

@@ -7,10 +7,9 @@ from physai.sdk.evidence.latency import MAX_TICKS
 
 
 class TickLog:
-    """The last so many durations, in memory taken once; one thread.
+    """The last `capacity` durations in preallocated memory; not thread-safe.
 
-    Counted are ticks in which the policy was asked, and periods that were missed: what the policy is too slow for, or
-    the machine. A period that was skipped lasted until the next command was out.
+    Includes ticks in which the policy ran, and missed periods. A skipped period lasts until the next command is sent.
     """
 
     def __init__(self, period_ns: int, capacity: int = MAX_TICKS) -> None:
@@ -20,7 +19,7 @@ class TickLog:
         self._number: int | None = None
 
     def add(self, ticks: Ticks) -> None:
-        """Takes the next records."""
+        """Add the next records."""
         if not len(ticks):
             return
         numbers, whole = ticks["tick"], ticks["whole_ns"]
@@ -37,7 +36,7 @@ class TickLog:
             self._store(whole[index : index + 1][counted[index : index + 1]])
 
     def seconds(self) -> tuple[float, ...]:
-        """Durations in the order of the ticks [s]."""
+        """Return the durations in the order of the ticks [s]."""
         size = len(self._durations)
         if self._count <= size:
             return tuple((self._durations[: self._count] / 1e9).tolist())

@@ -1,9 +1,8 @@
 """The flight recorder's file: an MCAP recording that `physai logs check` and `physai sim calibrate` read.
 
-The channels are those of `physai.sdk.evidence.recording_channels`, on the clock of the sensors' own stamps.
-Measurements are
-written when they are new, commands of an operator when they change, joint commands when they were sent, and every tick
-gets a message of its own.
+The channels are those of `physai.sdk.evidence.recording_channels`, on the clock of the sensors' stamps. Measurements
+are written when they are new, operator commands when they change, joint commands when they were sent, and every tick
+as a message of its own.
 """
 
 from collections.abc import Mapping
@@ -44,16 +43,16 @@ TICK: Schema = (
         whole_s=channels.NUMBER,
     ),
 )
-"""One tick, stamped when it was due; times as in `physai.deploy_jetson.ticks.ring.TickSink`, in seconds."""
+"""One tick, stamped with its due time; durations of `physai.deploy_jetson.ticks.ring.TickSink`, in seconds."""
 
 
 _JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
-"""Sensor to field of a joint state."""
+"""Field of a joint state by sensor."""
 
 
 @dataclass
 class _Once:
-    """What was written last, so that it is not written again."""
+    """Values written last, to skip repeated ones."""
 
     sample_stamp_ns: int = 0
     commands: dict[str, Array] = field(default_factory=dict[str, Array])
@@ -62,30 +61,30 @@ class _Once:
 def flight_file(
     contract: PolicyContract, flight: Flight, *, wall_minus_monotonic_ns: int, origin: Mapping[str, str]
 ) -> bytes:
-    """The bytes of the file.
+    """Return the bytes of the file.
 
     Args:
-        contract: whose ticks these are.
+        contract: of the policy.
         flight: the ticks.
         wall_minus_monotonic_ns: CLOCK_REALTIME - CLOCK_MONOTONIC [ns].
-        origin: why it was written, and what else it shall say of where it came from.
+        origin: metadata on cause and origin of the recording.
     """
     stream = BytesIO()
     writer = ChannelWriter(stream)
     head = {"format": FORMAT_VERSION, "contract": contract.model_dump_json(), "fingerprint": contract.fingerprint}
     writer.add_metadata(METADATA, {**origin, **head})
     fields = Layout.of(contract).fields
-    # What the robot never measured is left out; what it measured once and then lost is null.
+    # Fields that were never measured are left out; later gaps are null.
     seen = {name for name, part in fields.items() if not np.isnan(flight.rows[:, part]).all()}
-    scribe = _Scribe(writer, contract, wall_minus_monotonic_ns, seen)
+    recording = _RecordingWriter(writer, contract, wall_minus_monotonic_ns, seen)
     for tick, row in zip(flight.ticks, flight.rows, strict=True):
-        scribe.add(tick, row)
+        recording.add(tick, row)
     writer.finish()
     return stream.getvalue()
 
 
-class _Scribe:
-    """Turns ticks into messages."""
+class _RecordingWriter:
+    """Writes ticks as messages."""
 
     def __init__(self, writer: ChannelWriter, contract: PolicyContract, offset_ns: int, seen: set[str]) -> None:
         self._writer, self._contract, self._offset_ns = writer, contract, offset_ns
@@ -97,13 +96,13 @@ class _Scribe:
 
     def add(self, tick: np.void, row: Array) -> None:
         due_ns = int(tick["deadline_ns"]) - self._deadline_ns + self._offset_ns
-        self._measured(int(tick["sample_stamp_ns"]), due_ns, row)
-        self._commanded(due_ns, row)
-        self._sent(due_ns + int(tick["whole_ns"]), row)
+        self._write_sensors(int(tick["sample_stamp_ns"]), due_ns, row)
+        self._write_commands(due_ns, row)
+        self._write_targets(due_ns + int(tick["whole_ns"]), row)
         self._writer.add(TICK_TOPIC, TICK, due_ns, _tick_message(tick, due_ns, self._deadline_ns))
 
-    def _measured(self, stamp_ns: int, due_ns: int, row: Array) -> None:
-        """What the sensors said, if it is new."""
+    def _write_sensors(self, stamp_ns: int, due_ns: int, row: Array) -> None:
+        """Write the measurements, if they are new."""
         if stamp_ns == self._once.sample_stamp_ns:
             return
         self._once.sample_stamp_ns = stamp_ns
@@ -118,8 +117,8 @@ class _Scribe:
         message = joint_state(stamp_ns, self._contract.robot.joint_names, **joints)
         self._writer.add(channels.JOINTS_TOPIC, channels.JOINT_STATE, due_ns, message)
 
-    def _commanded(self, due_ns: int, row: Array) -> None:
-        """What an operator asked for, if he has changed his mind."""
+    def _write_commands(self, due_ns: int, row: Array) -> None:
+        """Write the operator's commands that changed."""
         for command in self._contract.command.fields:
             values = row[self._layout.fields[command.name]]
             before = self._once.commands.get(command.name)
@@ -128,8 +127,8 @@ class _Scribe:
                 message = vector(due_ns, command.unit, command.frame, values)
                 self._writer.add(channels.COMMAND_TOPIC + command.name, channels.VECTOR, due_ns, message)
 
-    def _sent(self, sent_ns: int, row: Array) -> None:
-        """What went out, if anything did."""
+    def _write_targets(self, sent_ns: int, row: Array) -> None:
+        """Write the joint commands, if any were sent."""
         for term in self._contract.action.terms:
             values = row[self._layout.targets[term.target_name]]
             if not np.isnan(values).all():

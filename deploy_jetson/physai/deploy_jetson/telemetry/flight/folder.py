@@ -1,4 +1,4 @@
-"""Folder of flight recordings: files are complete or absent, and their total size is bounded to so many."""
+"""Folder of flight recordings: files are complete or absent, and their number and total size are bounded."""
 
 import re
 import secrets
@@ -17,16 +17,16 @@ _UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9a-f]+")
 
 
 class FlightError(PhysaiError):
-    """A recording cannot be kept."""
+    """A recording cannot be stored."""
 
 
 def file_name(when: datetime, version: int, cause: str) -> str:
-    """A recording's name, which sorts by time.
+    """Return the name of a recording, which sorts by time.
 
     Args:
-        when: it was asked for.
+        when: time of the request.
         version: of the policy.
-        cause: a few words.
+        cause: short text.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", cause.lower()).strip("-")[:40].strip("-") or "unknown"
     utc = when.astimezone(UTC)
@@ -35,18 +35,18 @@ def file_name(when: datetime, version: int, cause: str) -> str:
 
 @dataclass(frozen=True)
 class FlightFolder:
-    """Where recordings are kept; other files in it are left alone."""
+    """A folder of recordings; other files in it are left alone."""
 
     path: Path
     max_files: int = MAX_FILES
     max_bytes: int = MAX_BYTES
-    """Of all recordings together."""
+    """Bound of the total size."""
 
     def prepare(self) -> None:
-        """Makes the folder, removes what a process that was killed has left, and tries to write.
+        """Create the folder, remove unfinished files of killed processes, and test that it is writable.
 
         Raises:
-            FlightError: nothing can be written there.
+            FlightError: the folder is not writable.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -60,11 +60,10 @@ class FlightFolder:
             raise FlightError(f"{self.path}: no recordings can be written there: {error.strerror or error}") from None
 
     def store(self, name: str, data: bytes) -> Path:
-        """Writes a recording, or replaces it; the oldest ones go to make room.
+        """Write or replace a recording; deletes the oldest ones to make room.
 
         Raises:
-            FlightError: it is larger than all may be together, or cannot be written; an older one of that name is
-                unchanged then.
+            FlightError: it exceeds `max_bytes` or cannot be written; an older one of that name is then unchanged.
         """
         path = self.path / name
         if not len(data) <= self.max_bytes:
@@ -77,13 +76,13 @@ class FlightFolder:
         return path
 
     def recordings(self) -> tuple[Path, ...]:
-        """What is there, oldest first.
+        """Return the recordings, oldest first.
 
         Raises:
             OSError: the folder cannot be read.
         """
-        found = (file for file in self.path.iterdir() if _NAME.fullmatch(file.name))
-        return tuple(sorted(file for file in found if file.is_file() and not file.is_symlink()))
+        named = (file for file in self.path.iterdir() if _NAME.fullmatch(file.name))
+        return tuple(sorted(file for file in named if file.is_file() and not file.is_symlink()))
 
     def _make_room(self, name: str, size: int) -> None:
         others = [(file, file.stat().st_size) for file in self.recordings() if file.name != name]

@@ -1,6 +1,6 @@
-"""Flight-recorder process: writes the shared memory to a file on request, or when it is left alone.
+"""Flight-recorder process: writes the shared memory to a file on request, or when the runtime dies.
 
-A process of its own, because making a file takes a second of Python, which the loop would feel, and because it outlives
+A separate process, because writing a file takes a second of Python, which would delay the loop, and because it outlives
 a runtime that is killed or crashes.
 """
 
@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,23 +26,22 @@ from physai.sdk.contract.io import parse_contract
 MAX_MESSAGE_BYTES = 1 << 16
 NICENESS = 10
 
-GONE = "the runtime is gone without a word"
+GONE = "the runtime died"
 
 
 @dataclass
 class _Open:
-    """A recording that is on disk, and will be written again with what came after."""
+    """A recording on disk that is to be written again with the ticks that follow."""
 
     name: str
     causes: list[str]
     again_s: float
     first_count: int
-    """Ticks recorded when it was asked for."""
-    last_s: float = field(default=0.0)
+    """Ticks recorded at the time of the request."""
 
 
 class Recorder:
-    """Keeps the promise of the last so many seconds."""
+    """Writes recordings of the last seconds."""
 
     def __init__(self, view: FlightView, folder: FlightFolder, settings: Mapping[str, Any]) -> None:
         self._view, self._folder = view, folder
@@ -55,15 +54,15 @@ class Recorder:
 
     @property
     def wait_s(self) -> float | None:
-        """How long there is nothing to do [s]; None for until a message comes."""
+        """Time until the open recording is due [s]; None without one."""
         return None if self._open is None else max(0.0, self._open.again_s - time.monotonic())
 
     def set_origin(self, origin: Mapping[str, str]) -> None:
-        """What recordings say of where they come from, from now on."""
+        """Set the origin metadata of later recordings."""
         self._origin = dict(origin)
 
     def request(self, cause: str) -> dict[str, Any]:
-        """Writes a recording now; it is written again `after_s` later. What happened, for the runtime."""
+        """Write a recording now and again `after_s` later; return the answer to the runtime."""
         if self._open is not None:
             self._open.causes.append(cause)
             return {"also": self._open.name, "cause": cause}
@@ -72,7 +71,7 @@ class Recorder:
         return self._write(self._open)
 
     def finish(self) -> dict[str, Any] | None:
-        """Writes the open recording for the last time; what happened."""
+        """Write the open recording for the last time; return the answer to the runtime."""
         opened, self._open = self._open, None
         return None if opened is None else self._write(opened)
 
@@ -95,11 +94,11 @@ class Recorder:
 
 
 def serve(connection: socket.socket, recorder: Recorder) -> None:
-    """Does what the runtime asks for, until it says that it ends, or is gone."""
+    """Serve requests until the runtime ends or dies."""
     while True:
         ready = select.select([connection], [], [], recorder.wait_s)[0]
         if not ready:
-            _tell(connection, recorder.finish())
+            _notify(connection, recorder.finish())
             continue
         try:
             data = connection.recv(MAX_MESSAGE_BYTES)
@@ -109,14 +108,14 @@ def serve(connection: socket.socket, recorder: Recorder) -> None:
         if "origin" in message:
             recorder.set_origin(message["origin"])
         if "cause" in message:
-            _tell(connection, recorder.request(message["cause"]))
+            _notify(connection, recorder.request(message["cause"]))
         if message.get("end"):
-            _tell(connection, recorder.finish())
+            _notify(connection, recorder.finish())
             return
 
 
-def _tell(connection: socket.socket, answer: dict[str, Any] | None) -> None:
-    """Notify the runtime, if it listens."""
+def _notify(connection: socket.socket, answer: dict[str, Any] | None) -> None:
+    """Send an answer to the runtime, if it is still there."""
     if answer is None:
         return
     try:
@@ -129,7 +128,7 @@ def _tell(connection: socket.socket, answer: dict[str, Any] | None) -> None:
 def main(arguments: list[str]) -> None:
     """`python -m physai.deploy_jetson.telemetry.flight.process SOCKET MEMORY`, with settings on standard input."""
     os.nice(NICENESS)
-    # A service manager ends every process of a unit at once; this one has a file to write first, and ends by itself.
+    # A service manager signals every process of a unit at once; this one writes its file first and ends by itself.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     descriptor, memory = map(int, arguments)
@@ -141,7 +140,7 @@ def main(arguments: list[str]) -> None:
             folder = FlightFolder(Path(settings["folder"]), settings["max_files"], settings["max_bytes"])
             serve(connection, Recorder(view, folder, settings))
         except PhysaiError as error:
-            _tell(connection, {"problem": str(error)})
+            _notify(connection, {"problem": str(error)})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The runtime's end of the flight recorder: shares its memory with the recorder's process, and says when to write."""
+"""The runtime's side of the flight recorder: shares memory with the recorder process and requests recordings."""
 
 import json
 import socket
@@ -18,69 +18,69 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 
 SECONDS = 30.0
-"""How much is kept, unless another time is given [s]."""
+"""Default duration of a recording before its cause [s]."""
 
 MAX_SECONDS = 600.0
 AFTER_S = 5.0
-"""How much of what comes after a cause is put into its file, too [s]."""
+"""Default duration of a recording after its cause [s]."""
 
 PATIENCE_S = 20.0
-"""How long the last file may take [s]."""
+"""Longest wait for the last file [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlightOptions:
-    """What to keep, and where."""
+    """Options of the flight recorder."""
 
     folder: Path
     seconds: float = SECONDS
-    """How much is kept before a cause [s]."""
+    """Duration before a cause [s]."""
     after_s: float = AFTER_S
-    """How much after it [s]."""
+    """Duration after it [s]."""
     max_files: int = MAX_FILES
     max_bytes: int = FOLDER_BYTES
-    """Of all files together."""
+    """Bound of the total size of all files."""
 
 
 @dataclass
 class FlightStatus:
-    """For whoever asks."""
+    """State of the flight recorder."""
 
     files: int = 0
     """Recordings written in this run."""
     last: str = ""
-    """The last one."""
+    """Path of the last one."""
     problem: str = ""
     """Why the last one could not be written; empty if it could."""
     waiting: list[str] = field(default_factory=list[str])
-    """What was asked for and not answered yet."""
+    """Causes of requests that were not answered yet."""
 
 
 class FlightRecorder:
-    """One run's; used by one thread."""
+    """The flight recorder of one run; not thread-safe."""
 
     def __init__(
         self, options: FlightOptions, contract: PolicyContract, sample: Sample, origin: Mapping[str, str]
     ) -> None:
-        """Takes the memory and starts the process.
+        """Allocate the memory and start the process.
 
         Args:
-            options: what to keep.
+            options: of the recorder.
             contract: of the policy.
             sample: of the transport.
-            origin: what the files shall say of where they come from; `version` is that of the policy.
+            origin: metadata of the files; `version` is that of the policy.
 
         Raises:
-            FlightError: the memory cannot be had.
+            FlightError: the memory cannot be allocated.
         """
         self.status = FlightStatus()
         wanted = round((options.seconds + options.after_s) / contract.timing.control_dt)
         possible = (MAX_BYTES - Layout.of(contract).memory_size(0)) // Layout.of(contract).width
         capacity = max(1, min(wanted, possible))
         self.seconds = capacity * contract.timing.control_dt
-        """How much is kept in all [s]."""
+        """Total duration that is kept [s]."""
         self.shortened = capacity < wanted
-        """Whether that is less than was asked for, because it would be too many bytes."""
+        """Whether that is less than requested, because of `MAX_BYTES`."""
         self._origin = dict(origin)
         try:
             self.ring = FlightRing(contract, sample, capacity)
@@ -105,7 +105,7 @@ class FlightRecorder:
         descriptors = [theirs.fileno(), self.ring.descriptor]
         command = [sys.executable, "-m", flight_process.__name__, *map(str, descriptors)]
         with theirs:
-            # In a session of its own, Ctrl-C at the terminal reaches the runtime alone.
+            # A session of its own, so that Ctrl-C at the terminal reaches the runtime only.
             process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.PIPE, start_new_session=True)
         self.ring.close()
         if process.stdin is not None:
@@ -114,27 +114,27 @@ class FlightRecorder:
         return ours, process
 
     def request(self, cause: str) -> None:
-        """Request a file; `read` returns the outcome."""
+        """Request a recording; `read` returns the outcome."""
         self._send({"cause": cause})
         self.status.waiting.append(cause)
 
     def set_origin(self, origin: Mapping[str, str]) -> None:
-        """What the files shall say of where they come from, from now on."""
+        """Set the origin metadata of later files."""
         if dict(origin) != self._origin:
             self._origin = dict(origin)
             self._send({"origin": self._origin})
 
     def read(self) -> list[str]:
-        """What the process has done since, a sentence each."""
-        found: list[str] = []
+        """Return messages on what the process has done since the last call."""
+        messages: list[str] = []
         while True:
             try:
                 data = self._connection.recv(flight_process.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
             except OSError:
-                return found
+                return messages
             if not data:
-                return found
-            found += self._take(json.loads(data))
+                return messages
+            messages += self._take(json.loads(data))
 
     def _take(self, answer: Mapping[str, Any]) -> list[str]:
         status = self.status
@@ -152,16 +152,16 @@ class FlightRecorder:
         return [] if again else [f"the last ticks are in {status.last} ({answer['cause']})"]
 
     def close(self) -> list[str]:
-        """Has the open file finished, ends the process; what it has done since, a sentence each."""
+        """Finish the open file and end the process; return its messages as `read` does."""
         self._send({"end": True})
         try:
             self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        found = self.read()
+        messages = self.read()
         self._connection.close()
-        return found
+        return messages
 
     def _send(self, message: Mapping[str, Any]) -> None:
         try:
@@ -171,9 +171,5 @@ class FlightRecorder:
 
 
 def require_writable(options: FlightOptions) -> None:
-    """See `FlightFolder.prepare`.
-
-    Raises:
-        FlightError: nothing can be written there.
-    """
+    """See `FlightFolder.prepare`."""
     FlightFolder(options.folder, options.max_files, options.max_bytes).prepare()

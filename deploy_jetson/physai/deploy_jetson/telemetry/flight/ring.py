@@ -1,7 +1,7 @@
 """Shared memory of the flight recorder: measurements, commands and decisions of the last ticks.
 
-It lies in memory that two processes share. The loop's writes a row a tick, in about two microseconds; the recorder's
-makes a file of it when there is reason to, and also when the loop's process is gone.
+The loop writes one row per tick, in about 2 µs. The recorder process makes a file of the rows on request, and also when
+the loop's process has died.
 """
 
 import mmap
@@ -16,7 +16,7 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array, Sample
 
 MAX_BYTES = 256 << 20
-"""Most memory that is shared."""
+"""Bound of the shared memory."""
 
 _HEAD = 64
 """Bytes before the first row; the first eight count the rows."""
@@ -26,57 +26,57 @@ _ALIGNED = -(-RECORD.size // 8) * 8
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the numbers of a tick lie in its row, which both processes work out from the contract."""
+    """Layout of a tick's row, which both processes derive from the contract."""
 
     fields: Mapping[str, slice]
     """Sensor and command fields."""
     targets: Mapping[str, slice]
     """Joint commands by output name."""
     numbers: int
-    """How many numbers a row has."""
+    """Length of a row."""
 
     @classmethod
     def of(cls, contract: PolicyContract) -> "Layout":
-        """The layout of a contract's rows."""
+        """Return the layout for a contract."""
         fields, start = _slices({f.name: f.size for f in (*contract.robot.sensors, *contract.command.fields)}, 0)
         targets, end = _slices({term.target_name: len(term.joints) for term in contract.action.terms}, start)
         return cls(fields, targets, end)
 
     @property
     def width(self) -> int:
-        """Bytes of a row."""
+        """Size of a row [bytes]."""
         return _ALIGNED + 8 * self.numbers
 
     def memory_size(self, capacity: int) -> int:
-        """Bytes that so many rows need."""
+        """Return the size of the memory for that many rows [bytes]."""
         return _HEAD + (capacity + 1) * self.width
 
 
 def _slices(sizes: Mapping[str, int], start: int) -> tuple[dict[str, slice], int]:
-    found: dict[str, slice] = {}
+    slices: dict[str, slice] = {}
     for name, size in sizes.items():
-        found[name] = slice(start, start + size)
+        slices[name] = slice(start, start + size)
         start += size
-    return found, start
+    return slices, start
 
 
 class FlightRing(TickRing):
-    """The loop's end."""
+    """The loop's side of the memory."""
 
     def __init__(self, contract: PolicyContract, sample: Sample, capacity: int) -> None:
-        """Takes the memory.
+        """Allocate the memory.
 
         Args:
-            contract: says what a row holds.
-            sample: of the transport; read whenever a tick ends.
-            capacity: ticks that can be read.
+            contract: determines the layout.
+            sample: of the transport; read at the end of each tick.
+            capacity: number of ticks.
 
         Raises:
-            OSError: the kernel does not give it.
+            OSError: the memory cannot be allocated.
         """
         layout = Layout.of(contract)
         self.descriptor = os.memfd_create("physai-flight")
-        """The memory, for the other process; closed by `close`."""
+        """File descriptor of the memory, for the recorder process; closed by `close`."""
         size = layout.memory_size(capacity)
         os.ftruncate(self.descriptor, size)
         shared = memoryview(mmap.mmap(self.descriptor, size))
@@ -131,7 +131,7 @@ class FlightRing(TickRing):
         self._shared_count[0] = self.count
 
     def close(self) -> None:
-        """Lets go of the memory's name; the memory itself stays as long as either process uses it."""
+        """Close the descriptor; the mapping stays."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -143,17 +143,17 @@ class Flight:
 
     ticks: Ticks
     rows: Array
-    """Numbers of each tick as `Layout` says, shape (ticks, numbers)."""
+    """Values of each tick as in `Layout`, shape (ticks, numbers)."""
 
 
 class FlightView:
-    """The recorder's end."""
+    """The recorder's read-only side of the memory."""
 
     def __init__(self, descriptor: int, contract: PolicyContract, capacity: int) -> None:
-        """Opens the memory.
+        """Map the memory.
 
         Raises:
-            OSError, ValueError: it is not the memory of such a ring.
+            OSError, ValueError: the descriptor does not match the layout.
         """
         self.layout = Layout.of(contract)
         size = self.layout.memory_size(capacity)
@@ -169,7 +169,7 @@ class FlightView:
         return int(self._count[0])
 
     def last(self, most: int) -> Flight:
-        """A copy of at most so many of the last ticks."""
+        """Return a copy of at most `most` last ticks."""
         end = self.count
         first = max(0, end - min(most, self._capacity))
         slots = np.arange(first, end) % (self._capacity + 1)
@@ -179,6 +179,6 @@ class FlightView:
 
 
 def _rows(shared: memoryview, layout: Layout, capacity: int) -> Array:
-    """The numbers in the memory, shape (capacity + 1, numbers)."""
+    """Return a view of the rows, shape (capacity + 1, numbers)."""
     shape, strides = (capacity + 1, layout.numbers), (layout.width, 8)
     return np.ndarray(shape, np.float64, shared, _HEAD + _ALIGNED, strides)
