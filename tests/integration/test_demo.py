@@ -69,9 +69,9 @@ def test_the_demo_leaves_a_policy_a_curve_and_a_film(demo: Demo) -> None:
     assert Path(summary["report"]).is_file()
     assert read_bundle(Path(summary["bundle"])).manifest.task == TASK
     # A policy of five seconds is no good, and the robot gets none that has not passed.
-    assert summary["robot"].startswith("took it" if summary["verdict"] == "PASS" else "refuses it")
+    assert summary["robot"].startswith("installed" if summary["verdict"] == "PASS" else "rejects it")
     if summary["film"] is None:
-        assert "no film: " in ended.stderr, "a machine without OpenGL says why there is no film"
+        assert "no video: " in ended.stderr, "a machine without OpenGL says why there is no video"
     else:
         assert Path(summary["film"]).read_bytes()[4:8] == b"ftyp", "an MP4 file"
 
@@ -149,7 +149,7 @@ def test_its_policy_drives_the_rehearsal_robot(demo: Demo, tmp_path: Path) -> No
     assert set(runtime["stages_us"]) >= {"sensor age", "inference", "guard", "send", "whole"}
     assert robot["commands"] > 100
     assert robot["unsafe"] == 0
-    assert f"the robot obeyed {robot['commands']} commands" in driven_text(found)
+    assert f"the robot received {robot['commands']} commands" in driven_text(found)
 
 
 @pytest.mark.parametrize("budget", ["0", "-5"])

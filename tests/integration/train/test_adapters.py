@@ -316,7 +316,7 @@ class TestStableBaselines:
         from physai.train.adapters.sb3 import TaskVecEnv, graph_from_sb3
 
         model = PPO("MlpPolicy", TaskVecEnv(load_task("pendubot-swingup"), 2), n_steps=4, batch_size=8)
-        with pytest.raises(ExportError, match="cartpole-swingup gives 5 numbers"):
+        with pytest.raises(ExportError, match="cartpole-swingup has 5 observations"):
             graph_from_sb3(model, cartpole)
 
 
@@ -389,5 +389,5 @@ class TestRslRl:
         from physai.train.adapters.rsl_rl import graph_from_rsl_rl
 
         runner = self.runner(cartpole, ["policy", "critic"])
-        with pytest.raises(ExportError, match="a robot has 'policy' only"):
+        with pytest.raises(ExportError, match="only 'policy' is available"):
             graph_from_rsl_rl(runner.get_inference_policy(), cartpole)

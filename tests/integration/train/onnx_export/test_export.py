@@ -230,7 +230,7 @@ def test_a_tampered_constant_is_refused(visited: tuple[PolicyGraph, onnx.ModelPr
         ExportError, match=r"differs from the trained one: .*state \d+: torch .*, onnx .*, allowed 1e-05"
     ):
         check_states(policy, graph, visits)
-    with pytest.raises(ExportError, match=r"world \d+ after \d+ periods of its own memory: torch"):
+    with pytest.raises(ExportError, match=r"world \d+ after \d+ periods with its own state: torch"):
         check_sequence(policy, graph, visits)
     untouched = tampered(model, name, 1.0 + 1e-9)
     assert max(check_states(untouched, graph, visits).values()) <= TOLERANCE
@@ -255,7 +255,7 @@ def test_a_policy_that_answers_nan_is_refused(cartpole: Task, tmp_path: Path) ->
     graph = randomised(cartpole, CASES["mlp"][1])
     with torch.no_grad():
         next(iter(graph.actor.parameters()))[0, 0] = torch.nan
-    with pytest.raises(ExportError, match=r"itself answers nan: joint_effort_target\[0\], world 0, period 0"):
+    with pytest.raises(ExportError, match=r"itself outputs nan: joint_effort_target\[0\], world 0, period 0"):
         export_policy(graph, cartpole, tmp_path / "export", provenance={}, states=10)
     assert not (tmp_path / "export").exists()
 
@@ -318,7 +318,7 @@ def test_a_task_of_another_contract_is_refused(cartpole: Task, tmp_path: Path) -
 @pytest.mark.parametrize("states", [0, 100_001])
 def test_a_senseless_number_of_states_is_refused(cartpole: Task, tmp_path: Path, states: int) -> None:
     graph = build_graph(cartpole, CASES["mlp"][1])
-    with pytest.raises(ExportError, match=f"{states} visited states asked for; choose 1 to 100000"):
+    with pytest.raises(ExportError, match=f"{states} visited states requested; choose 1 to 100000"):
         export_policy(graph, cartpole, tmp_path, provenance={}, states=states)
 
 
@@ -359,7 +359,7 @@ def test_a_field_may_have_any_name(cartpole: Task, tmp_path: Path) -> None:
     [
         ("joint_effort_target", PolicyError, "two inputs or outputs named 'joint_effort_target'"),
         ("state.started", PolicyError, r"two inputs or outputs named 'state\.started'"),
-        ("fingerprint", ExportError, r"golden\.npz needs the name 'fingerprint' for itself"),
+        ("fingerprint", ExportError, r"the name 'fingerprint' is reserved"),
     ],
 )
 def test_a_field_may_not_have_the_graphs_own_names(

@@ -112,13 +112,13 @@ def test_equal_seeds_give_equal_states(original: Original, states: VisitedStates
 
 @pytest.mark.parametrize("count", [0, 999, 1_000_001])
 def test_too_few_or_too_many_states_are_refused(original: Original, count: int) -> None:
-    with pytest.raises(QuantiseError, match=f"{count} calibration states asked for"):
+    with pytest.raises(QuantiseError, match=f"{count} calibration states requested"):
         record(original, states=count)
 
 
 @pytest.mark.parametrize("count", [0, 2, 4097])
 def test_too_few_or_too_many_episodes_are_refused(original: Original, count: int) -> None:
-    with pytest.raises(QuantiseError, match=f"{count} episodes asked for; choose 3 to 4096"):
+    with pytest.raises(QuantiseError, match=f"{count} episodes requested; choose 3 to 4096"):
         record(original, episodes=count)
 
 
@@ -172,7 +172,7 @@ def test_a_policy_too_steep_for_eight_bits_keeps_layers_in_float(report: Quantis
     assert precisions[-1] == "int8"
     assert int8.layers[0].error_alone > int8.allowed
     assert {layer.precision for layer in fp16.layers} == {"fp16"}
-    assert "not one layer can be fp8" in fp8.refused
+    assert "no layer can be fp8" in fp8.refused
 
 
 def test_a_refused_variant_is_not_written(report: QuantiseReport) -> None:
@@ -233,7 +233,7 @@ def test_golden_answers_far_from_the_variant_are_refused(
     golden = read_golden(original.golden or b"", header)
     answers: dict[str, Array] = {**golden.outputs, "joint_effort_target": golden.outputs["joint_effort_target"] + 0.6}
     data = npz({**golden.inputs, **answers, "fingerprint": np.array(header.contract.fingerprint)})
-    with pytest.raises(QuantiseError, match=r"away from the golden answers, the contract allows 0\.5"):
+    with pytest.raises(QuantiseError, match=r"from the golden outputs, the contract allows 0\.5"):
         quantise_policy(replace(original, golden=data), states, tmp_path, variants=("fp16",), tensorrt=False)
     assert not list(tmp_path.iterdir())
 
@@ -322,13 +322,13 @@ def test_a_variant_that_cannot_do_the_task_is_refused(
     report = quantise_policy(
         original, states, tmp_path, variants=("fp16",), tensorrt=False, compare=lambda data: lost
     ).variants[0]
-    assert "of 640 episodes the best alone loses 50 that the float graph wins, and wins 4" in report.choice.refused
+    assert "50 of 640 episodes fail that succeed with the float graph, and 4 succeed" in report.choice.refused
     assert list(tmp_path.iterdir()) == []
     won = Pairs(192, 0, 1, VerdictOutcome.PASS)
     report = quantise_policy(original, states, tmp_path, variants=("fp16",), tensorrt=False, compare=lambda data: won)
     header = OnnxPolicy.load(tmp_path / "policy.fp16.onnx").header
     assert header.provenance["quantised.pairs"] == "192 pairs, 0 worse, 1 better"
-    assert "192 episodes with both graphs: loses 0 that the float graph wins, wins 1" in cli.report_text(report)
+    assert "192 paired episodes: 0 succeed only with the float graph, 1" in cli.report_text(report)
 
 
 BRIEF = GateSettings(batch=16, non_inferiority=NonInferioritySettings(margin=0.3, max_episodes=64))
@@ -383,11 +383,11 @@ def test_the_command_writes_beside_the_policy(tmp_path: Path, capsys: pytest.Cap
 
 def test_the_text_shows_layers_and_joints(report: QuantiseReport) -> None:
     text = cli.report_text(report)
-    assert "fp8: refused, not written: not one layer can be fp8" in text
+    assert "fp8: refused, not written: no layer can be fp8" in text
     for line in (r"linear +5 → 32 +[0-9.]+ +float32", r"linear_2 +32 → 1 +[0-9.]+ +int8", r"slider +0\.\d+ .* N$"):
         assert re.search(line, text, re.MULTILINE), line
     assert "allowed here 0.4, by the contract 0.5; in the golden states 0." in text
-    assert "no engine was built with TensorRT: not asked to" in text
+    assert "no engine was built with TensorRT: not requested" in text
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:

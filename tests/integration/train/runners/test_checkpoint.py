@@ -125,7 +125,7 @@ class TestFullDisk:
         names = set(folder.iterdir())
         with (
             files_limited_to(len(old) // 2),
-            pytest.raises(CheckpointError, match=r"cannot save checkpoint in .*: .*; the one before is kept"),
+            pytest.raises(CheckpointError, match=r"cannot save checkpoint in .*: .*; the previous one is kept"),
         ):
             save_checkpoint(run, folder)
         assert (folder / CHECKPOINT_FILE).read_bytes() == old
@@ -136,7 +136,7 @@ class TestFullDisk:
 
     def test_the_first_checkpoint_has_none_before_it(self, tmp_path: Path) -> None:
         run = trainer()
-        with files_limited_to(100), pytest.raises(CheckpointError, match="there is none before it"):
+        with files_limited_to(100), pytest.raises(CheckpointError, match="there is no previous one"):
             save_checkpoint(run, tmp_path)
         assert list(tmp_path.iterdir()) == []
 
@@ -198,7 +198,7 @@ class TestDamage:
     @pytest.mark.parametrize("key", ["contract", "graph", "optimizer", "generator", "collector", "learning_rate"])
     def test_a_part_of_another_type(self, folder: Path, key: str) -> None:
         self.rewrite(folder, key, [1.5])
-        with pytest.raises(CheckpointError, match=r"does not fit|holds no contract"):
+        with pytest.raises(CheckpointError, match=r"does not fit|has no contract"):
             restore_checkpoint(trainer(), folder)
 
     def rewrite(self, folder: Path, key: str, value: Any, *, delete: bool = False) -> None:

@@ -82,7 +82,7 @@ class TestEnd:
     def test_a_second_interrupt_does_not_wait(self) -> None:
         with session.stop_on_signal() as request:
             os.kill(os.getpid(), signal.SIGINT)
-            assert request.asked
+            assert request.requested
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""`physai demo`: the whole way once, on this machine: calibrate, train, export, judge, sign, install, run, show it."""
+"""`physai demo`: the whole workflow on one computer: calibrate, train, export, validate, sign, install, run, film."""
 
 import argparse
 import json
@@ -26,17 +26,17 @@ PASS = "PASS"
 EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
 CALIBRATION_S = 60.0
-"""Time the fit of the twin may take [s]; half of it is enough on two free cores."""
+"""Time budget of the calibration [s]; on two idle cores it needs half of it."""
 ACCEPT = ["--accept", "stand-in,computer"]
-"""Evidence that this demo's robot takes, and no robot does by default: there is no robot in it."""
+"""Evidence that the demo's installation accepts, unlike a robot by default: the demo involves no robot."""
 MAX_JOBS = 8
 DRIVE_S = 20.0
 """How long the installed policy drives the virtual robot [s]."""
 STOP_AT = 0.99
-"""Share of successes at which training may end: above what the gates ask for, so that they have something to see."""
-PROMISING = 1.0
-"""Share of those that must show while exploring. A policy that has just got there without exploration still fails the
-robots that the logs leave possible: of ur10e-reach one at 99 % had 93 % of them, one that also explores so 98 %."""
+"""Success rate at which training stops, above the gates' requirement to leave them a margin."""
+EVAL_MIN_SUCCESS = 1.0
+"""Value of `eval_min_success`, which makes the policy robust to the parameter uncertainty that the logs leave:
+of ur10e-reach, a policy at 99 % without exploration had 93 % there, one that also reached it exploring 98 %."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-budget-s", type=float, default=600.0, metavar="S", help="longest training [s] (default: 600)"
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the results (default: demo)")
-    parser.add_argument("--episodes", type=int, default=256, metavar="N", help="episodes to judge it in (default: 256)")
+    parser.add_argument("--episodes", type=int, default=256, metavar="N", help="evaluation episodes (default: 256)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the training (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Every step is a `physai` verb a user can run alone."""
+    """Runs the steps, each a `physai` verb that a user can run alone."""
     if not arguments.time_budget_s > 0.0:
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
     folder: Path = arguments.out / arguments.task
@@ -63,21 +63,21 @@ def run(arguments: argparse.Namespace) -> int:
     _step("3 of 8: training on this computer")
     started = time.monotonic()
     budget = ["--time-budget-s", str(arguments.time_budget_s), "--seed", str(arguments.seed)]
-    settings = ["--set", f"stop_at_success={STOP_AT}", "--set", f"eval_min_success={PROMISING}"]
+    settings = ["--set", f"stop_at_success={STOP_AT}", "--set", f"eval_min_success={EVAL_MIN_SUCCESS}"]
     _verb(["train", arguments.task, "--out", str(folder), *budget, *in_twin, *settings])
     trained_s = time.monotonic() - started
-    _step("4 of 8: exporting sensors-to-commands as one ONNX graph, and driving the twin with it, without torch")
+    _step("4 of 8: exporting the policy as one ONNX graph, and evaluating it in the twin, without torch")
     _verb(["export", str(folder)])
     judged = json.loads(_verb(["eval", str(folder), "--episodes", str(arguments.episodes), "--json"], torch=False))
-    _step("5 of 8: timing its ticks on this computer, in the robot's place, and judging it: ten gates in the twin")
+    _step("5 of 8: measuring its latency on this computer instead of a robot, and validating it: ten gates in the twin")
     verdict = _validate(folder, in_twin)
-    _step("6 of 8: signing it, and installing it where a robot would")
+    _step("6 of 8: signing the bundle, and installing it as on a robot")
     installed = _install(folder, verdict)
     driven: dict[str, Any] = {}
     if "root" in installed:
         _step(f"7 of 8: driving a virtual robot in another process over DDS, for {DRIVE_S:g} s")
         driven = {"driven": drive(arguments.task, twin, Path(installed["root"]), DRIVE_S)}
-    _step("8 of 8: filming it")
+    _step("8 of 8: rendering a video")
     film = arguments.out / f"{arguments.task}.mp4"
     filmed = _film(folder, film)
     summary = (
@@ -91,19 +91,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _twin(task: str, folder: Path) -> Path | None:
-    """Records the stand-in robot and calibrates a twin on that; None for a robot that cannot be recorded so."""
+    """Records a virtual robot and calibrates a twin from the logs; None for a floating base, which is not supported."""
     from physai.sim.robots import robot_names
     from physai.sim.tasks.registry import load_task
 
     robot = load_task(task).robot
     if robot.spec.base == "floating":
-        print(f"{robot.name} has a floating base: no stand-in is recorded, the twin stays nominal", file=sys.stderr)
+        print(f"{robot.name} has a floating base: nothing is recorded, the twin stays nominal", file=sys.stderr)
         return None
     work = folder.with_name(f"{folder.name}-robot")
     if work.exists():
         _keep_old(work)
     name = robot.name if robot.name in robot_names() else str(robot.path)
-    _step(f"1 of 8: recording a stand-in for the {robot.name}: its model, secretly changed; no real robot is at hand")
+    _step(f"1 of 8: recording a simulated {robot.name} with hidden parameters, in place of a real robot")
     _verb(["sim", "record", name, "--output", str(work)], torch=False)
     _step("2 of 8: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
@@ -114,7 +114,7 @@ def _twin(task: str, folder: Path) -> Path | None:
 
 
 def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
-    """The verdict, whatever it is."""
+    """Measures the latency, runs the gates and returns the verdict: PASS, FAIL or INCONCLUSIVE."""
     from physai.sdk.evidence.verdict import parse_verdict
 
     evidence = str(folder / EVIDENCE_FILE)
@@ -126,14 +126,14 @@ def _validate(folder: Path, in_twin: list[str]) -> "Verdict":
 
 
 def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
-    """Packs, signs, and installs into slots in a folder; what a robot would refuse is only packed."""
+    """Packs and signs the bundle and installs it into slots in a folder; without a PASS it is only packed."""
     keys, bundle = folder.parent / KEYS_FOLDER, folder.parent / f"{folder.name}.physai"
     if not keys.exists():
         _verb(["keys", "init", str(keys)], torch=False)
     pack = ["bundle", "pack", str(folder), "--out", str(bundle), "--sign", "--key", str(keys / "publisher.key")]
     if verdict.outcome.value != PASS:
         _verb(pack, torch=False)
-        return {"bundle": str(bundle), "robot": f"refuses it: the verdict is {verdict.outcome.value}"}
+        return {"bundle": str(bundle), "robot": f"rejects it: the verdict is {verdict.outcome.value}"}
     signed = ["--verdict", str(folder / REPORT_FOLDER), "--validator-key", str(keys / "validator.key"), *ACCEPT]
     signed += ["--replay", "3"]
     _verb([*pack, *signed], torch=False)
@@ -143,8 +143,8 @@ def _install(folder: Path, verdict: "Verdict") -> dict[str, Any]:
         trust = ["--robot", robot, "--trust", str(keys / "trust.json"), "--stand-in", *ACCEPT]
         _verb(["robot", "setup", "--root", str(root), *trust], torch=False)
     _verb(["robot", "install", str(bundle), "--root", str(root), "--activate"], torch=False)
-    took = f"took it: physai robot status --root {root}"
-    return {"bundle": str(bundle), "robot": took, "root": str(root)}
+    installed = f"installed: physai robot status --root {root}"
+    return {"bundle": str(bundle), "robot": installed, "root": str(root)}
 
 
 def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
@@ -155,13 +155,13 @@ def _judgement(verdict: "Verdict", folder: Path) -> dict[str, Any]:
         "report": str(folder / REPORT_FOLDER / "report.html"),
         "evidence": (
             f"the twin is from {verdict.evidence.twin}, the latency from {verdict.evidence.latency}; the slots of this "
-            f"demo accept that ({' '.join(ACCEPT)}), a robot refuses it unless its owner says so"
+            f"demo accept that ({' '.join(ACCEPT)}), a robot rejects it unless its owner allows it"
         ),
     }
 
 
 def _keep_old(folder: Path) -> None:
-    """Moves an earlier demo aside instead of writing over it."""
+    """Renames an earlier demo's folder instead of overwriting it."""
     number = 1
     while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
         number += 1
@@ -170,7 +170,7 @@ def _keep_old(folder: Path) -> None:
 
 
 def _verb(arguments: list[str], *, torch: bool = True, accepted: Sequence[int] = (0,)) -> str:
-    """Runs a verb in a process of its own, progress on this terminal; returns what it printed."""
+    """Runs a verb in a separate process, with progress on this terminal; returns its standard output."""
     done = subprocess.run(verb_command(arguments, torch=torch), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 130:
         raise KeyboardInterrupt
@@ -180,11 +180,11 @@ def _verb(arguments: list[str], *, torch: bool = True, accepted: Sequence[int] =
 
 
 def _film(folder: Path, film: Path) -> bool:
-    """Films a few episodes; a machine without OpenGL keeps the learning curve as its picture."""
+    """Renders two episodes; returns False where that fails, as on a machine without OpenGL."""
     try:
         _verb(["play", str(folder), "--video", str(film), "--episodes", "2"], torch=False)
     except PhysaiError as error:
-        print(f"no film: {error}", file=sys.stderr)
+        print(f"no video: {error}", file=sys.stderr)
         return False
     return True
 
@@ -209,7 +209,7 @@ def _summary(folder: Path, film: Path | None, judged: dict[str, Any], trained_s:
 
 
 def print_summary(summary: dict[str, Any]) -> None:
-    """What came out, for a terminal."""
+    """Prints the results for a terminal."""
     lower, upper = summary["success_interval_95"]
     print(f"\n{summary['task']}: trained in {summary['training_s']:.0f} s")
     print(

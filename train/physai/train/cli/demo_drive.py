@@ -1,4 +1,4 @@
-"""The last step of `physai demo`: the installed policy drives a virtual robot in another process, over DDS or UDP."""
+"""The drive of `physai demo`: the installed policy controls a virtual robot in another process, over DDS or UDP."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from physai.sdk.base.terminal import table
 from physai.train.cli.verb import verb_command
 
 ROBOT_TIME_S = 120.0
-"""Longest life of the virtual robot, should this process be killed [s]."""
+"""Maximum lifetime of the virtual robot beyond the drive, in case this process is killed [s]."""
 
 STOP_S = 10.0
 
@@ -22,39 +22,39 @@ STOP_S = 10.0
 def drive(
     task: str, twin: Path | None, root: Path, seconds: float, *, unsafe_no_verdict: bool = False
 ) -> dict[str, Any]:
-    """Starts the virtual robot and `physai robot run`, and waits for the end.
+    """Starts the virtual robot and `physai robot run`, and waits for both.
 
     Args:
         task: name of the task.
-        twin: the robot's calibrated twin; None for its model as it is.
-        root: the robot's tree of slots, with an active policy.
+        twin: the robot's calibrated twin; None for the nominal model.
+        root: the robot's slots, with an active policy.
         seconds: how long to drive [s].
-        unsafe_no_verdict: whether to run what was installed without a valid verdict.
+        unsafe_no_verdict: run a policy that was installed without a valid verdict.
 
     Returns:
-        What the runtime counted (`runtime`) and what the robot did (`robot`).
+        Statistics of the runtime (`runtime`) and of the robot (`robot`).
 
     Raises:
         PhysaiError: one of the two failed.
     """
     from physai.sim.virtual_robot.transport import own_domain
 
-    # What the demo sends stays on this computer: nothing on the network may move because of it.
+    # Own domain, localhost only: no robot on the network may move because of the demo.
     environment = {**os.environ, "ROS_DOMAIN_ID": str(own_domain()), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
-    # Cyclone DDS has no wheels for every machine; UDP comes with physai.
-    over = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
+    # Cyclone DDS does not have wheels for every platform; UDP is built in.
+    transport = ["--transport", "dds" if find_spec("cyclonedds") else "udp"]
     options = ["--seconds", str(seconds), *(["--unsafe-no-verdict"] if unsafe_no_verdict else [])]
-    measured = [] if twin is None else ["--twin", str(twin)]
-    life = ["--parent", str(os.getpid()), "--duration-s", str(ROBOT_TIME_S + seconds)]
-    with tempfile.TemporaryFile("w+") as told:
+    twin_option = [] if twin is None else ["--twin", str(twin)]
+    lifetime = ["--parent", str(os.getpid()), "--duration-s", str(ROBOT_TIME_S + seconds)]
+    with tempfile.TemporaryFile("w+") as output:
         robot = subprocess.Popen(
-            verb_command(["robot", "simulate", task, *over, *measured, *life, "--json"], torch=False),
-            stdout=told,
+            verb_command(["robot", "simulate", task, *transport, *twin_option, *lifetime, "--json"], torch=False),
+            stdout=output,
             env=environment,
         )
         try:
             runtime = subprocess.run(
-                verb_command(["robot", "run", "--root", str(root), *over, *options, "--json"], torch=False),
+                verb_command(["robot", "run", "--root", str(root), *transport, *options, "--json"], torch=False),
                 stdout=subprocess.PIPE,
                 env=environment,
                 text=True,
@@ -62,13 +62,13 @@ def drive(
             )
         finally:
             _stop(robot)
-        told.seek(0)
-        seen = told.read()
+        output.seek(0)
+        robot_summary = output.read()
     if runtime.returncode not in (0, 1) or not runtime.stdout:
         raise PhysaiError("`physai robot run` failed; its message is above")
-    if robot.returncode or not seen:
+    if robot.returncode or not robot_summary:
         raise PhysaiError("`physai robot simulate` failed; its message is above")
-    return {"runtime": json.loads(runtime.stdout), "robot": json.loads(seen)}
+    return {"runtime": json.loads(runtime.stdout), "robot": json.loads(robot_summary)}
 
 
 def _stop(robot: "subprocess.Popen[bytes]") -> None:
@@ -80,16 +80,16 @@ def _stop(robot: "subprocess.Popen[bytes]") -> None:
         robot.wait()
 
 
-def driven_text(found: Mapping[str, Any]) -> str:
-    """The latency table and what the robot did, for a terminal."""
-    runtime, robot = found["runtime"], found["robot"]
+def driven_text(driven: Mapping[str, Any]) -> str:
+    """The latency table and the robot's results, for a terminal."""
+    runtime, robot = driven["runtime"], driven["robot"]
     stages: Mapping[str, Mapping[str, float]] = runtime["stages_us"]
     rows = [(stage, *(f"{value:.0f}" for value in numbers.values())) for stage, numbers in stages.items()]
-    shares = next((tuple(numbers) for numbers in stages.values()), ())
-    lines = [table(("stage [µs]", *shares), rows)] if rows else []
+    columns = next((tuple(numbers) for numbers in stages.values()), ())
+    lines = [table(("stage [µs]", *columns), rows)] if rows else []
     lines.append(
         f"  {runtime['ticks']} ticks, {runtime['missed']} deadlines missed, guard intervened in "
-        f"{runtime['interventions']}; the robot obeyed {robot['commands']} commands and met its goal at the end of "
-        f"{robot['met']} of {robot['judged']}"
+        f"{runtime['interventions']}; the robot received {robot['commands']} commands and reached "
+        f"{robot['met']} of {robot['judged']} goals"
     )
     return "\n".join(lines)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="run folder of `physai train`")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: RUN/export)")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: RUN/export)")
     parser.add_argument(
         "--states",
         metavar="N",
         type=int,
         default=1000,
-        help="states visited in the twin in which trained and exported policy must agree (default: 1000)",
+        help="number of visited states in which trained and exported policy must agree (default: 1000)",
     )
-    parser.add_argument("--task", help="task name or Python file, where the run names no built-in one")
-    parser.add_argument("--robot", help="the run's robot, where it was trained with a file (MJCF or URDF)")
+    parser.add_argument("--task", help="task name or Python file, if the run's task is not built in")
+    parser.add_argument("--robot", help="the run's robot, if it is not built in (MJCF or URDF file)")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
@@ -47,7 +47,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
 
     from physai.train.onnx_export.export import export_policy
 
-    # On a terminal only, and apart from the report, which may be piped.
+    # Progress goes to stderr, and only on a terminal: the report on stdout may be piped.
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         work = bar.add_task(f"exporting {run.task.name}", total=1.0)
@@ -76,11 +76,12 @@ def _text(report: ExportReport) -> str:
         (name, f"{value:.1e}", f"{report.sequence_differences[name]:.1e}", f"{report.rounding[name]:.1e}")
         for name, value in report.differences.items()
     ]
-    header = ("output", f"{report.states} states", "own memory", "float32")
+    header = ("output", f"{report.states} states", "own state", "float32")
     lines = [printable(f"{name:<12} {value}") for name, value in facts]
-    lines += ["", "greatest relative difference to the trained policy:", table(header, rows)]
+    lines += ["", "maximum relative difference to the trained policy:", table(header, rows)]
     lines += [
-        f"  allowed: {TOLERANCE:g} in a state, {SEQUENCE_TOLERANCE:g} with a memory of its own; float32: of itself"
+        f"  allowed: {TOLERANCE:g} in one state, {SEQUENCE_TOLERANCE:g} over periods with its own state; "
+        "float32: rounding of the trained policy"
     ]
     return "\n".join(lines)
 

@@ -27,37 +27,37 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=VARIANTS,
         default=["int8"],
-        help="what to make (default: int8); fp8 needs a GPU from Ada on, such as Thor's",
+        help="precisions (default: int8); fp8 needs an Ada or newer GPU, such as Thor's",
     )
     parser.add_argument(
         "--twin", metavar="TWIN", type=Path, help="twin.json of `physai sim calibrate` (default: the nominal robot)"
     )
-    parser.add_argument("--task", help="task name or Python file, where the policy names no built-in one")
-    parser.add_argument("--robot", help="robot to play it with, where it was trained with a file (MJCF or URDF)")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where the files go (default: next to the policy)")
+    parser.add_argument("--task", help="task name or Python file, if the policy's task is not built in")
+    parser.add_argument("--robot", help="the policy's robot, if it is not built in (MJCF or URDF file)")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: that of the policy)")
     parser.add_argument(
         "--states",
         metavar="N",
         type=int,
         default=STATES,
-        help=f"states visited in the twin to calibrate with, and as many to compare in (default: {STATES})",
+        help=f"number of visited states to calibrate with, and of others to compare in (default: {STATES})",
     )
     parser.add_argument(
         "--episodes",
         metavar="N",
         type=int,
         default=EPISODES,
-        help=f"episodes that either set of states comes from (default: {EPISODES})",
+        help=f"number of episodes for each set of states (default: {EPISODES})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="choice of the episodes the states come from (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     parser.add_argument(
         "--skip-paired-evaluation",
         "--skip-rehearsal",
         action="store_true",
-        help="do not play float and quantised policy in the same episodes; the gates will",
+        help="do not compare float and quantised policy in paired episodes; the gates do so later",
     )
     parser.add_argument(
-        "--skip-tensorrt", action="store_true", help="do not have TensorRT for RTX build engines, though installed"
+        "--skip-tensorrt", action="store_true", help="do not build engines with TensorRT for RTX, if installed"
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
@@ -86,7 +86,7 @@ def _quantise(arguments: argparse.Namespace) -> QuantiseReport:
     twin = nominal_twin(task.robot) if arguments.twin is None else load_twin(arguments.twin)
     original = read_original(path)
     try_policy(original.data, source=str(path))
-    # On a terminal only, and apart from the report, which may be piped.
+    # Progress goes to stderr, and only on a terminal: the report on stdout may be piped.
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         playing = bar.add_task(f"playing {task.name}", total=1.0)
@@ -124,7 +124,7 @@ def report_text(report: QuantiseReport) -> str:
     """The report for a terminal."""
     lines = [
         f"policy   {report.policy}",
-        f"states   {report.states} to calibrate with, from {report.episodes} episodes; as many others to compare in",
+        f"states   {report.states} to calibrate, from {report.episodes} episodes; the same number to compare",
         f"sha256   {report.states_sha256} (calibration states)",
     ]
     for variant in report.variants:
@@ -157,8 +157,8 @@ def _variant_lines(report: VariantReport) -> list[str]:
     if choice.pairs is not None and not choice.refused:
         pairs = choice.pairs
         lines.append(
-            f"  {pairs.pairs} episodes with both graphs: loses {pairs.worse} that the float graph wins, wins "
-            f"{pairs.better} that it loses"
+            f"  {pairs.pairs} paired episodes: {pairs.worse} succeed only with the float graph, {pairs.better} only "
+            "with this one"
         )
     return lines
 

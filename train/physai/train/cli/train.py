@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task",
         nargs="?",
-        help="task name or Python file (see `physai tasks`); with --resume only where the run names no built-in one",
+        help="task name or Python file (see `physai tasks`); with --resume only if the run's task is not built in",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
@@ -28,17 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (default: auto)"
     )
-    parser.add_argument("--num-envs", type=int, metavar="N", help="worlds simulated together")
-    parser.add_argument("--seed", type=int, help="seed of every random number (default: 0)")
-    parser.add_argument("--iterations", type=int, metavar="N", help="updates after which to end")
-    parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to end [s]")
+    parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel")
+    parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="number of updates after which to stop")
+    parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to stop [s]")
     parser.add_argument(
         "--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot"
     )
     parser.add_argument(
-        "--twin", type=Path, metavar="TWIN", help="train in this calibrated twin: its model, delay and noise"
+        "--twin", type=Path, metavar="TWIN", help="train with the model, delay and noise of this calibrated twin"
     )
-    parser.add_argument("--preset", help="variant of the task, where it offers some")
+    parser.add_argument("--preset", help="variant of the task, if it has any")
     parser.add_argument(
         "--set",
         action="append",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="options",
         help="any other setting, such as learning_rate=3e-4; `--set help` lists them",
     )
-    parser.add_argument("--wandb", metavar="PROJECT", help="also log to this Weights & Biases project")
+    parser.add_argument("--wandb", metavar="PROJECT", help="log to this Weights & Biases project, too")
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
 
 
@@ -128,7 +128,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     source, config, _ = load_config(arguments.resume)
     kept = ["num_envs", "seed", "out"]
     if not arguments.task:
-        # A robot that is a file has to be named again.
+        # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
             ["preset", "twin"] if source.robot and source.robot not in robot_names() else ["robot", "preset", "twin"]
         )
@@ -137,7 +137,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
     if arguments.task and Path(arguments.task).name != Path(source.task).name:
-        # The contract check that follows prints what differs between the two tasks.
+        # The contract check that follows reports how the two tasks differ.
         source = _source(arguments)
     else:
         source = source.chosen(arguments.resume, task=arguments.task, robot=arguments.robot)
@@ -154,14 +154,16 @@ def _option(text: str) -> tuple[str, str]:
 
 
 def _check_device(device: str) -> None:
-    """Learning runs on the CPU in this release; says so where a GPU was asked for."""
+    """Raises DeviceError for `cuda`: this release learns on the CPU."""
     if device != "cuda":
         return
     import torch
 
     if not torch.cuda.is_available():
-        raise DeviceError("--device cuda: torch sees no GPU here; use --device cpu, or install a CUDA build of torch")
-    raise DeviceError("--device cuda: training on a GPU comes with the warp engine; use --device cpu for now")
+        raise DeviceError("--device cuda: torch finds no GPU; use --device cpu, or install a CUDA build of torch")
+    raise DeviceError(
+        "--device cuda: training on a GPU needs the warp engine, which is not supported yet; use --device cpu"
+    )
 
 
 def _print_settings() -> int:

@@ -31,7 +31,7 @@ def _rotation_form(vector: Sequence[float] | Tensor) -> Tensor:
 
 
 def pick(vector: Tensor, columns: list[int]) -> Tensor:
-    """The given columns of a vector, shape (n, len(columns)): one Gather in ONNX, nothing where all stand in order."""
+    """The given columns of a vector, shape (n, len(columns)): one Gather in ONNX, no node if all are in order."""
     if columns == list(range(vector.shape[1])):
         return vector
     return vector.index_select(1, torch.tensor(columns, dtype=torch.int64, device=vector.device))
@@ -49,7 +49,7 @@ class ForwardKinematics(nn.Module):
 
         Args:
             chain: the contract's chain; its joints must be revolute.
-            joint_names: order of the joint vectors `forward` gets.
+            joint_names: order of the joint vector passed to `forward`.
         """
         super().__init__()
         moving = [segment for segment in chain.segments if segment.joint is not None]

@@ -1,4 +1,4 @@
-"""A policy graph in the twin: numpy in, numpy out, its memory kept between calls."""
+"""A policy graph with a numpy interface that keeps its state between calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,14 +18,14 @@ def as_tensor(array: Any) -> Tensor:
 
 
 def seeded(seed: int) -> torch.Generator:
-    """A random number generator of its own."""
+    """A separate random number generator with a seed."""
     generator: Any = torch.Generator()
     generator.manual_seed(seed)
     return generator
 
 
 def seed_torch(seed: int) -> None:
-    """Seeds torch's global generator, which initialises weights."""
+    """Seeds torch's global generator, which weight initialisation uses."""
     torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -44,17 +44,17 @@ class GraphPolicy:
 
     @property
     def contract(self) -> PolicyContract:
-        """The contract the graph keeps."""
+        """The contract of the graph."""
         return self.graph.contract
 
     def reset(self, num_worlds: int) -> None:
-        """Forgets everything, in that many worlds."""
+        """Resets the state, for `num_worlds` worlds."""
         self.state = self.graph.initial_state(num_worlds)
 
     def reset_worlds(self, mask: npt.NDArray[np.bool_]) -> None:
-        """Forgets everything in the masked worlds, shape (num_worlds,)."""
+        """Resets the state of the masked worlds, shape (num_worlds,)."""
         ended = torch.as_tensor(mask)[:, None]
-        # Not in place: a memory may be the very tensor of the commands that were returned.
+        # Not in place: a state may share its tensor with the commands that were returned.
         self.state = {name: memory.masked_fill(ended, 0.0) for name, memory in self.state.items()}
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons with tanh layers, computed by sigmoids and with a gradient written by hand.
+"""Multilayer perceptrons with tanh layers, computed with sigmoids and a hand-written gradient.
 
 On CPUs torch's tanh takes as long as the matrix product before it (3.3 ns per element with AVX2), its sigmoid a quarter
 of that. With tanh(x) = 2 σ(2 x) - 1 the factors and the constant go into the weights of the layers around:
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 _FEW = 8
-"""Columns below which MKL multiplies (n, few)ᵀ · (n, many) ten times slower than the transpose of it."""
+"""Up to this many columns, MKL computes (n, few)ᵀ · (n, many) ten times slower than its transpose."""
 
 
 class _TanhLayers(torch.autograd.Function):
@@ -56,9 +56,9 @@ class _TanhLayers(torch.autograd.Function):
 
 
 class TanhPerceptron(nn.Sequential):
-    """`nn.Sequential` of Linear and Tanh modules, Linear first and last; while training computed as above.
+    """`nn.Sequential` of Linear and Tanh modules, Linear first and last.
 
-    In evaluation mode, which is what is exported, it is the plain sequence.
+    In training mode it is computed as described above; in evaluation mode, which is exported, layer by layer.
     """
 
     def forward(self, input: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """The policy as one graph: sensors and commands in, joint commands out, all in SI units.
 
-Stages: `observe` (sensors, commands, state) → normalise → network → `command`. What trains is what flies: the learner
-calls the same stages that the exported ONNX graph holds.
+Stages: `observe` (sensors, commands, state) → normalise → network → `command`. The learner calls the same stages that
+the exported ONNX graph contains, so there is one implementation for training and deployment.
 """
 
 import math
@@ -22,7 +22,7 @@ from physai.train.models.perceptron import TanhPerceptron
 from physai.train.models.position_limits import PositionLimiter
 
 State = dict[str, Tensor]
-"""Explicit memory of the graph, first axis the world; `started` is 0 before the first call."""
+"""Explicit state of the graph, first axis the world; `started` is 0 before the first call."""
 
 
 class Actor(Protocol):
@@ -94,7 +94,7 @@ class ObservationTerms(nn.Module):
         self._sizes = {t.name: contract.term_width(t) for t in self._terms}
         self._targets = [(t.target_name, list(robot.joint_index(t.joints))) for t in contract.action.terms]
         chains = {chain.name: chain for chain in robot.chains}
-        # By number: torch forbids a module's name a dot, which a chain's may have.
+        # By index: a chain's name may contain a dot, which torch does not allow in a module's name.
         used = dict.fromkeys(t.chain for t in self._terms if t.kind == "pose_error" and t.chain is not None)
         self._chains = {name: index for index, name in enumerate(used)}
         self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
@@ -119,7 +119,7 @@ class ObservationTerms(nn.Module):
             if term.history > 1:
                 name = f"history_{term.name}"
                 shifted = torch.cat([state[name][:, value.shape[1] :], value], dim=1)
-                # Before the first sample there is no history: it is filled with the first one.
+                # The first sample fills the whole history.
                 value = torch.where(state["started"] > 0.5, shifted, value.repeat(1, term.history))
                 histories[name] = value
             blocks.append(value)
@@ -156,7 +156,7 @@ class ObservationTerms(nn.Module):
     def _last_target(
         name: str, columns: list[int], sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> Tensor:
-        """Last command of one action term; positions less the measured position, 0 before the first command."""
+        """Last command of one action term, for positions relative to the measured ones; 0 before the first command."""
         last = state[last_memory(name)]
         if name == POSITION_TARGET:
             last = torch.where(state["started"] > 0.5, last - pick(sensors["joint_pos"], columns), 0.0 * last)
@@ -173,7 +173,7 @@ class ActionTerms(nn.Module):
     """The contract's action terms: network outputs in [-1, 1] to joint commands."""
 
     def __init__(self, contract: PolicyContract) -> None:
-        """Turns bounds and scales into constants."""
+        """Registers bounds and scales as constants."""
         super().__init__()
         self._terms = contract.action.terms
         self._columns = {t.target_name: list(contract.robot.joint_index(t.joints)) for t in self._terms}
@@ -193,7 +193,7 @@ class ActionTerms(nn.Module):
         return self._limiter if term.target_name == POSITION_TARGET else None
 
     def memory_sizes(self) -> dict[str, int]:
-        """State inputs that hold the last command of terms that need it, and the step to it; and their widths."""
+        """Widths of the state inputs that hold the last command of a term, and the last change of it, where needed."""
         sizes = {last_memory(t.target_name): len(t.joints) for t in self._remembered}
         for term in self._terms:
             limiter = self._limited(term)
@@ -227,7 +227,7 @@ class ActionTerms(nn.Module):
     def _bounded(
         self, term: ActionTerm, part: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> Tensor:
-        """Commands inside the term's own bounds."""
+        """Commands clipped to the term's bounds."""
         scale, offset, lower, upper = self._constants(term)
         if not term.kind.endswith("incremental"):
             return (offset + scale * part).clamp(lower, upper)
@@ -244,7 +244,7 @@ class ActionTerms(nn.Module):
         sensors: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Positions inside speed and acceleration limits too, and those sent last, or measured before the first."""
+        """Position commands within velocity and acceleration limits, and the last ones (before the first: measured)."""
         scale, offset, _, _ = self._constants(term)
         started = state["started"] > 0.5
         last = torch.where(started, state[last_memory(POSITION_TARGET)], limiter.reference(self._measured(sensors)))
@@ -269,7 +269,7 @@ class PolicyGraph(nn.Module):
     """Observation terms, normaliser, network and action terms of one policy."""
 
     def __init__(self, contract: PolicyContract, actor: nn.Module) -> None:
-        """Puts an actor network (see `Actor`) between the contract's terms."""
+        """Connects an actor network (see `Actor`) to the contract's observation and action terms."""
         super().__init__()
         self.contract = contract
         self.observation = ObservationTerms(contract)
@@ -290,7 +290,7 @@ class PolicyGraph(nn.Module):
         return sizes
 
     def initial_state(self, num_worlds: int) -> State:
-        """State before the first call: zeros throughout."""
+        """State before the first call: all zeros."""
         return {name: torch.zeros(num_worlds, size) for name, size in self.state_sizes.items()}
 
     def observe(
@@ -312,7 +312,7 @@ class PolicyGraph(nn.Module):
     def forward(
         self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], State]:
-        """One control period without exploration: what the robot runs."""
+        """One control period without exploration, as on the robot."""
         observation, histories = self.observe(sensors, commands, state)
         hidden = state.get("hidden", observation[:, :0])
         action, hidden = self.actor(self.normaliser(observation), hidden)

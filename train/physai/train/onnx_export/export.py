@@ -1,4 +1,4 @@
-"""Puts a trained policy on disk as one ONNX file, after it has shown that it computes the same."""
+"""Exports a trained policy as one ONNX file, after checking that both compute the same."""
 
 import io
 import zipfile
@@ -27,7 +27,7 @@ FINGERPRINT_NAME = "fingerprint"
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how closely it follows the trained policy."""
+    """The written files, and how closely the exported policy matches the trained one."""
 
     folder: str
     fingerprint: str
@@ -40,15 +40,15 @@ class ExportReport:
     operators: int
     """Nodes of the graph."""
     states: int
-    """Visited states in which both were asked."""
+    """Visited states in which both were compared."""
     differences: dict[str, float]
     """Greatest relative difference of each output over the visited states; see `physai.train.onnx_export.parity`."""
     sequence_differences: dict[str, float]
-    """The same after up to 200 periods with a memory of its own."""
+    """The same over up to 200 periods in which each keeps its own state."""
     memory_restarts: int
-    """How often rounding alone made both memories start again from one in that time."""
+    """How often the states were synchronised in that time because rounding alone had driven them apart."""
     rounding: dict[str, float]
-    """Greatest relative difference of the trained policy, in float32, to itself in float64."""
+    """Greatest relative difference of the trained policy in float32 to itself in float64."""
 
 
 def export_policy(
@@ -60,42 +60,43 @@ def export_policy(
     states: int = 1000,
     progress: Callable[[float], None] | None = None,
 ) -> ExportReport:
-    """Writes `policy.onnx` and `golden.npz`, once the first has answered as the trained policy does.
+    """Writes `policy.onnx` and `golden.npz` if the exported policy matches the trained one.
 
     The same policy, provenance and versions give the same bytes.
 
     Args:
         graph: the trained policy.
-        task: the task it plays; its twin provides the states to compare in.
-        folder: where the files go; made if missing.
+        task: its task; the task's twin provides the states to compare in.
+        folder: output folder; created if missing.
         provenance: where the policy comes from, for the metadata.
         states: visited states to compare in.
-        progress: gets the share of the work that is done, in (0, 1].
+        progress: called with the fraction of the work done, in (0, 1].
 
     Raises:
-        ExportError: the graph cannot be written as ONNX, or the ONNX file answers differently; nothing is written.
-        ContractMismatchError: the policy keeps another contract than the task.
-        PolicyError: two inputs or outputs would have one name, or there is too much provenance.
+        ExportError: the graph cannot be written as ONNX, or the ONNX file computes something else; nothing is written.
+        ContractMismatchError: the contracts of policy and task differ.
+        PolicyError: two inputs or outputs would have the same name, or there is too much provenance.
     """
     require_same(graph.contract, task.contract, left="the policy", right=f"the task {task.name}")
     header = PolicyHeader(graph.contract, graph.state_sizes, dict(provenance))
     if FINGERPRINT_NAME in header.inputs:
-        raise ExportError(f"{GOLDEN_FILE} needs the name {FINGERPRINT_NAME!r} for itself; rename the sensor or command")
+        raise ExportError(f"the name {FINGERPRINT_NAME!r} is reserved in {GOLDEN_FILE}; rename the sensor or command")
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         if progress is not None:
             progress(share)
 
-    visits = visit(graph, task, states=states, progress=lambda share: tell(0.5 * share))
+    visits = visit(graph, task, states=states, progress=lambda share: report(0.5 * share))
     model = build_onnx(graph, header)
     data = model.SerializeToString(deterministic=True)
-    tell(0.9)
+    report(0.9)
     policy = OnnxPolicy(data, source=POLICY_FILE)
     differences = check_states(policy, graph, visits)
     sequence = check_sequence(policy, graph, visits)
     golden, golden_states = _golden(visits)
+    # The policy last, to keep the time short in which it is paired with the golden states of another one.
     _write(folder, {GOLDEN_FILE: golden, POLICY_FILE: data})
-    tell(1.0)
+    report(1.0)
     return ExportReport(
         folder=str(folder),
         fingerprint=policy.fingerprint,
@@ -123,10 +124,8 @@ def _golden(visits: PolicyVisits) -> tuple[bytes, int]:
 
 
 def npz(arrays: Mapping[str, Array]) -> bytes:
-    """The arrays as an uncompressed .npz file; equal arrays give equal bytes, and any name will do.
-
-    `numpy.savez` takes names as keywords, of which it keeps some for itself.
-    """
+    """The arrays as an uncompressed .npz file with reproducible bytes."""
+    # Not numpy.savez: it takes names as keyword arguments and reserves some of them.
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
@@ -137,7 +136,7 @@ def npz(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files, the policy last, so that a policy is never paired with another one's golden states for long."""
+    """Writes the files in the given order."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():

@@ -1,4 +1,4 @@
-"""A policy graph as one ONNX model: plain operators, fixed opset, nothing left of the training."""
+"""A policy graph as one ONNX model: standard operators, fixed opset, no traces of training."""
 
 import contextlib
 import copy
@@ -30,7 +30,7 @@ _PREFIX = "policy."
 
 
 class FlatGraph(nn.Module):
-    """The graph with its inputs and outputs in a row, as ONNX has them."""
+    """The graph with positional inputs and outputs, as in ONNX."""
 
     def __init__(self, graph: PolicyGraph) -> None:
         """Fixes the order of inputs and outputs."""
@@ -51,7 +51,7 @@ class FlatGraph(nn.Module):
 
 
 def frozen(graph: PolicyGraph) -> PolicyGraph:
-    """A copy for inference, the normaliser's constants those of its statistics."""
+    """A copy in evaluation mode with up-to-date normaliser constants."""
     graph = copy.deepcopy(graph).eval()
     graph.normaliser.refresh()
     return graph
@@ -61,7 +61,7 @@ def build_onnx(graph: PolicyGraph, header: PolicyHeader) -> onnx.ModelProto:
     """The graph as an ONNX model with the header's names and metadata; equal input gives equal bytes.
 
     Raises:
-        ExportError: torch cannot turn the graph into ONNX, or it needs operators that are not plain ones.
+        ExportError: torch cannot export the graph, or it needs non-standard operators.
         PolicyError: the header has more provenance than a reader accepts.
     """
     entries = header.metadata()
@@ -77,7 +77,7 @@ def build_onnx(graph: PolicyGraph, header: PolicyHeader) -> onnx.ModelProto:
 
 
 def _reason(error: BaseException) -> str:
-    """First line of what went wrong at the bottom of a chain of errors."""
+    """First line of the root cause of a chain of errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).splitlines() or [type(error).__name__])[0]
@@ -100,7 +100,7 @@ def _exported(flat: FlatGraph, sizes: list[int]) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Silences what torch's exporter prints, warns and logs."""
+    """Silences prints, warnings and logs of torch's exporter."""
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -112,7 +112,7 @@ def _quiet() -> Generator[None]:
 
 
 def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
-    """Gives inputs and outputs their names; drops source lines, inferred shapes and other traces of the exporter."""
+    """Renames inputs and outputs; drops source lines, inferred shapes and other traces of the exporter."""
     graph = model.graph
     names = _new_names(model, header)
     for node in graph.node:
@@ -141,7 +141,7 @@ def _tidy(model: onnx.ModelProto, header: PolicyHeader) -> None:
 
 
 def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
-    """Old to new names: inputs and outputs by the header, all else without the wrapper's prefix and apart from them."""
+    """Old to new names: inputs and outputs as in the header, all others unique and without the wrapper's prefix."""
     graph = model.graph
     old_names = [value.name for value in (*graph.input, *graph.output)]
     new_names = [*header.inputs, *header.outputs]
@@ -162,12 +162,12 @@ def _new_names(model: onnx.ModelProto, header: PolicyHeader) -> dict[str, str]:
 
 
 def _require_plain(model: onnx.ModelProto) -> None:
-    """Refuses operators of other domains, local functions, and weights outside the file."""
-    strange = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})
+    """Raises ExportError for operators of other domains, local functions, or weights outside the file."""
+    foreign = sorted({f"{node.domain}::{node.op_type}" for node in model.graph.node if node.domain})
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     outside = [t.name for t in model.graph.initializer if t.data_location != onnx.TensorProto.DEFAULT]
-    if strange or model.functions or outside or opsets != {"": OPSET}:
+    if foreign or model.functions or outside or opsets != {"": OPSET}:
         raise ExportError(
-            f"the graph needs more than one file with the plain operators of opset {OPSET}: operators {strange}, "
+            f"the graph does not fit in one file with the standard operators of opset {OPSET}: operators {foreign}, "
             f"{len(model.functions)} local functions, weights outside the file {outside}, operator sets {opsets}"
         )

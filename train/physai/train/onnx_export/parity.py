@@ -1,4 +1,4 @@
-"""Does the exported policy compute what the trained one computes? Asked on states the policy visits in the twin."""
+"""Numerical parity of the exported and the trained policy, in states the policy visits in the twin."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,16 +18,16 @@ from physai.train.models.policy_graph import PolicyGraph
 from physai.train.onnx_export.onnx_graph import FlatGraph, frozen
 
 TOLERANCE = 1e-5
-"""Greatest relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network adds up."""
+"""Maximum relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network accumulates it."""
 
 SEQUENCE_TOLERANCE = 1e-4
-"""Greatest relative difference of an output after up to SEQUENCE_STEPS periods of separate memories."""
+"""Maximum relative difference of an output over up to SEQUENCE_STEPS periods with separate states."""
 
 SEQUENCE_STEPS = 200
 DRIFT_LIMIT = 0.03 * SEQUENCE_TOLERANCE
-"""Greatest relative difference that rounding may have made in the trained policy for a comparison to mean anything.
+"""Maximum relative difference between float32 and float64 of the trained policy for a comparison to be meaningful.
 
-The two programs round differently, so that one may have moved several times as far as the other."""
+The two implementations round differently, so one may have drifted several times as far as the other."""
 
 BATCH_SIZES = (1, 1024)
 """Batch sizes the exported graph must support, in addition to the number of visited states."""
@@ -46,23 +46,23 @@ Evaluate = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class PolicyVisits:
-    """What the trained policy saw and did in the twin."""
+    """Inputs and outputs of the trained policy in the twin."""
 
     header: PolicyHeader
     inputs: Arrays
     """Inputs in the visited states, memory included, shape (states, size)."""
     outputs: Arrays
-    """What the trained policy answered, shape (states, size)."""
+    """Outputs of the trained policy, shape (states, size)."""
     first_inputs: tuple[Arrays, ...]
     """Sensors and commands of the first periods, shape (worlds, size)."""
     first_outputs: tuple[Arrays, ...]
-    """Answers of the same periods."""
+    """Outputs in the same periods."""
     first_done: tuple[Bools, ...]
     """Worlds whose episode ended after each of these periods."""
 
 
 def evaluator(graph: PolicyGraph, dtype: torch.dtype = torch.float32) -> Evaluate:
-    """The trained graph under the names of the exported one, computing in `dtype`."""
+    """The trained graph in `dtype`, with the input and output names of the exported one."""
     flat = FlatGraph(frozen(graph).to(dtype))
 
     @torch.no_grad()
@@ -76,19 +76,19 @@ def evaluator(graph: PolicyGraph, dtype: torch.dtype = torch.float32) -> Evaluat
 def visit(
     graph: PolicyGraph, task: Task, *, states: int, progress: Callable[[float], None] | None = None
 ) -> PolicyVisits:
-    """Plays the policy in the randomised twin and notes states spread evenly over its first 1000 periods.
+    """Runs the policy in the randomised twin and records states spread evenly over its first 1000 periods.
 
     Raises:
-        ExportError: `states` is out of range, or the policy answers something that is no finite number.
+        ExportError: `states` is out of range, or an output of the policy is not finite.
     """
     if not 1 <= states <= MAX_STATES:
-        raise ExportError(f"{states} visited states asked for; choose 1 to {MAX_STATES}")
+        raise ExportError(f"{states} visited states requested; choose 1 to {MAX_STATES}")
     header = PolicyHeader(graph.contract, graph.state_sizes)
     worlds = min(_WORLDS, states)
     per_world = math.ceil(states / worlds)
     episode_steps = round(task.episode_length_s / task.contract.timing.control_dt)
     steps = max(SEQUENCE_STEPS, per_world, min(episode_steps, _MAX_STEPS))
-    noted = set(np.linspace(0, steps - 1, per_world).astype(int).tolist())
+    recorded = set(np.linspace(0, steps - 1, per_world).astype(int).tolist())
     env, evaluate = Environment(task, worlds, seed=PARITY_SEED), evaluator(graph)
     now, memory = env.reset(), _no_memory(header, worlds)
     seen: list[tuple[Arrays, Arrays]] = []
@@ -98,7 +98,7 @@ def visit(
         outputs = dict(evaluate({**fields, **memory}))
         _require_finite(outputs, step)
         now = env.step(outputs)
-        if step in noted:
+        if step in recorded:
             seen.append(({**fields, **memory}, outputs))
         if step < SEQUENCE_STEPS:
             first.append((fields, outputs, now.done))
@@ -121,8 +121,8 @@ def _require_finite(outputs: Arrays, step: int) -> None:
         if len(bad):
             row, column = (int(index) for index in bad[0])
             raise ExportError(
-                f"the trained policy itself answers {value[row, column]}: {name}[{column}], world {row}, period "
-                f"{step}; its training has diverged: train again with a smaller learning_rate"
+                f"the trained policy itself outputs {value[row, column]}: {name}[{column}], world {row}, period "
+                f"{step}; training has diverged: train again with a smaller learning_rate"
             )
 
 
@@ -131,7 +131,7 @@ def _no_memory(header: PolicyHeader, worlds: int) -> Arrays:
 
 
 def _next_memory(header: PolicyHeader, outputs: Mapping[str, Array], done: Bools) -> Arrays:
-    """The memory after a period, forgotten where an episode has ended."""
+    """The state after a period, zero where an episode has ended."""
     return {
         STATE_PREFIX + name: np.where(done[:, None], np.float32(0.0), outputs[NEXT_PREFIX + name])
         for name in header.state_sizes
@@ -150,16 +150,16 @@ def rounding(graph: PolicyGraph, visits: PolicyVisits) -> dict[str, float]:
 
 
 def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -> dict[str, float]:
-    """Refuses an export that answers differently in a visited state, or not for every number of worlds.
+    """Checks that trained and exported policy agree to TOLERANCE in the visited states, for several batch sizes.
 
-    An output differs by |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded joint and 1 for
-    an element of the memory; TOLERANCE is allowed.
+    The relative difference of an output is |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded
+    joint and 1 for an element of the state.
 
     Returns:
         Greatest relative difference of each output over the visited states.
 
     Raises:
-        ExportError: an element differs by more, or is not a number.
+        ExportError: an element differs by more than TOLERANCE, or is NaN.
     """
     contract = visits.header.contract
     try:
@@ -171,32 +171,33 @@ def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -
     except ExportError as error:
         own = max(rounding(graph, visits).values())
         raise ExportError(
-            f"{error}. Rounding to float32 alone moves the trained policy by up to {own:.1e}: if that is near what is "
-            "allowed, its network is too steep (train it with smaller weights), else its export is wrong (report it)"
+            f"{error}. Rounding to float32 alone changes the trained policy by up to {own:.1e}: if that is close to "
+            "the tolerance, the network is too steep (train with smaller weights), otherwise the export is wrong "
+            "(report it)"
         ) from error
     return greatest
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """How an export did with its own memory."""
+    """Parity of an exported policy that keeps its own state."""
 
     differences: dict[str, float]
     """Greatest relative difference of each output over the periods."""
     restarts: int
-    """How often both memories had to be set to the trained policy's; 0 for a memory that forgets."""
+    """How often both states were reset to the trained policy's; 0 where the state forgets."""
 
 
 def check_sequence(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -> Sequence:
-    """Refuses an export that drifts from the trained policy when each feeds back its own memory.
+    """Checks that the exported policy does not drift from the trained one when each feeds back its own state.
 
-    Both get the same sensors and commands; SEQUENCE_TOLERANCE is allowed, measured as in `check_states`. A memory that
-    integrates and whose sensors do not follow it amplifies the last bit of a number exponentially, in the trained
-    policy as in the exported one. So the trained graph runs along in float64: when rounding alone has moved its
-    float32 twin by DRIFT_LIMIT, all memories start again from one.
+    Both get the same sensors and commands; the difference is measured as in `check_states` and must stay below
+    SEQUENCE_TOLERANCE. An integrating state whose sensors do not follow it amplifies rounding exponentially, in the
+    trained policy as in the exported one. Therefore the trained graph also runs in float64: once rounding alone has
+    moved its float32 version by DRIFT_LIMIT, all states are synchronised.
 
     Raises:
-        ExportError: an element differs by more, or is not a number.
+        ExportError: an element differs by more than SEQUENCE_TOLERANCE, or is NaN.
     """
     header, restarts = visits.header, 0
     greatest = dict.fromkeys(header.outputs, 0.0)
@@ -207,7 +208,7 @@ def check_sequence(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits)
         found, ideal = policy.evaluate({**fields, **memory}), exact({**fields, **exact_memory})
         drift = max(float(d.max()) for d in _differences(header.contract, ideal, wanted).values())
         if drift <= DRIFT_LIMIT:
-            where = f"world {{row}} after {step + 1} periods of its own memory"
+            where = f"world {{row}} after {step + 1} periods with its own state"
             now = _require_close(header.contract, wanted, found, SEQUENCE_TOLERANCE, where)
             greatest = {name: max(value, now[name]) for name, value in greatest.items()}
         else:
@@ -233,7 +234,7 @@ def _differences(contract: PolicyContract, wanted: Mapping[str, Array], found: M
 def _require_close(
     contract: PolicyContract, wanted: Mapping[str, Array], found: Mapping[str, Array], tolerance: float, where: str
 ) -> dict[str, float]:
-    """Greatest relative difference of each output; `where` names a row in the message of a refusal."""
+    """Greatest relative difference of each output; `where` is a format string that locates a row in the message."""
     joints = {term.target_name: term.joints for term in contract.action.terms}
     greatest: dict[str, float] = {}
     for name, difference in _differences(contract, wanted, found).items():

@@ -1,7 +1,4 @@
-"""Which layers may be quantised: as many as the contract's bound on the commands and the task itself allow.
-
-The worst are left in float32.
-"""
+"""Mixed precision: which layers to quantise within the contract's bound, and which to leave in float32."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,48 +15,48 @@ from physai.train.quantize.paired_evaluation import Pairs
 from physai.train.quantize.states import Arrays
 
 HEADROOM = 0.8
-"""Share of the contract's `safety.parity_tolerance` that the states compared here may use.
+"""Fraction of the contract's `safety.parity_tolerance` that the errors measured here may use.
 
-The bound is on the greatest error, and more states find greater ones; the gate asks in other states than these, and
-the robot's engine rounds differently."""
+The bound is on the maximum error, which grows with the number of states; the gate compares in other states than these,
+and the robot's engine rounds differently."""
 
 FLOAT = "float32"
 
 Make = Callable[[Collection[Layer]], bytes]
-"""The policy file with these layers in the variant's precision."""
+"""Returns the policy file with these layers in the variant's precision."""
 
 ComparePairs = Callable[[bytes], Pairs]
-"""Plays a policy file against the float graph."""
+"""Evaluates a policy file and the float graph in the same episodes."""
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer of the network and its outcome."""
+    """Precision chosen for one layer of the network."""
 
     name: str
     inputs: int
     outputs: int
     error_alone: float
-    """Greatest error of any joint's command with this layer alone in the variant's precision [joint unit]."""
+    """Greatest error of any joint's command with only this layer quantised [joint unit]."""
     precision: str
-    """The variant's, or float32 where the layer was left as it was."""
+    """The variant's, or float32."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a variant makes of each layer, and what that does to the commands."""
+    """Precision of each layer of a variant, and the resulting errors of the commands."""
 
     layers: tuple[LayerReport, ...]
     joints: tuple[JointError, ...]
-    """Errors of the chosen mixture; of all layers quantised where none may be."""
+    """Errors with the chosen layers quantised; with all of them if the variant is refused."""
     bound: float
-    """The contract's, in joint units."""
+    """The contract's bound [joint unit]."""
     allowed: float
-    """HEADROOM of it."""
+    """HEADROOM of the bound [joint unit]."""
     pairs: Pairs | None = None
-    """Episodes of the chosen mixture and the float graph; None where none were played."""
+    """Paired episodes with the chosen layers quantised; None without paired evaluation."""
     refused: str = ""
-    """Why the variant is not to be had; empty if it is."""
+    """Why no layer can be quantised; empty if one can."""
 
     @property
     def error(self) -> float:
@@ -68,10 +65,10 @@ class Choice:
 
 
 class Comparison:
-    """Asks quantised files in the states the float graph was asked in."""
+    """Command errors of quantised policies relative to the float graph, in the same states."""
 
     def __init__(self, original: OnnxPolicy, states: Arrays) -> None:
-        """Asks the float graph.
+        """Evaluates the float graph.
 
         Args:
             original: the float graph.
@@ -79,19 +76,19 @@ class Comparison:
         """
         self._contract = original.contract
         self._states = states
-        self._wanted = original.evaluate(states)
+        self._expected = original.evaluate(states)
 
     def errors(self, data: bytes) -> dict[str, Array]:
         """Errors of a file's commands [joint unit] by output name, shape (n, joints of the term)."""
-        found = OnnxPolicy(data, source="the quantised policy").evaluate(self._states)
-        return dict(command_errors(self._contract, self._wanted, found))
+        actual = OnnxPolicy(data, source="the quantised policy").evaluate(self._states)
+        return dict(command_errors(self._contract, self._expected, actual))
 
     def greatest(self, data: bytes) -> float:
-        """The greatest of them."""
+        """Greatest error of a file's commands [joint unit]."""
         return greatest_error(self.errors(data))
 
     def joints(self, data: bytes) -> tuple[JointError, ...]:
-        """Them by joint."""
+        """Errors of a file's commands by joint."""
         return joint_errors(self._contract, self.errors(data))
 
 
@@ -103,18 +100,18 @@ def choose(
     bound: float,
     compare: ComparePairs | None = None,
 ) -> Choice:
-    """Quantises all layers, then leaves the worst one in float32 again and again until what remains is good enough.
+    """Starts with all layers quantised and returns the most sensitive one to float32 until the rest is acceptable.
 
-    Good enough is what keeps the bound and, in the same episodes, does the task as well as the float graph. Worst is
-    the layer that moves the commands most when it alone is quantised.
+    Acceptable means within the bound and, in paired episodes, not inferior to the float graph. The sensitivity of a
+    layer is the greatest error of a command with only that layer quantised.
 
     Args:
-        variant: names the precision.
-        layers: all that could be quantised.
+        variant: the precision.
+        layers: layers that can be quantised.
         make: see `Make`.
-        comparison: what measures.
+        comparison: measures the errors.
         bound: the contract's `safety.parity_tolerance` [joint unit].
-        compare: see `ComparePairs`; None to ask for the bound alone.
+        compare: see `ComparePairs`; None to check only the bound.
     """
     alone = {layer.name: comparison.greatest(make([layer])) for layer in layers}
     kept, allowed, pairs = list(layers), HEADROOM * bound, None
@@ -136,22 +133,22 @@ def choose(
     )
     if kept:
         return Choice(reports, joints, bound, allowed, pairs)
-    reason = _too_far(min(alone.values()), allowed, bound) if pairs is None else _too_bad(pairs)
-    refused = f"not one layer can be {variant}: {reason}; use another variant, or float32"
+    reason = _out_of_bound(min(alone.values()), allowed, bound) if pairs is None else _inferior(pairs)
+    refused = f"no layer can be {variant}: {reason}; use another variant, or float32"
     return Choice(reports, first, bound, allowed, pairs, refused)
 
 
-def _too_far(least: float, allowed: float, bound: float) -> str:
+def _out_of_bound(least: float, allowed: float, bound: float) -> str:
     return (
-        f"the best alone moves a command by {least:.3g}, {allowed:.3g} is allowed ({HEADROOM:.0%} of the contract's "
-        f"parity_tolerance {bound:g} [joint unit])"
+        f"the least sensitive one changes a command by {least:.3g}, {allowed:.3g} is allowed ({HEADROOM:.0%} of the "
+        f"contract's parity_tolerance {bound:g} [joint unit])"
     )
 
 
-def _too_bad(pairs: Pairs) -> str:
+def _inferior(pairs: Pairs) -> str:
     return (
-        f"of {pairs.pairs} episodes the best alone loses {pairs.worse} that the float graph wins, and wins "
-        f"{pairs.better} that it loses"
+        f"with the least sensitive one alone, {pairs.worse} of {pairs.pairs} episodes fail that succeed with the float "
+        f"graph, and {pairs.better} succeed that fail with it"
     )
 
 

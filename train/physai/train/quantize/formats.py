@@ -1,8 +1,8 @@
-"""A float graph with some of its network's layers in int8, FP8 or FP16; everything else stays float32.
+"""Converts layers of a float graph to int8, FP8 or FP16; everything else stays float32.
 
-The precision is explicit in the graph (Q/DQ pairs or casts), which is the only kind TensorRT 11 accepts. Only the
-inputs and weights of the chosen layers are quantised: outputs are not, so that activations see float32, nor are
-biases, whose int32 DequantizeLinear TensorRT refuses.
+The precision is explicit in the graph (Q/DQ pairs or casts), the only form that TensorRT 11 accepts. Only inputs and
+weights of the chosen layers are quantised. Outputs are not, so that activation functions are computed in float32;
+neither are biases, because TensorRT rejects their int32 DequantizeLinear.
 """
 
 import contextlib
@@ -30,16 +30,16 @@ INT8_LIMIT, FP8_LIMIT = 127.0, 448.0
 """Greatest int8 of a symmetric scale; greatest E4M3 (Micikevicius et al., FP8 formats for deep learning, 2022)."""
 
 RANGE_MARGIN = 1.2
-"""Scales of a layer's input reach so much further than the calibration states: what lies beyond is cut off.
+"""Factor between the range of a quantised input and its range in the calibration states; values beyond it saturate.
 
-Rare states go further than any that were recorded; an ur10e's 36,000 states reached 36 % further in single inputs than
-36,000 others, at new commands, and cost twice its contract's bound there."""
+Rare states exceed every recorded one: with a ur10e, single inputs reached 36 % further in one set of 36,000 states than
+in another, at new commands, and saturation there cost twice the contract's bound."""
 
 KEY_PREFIX = "physai."
-"""What the metadata entries begin with that a policy says of itself."""
+"""Prefix of the policy's own metadata entries."""
 
 FP8_OPSET, FP8_IR = 19, 9
-"""Operator set and file format that float8 came with; the other operators of a policy only gained types in it."""
+"""Operator set and file format that introduced float8; the policy's other operators only gained types in it."""
 
 _onnx: Any = onnx
 
@@ -50,24 +50,24 @@ def file_name(variant: Variant) -> str:
 
 
 class Quantiser:
-    """Makes the variants of one float graph."""
+    """Quantises one float graph."""
 
     def __init__(self, data: bytes, calibration: Arrays, *, source: str) -> None:
-        """Finds the layers and what flows into them.
+        """Finds the layers and computes their inputs in the calibration states.
 
         Args:
             data: the float graph's ONNX file.
             calibration: its inputs in visited states, shape (n, size).
-            source: where it came from, for messages.
+            source: origin of the graph, for messages.
 
         Raises:
-            QuantiseError: it has no layer to quantise.
+            QuantiseError: there is no layer to quantise.
         """
         self._model = onnx.load_from_string(data)
         self._source = source
         self.layers = network_layers(self._model, source=source)
         self._flows = layer_inputs(self._model, self.layers, calibration)
-        # Least and greatest values are all that is asked of the states, so these few give the very same scales.
+        # Scales depend on minima and maxima only, so these few states give the same ones as all states.
         rows = extreme_rows(self._flows)
         self._extremes = {name: values[rows] for name, values in calibration.items()}
 
@@ -86,23 +86,23 @@ class Quantiser:
             model = _to_int8(even, layers, self._extremes)
             if variant == "fp8":
                 _to_fp8(model, even)
-        return _finished(model, {**_said(self._model), **header.metadata()})
+        return _finished(model, {**_own_metadata(self._model), **header.metadata()})
 
 
 class _Reader:
-    """Hands onnxruntime's calibrator all states at once; the counterpart of its `CalibrationDataReader`."""
+    """Passes all states to onnxruntime's calibrator in one batch; implements its `CalibrationDataReader`."""
 
     def __init__(self, states: Mapping[str, Array]) -> None:
-        self._left: list[Mapping[str, Array]] = [states]
+        self._batches: list[Mapping[str, Array]] = [states]
 
     def get_next(self) -> Mapping[str, Array] | None:
         """The next batch; None after the last."""
-        return self._left.pop() if self._left else None
+        return self._batches.pop() if self._batches else None
 
 
 def _to_int8(model: onnx.ModelProto, layers: Collection[Layer], states: Mapping[str, Array]) -> onnx.ModelProto:
-    """Static quantisation by onnxruntime: symmetric, one scale for a layer's input, one for each row of its weights."""
-    # The quantiser changes what it is given.
+    """Static quantisation by onnxruntime: symmetric, per tensor for inputs and per output channel for weights."""
+    # The quantiser modifies its argument.
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     with tempfile.TemporaryDirectory() as folder, _quiet():
@@ -125,13 +125,13 @@ def _to_int8(model: onnx.ModelProto, layers: Collection[Layer], states: Mapping[
                 "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
             },
         )
-        made: onnx.ModelProto = _onnx.load(str(path))
-    _widen(made)
-    return made
+        quantised: onnx.ModelProto = _onnx.load(str(path))
+    _widen(quantised)
+    return quantised
 
 
 def _widen(model: onnx.ModelProto) -> None:
-    """Applies the margin to the scales of all inputs of layers."""
+    """Applies RANGE_MARGIN to the scales of all layer inputs."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
@@ -142,7 +142,7 @@ def _widen(model: onnx.ModelProto) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Silences the advice that onnxruntime's quantiser logs."""
+    """Silences the hints that onnxruntime's quantiser logs."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -152,7 +152,7 @@ def _quiet() -> Generator[None]:
 
 
 def _to_fp8(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Turns the int8 Q/DQ pairs of a graph into E4M3 ones that reach as far; weights are rounded anew."""
+    """Converts the int8 Q/DQ pairs of a graph to E4M3 with the same range; weights are rounded from the originals."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in original.graph.initializer}
     for node in model.graph.node:
@@ -170,7 +170,7 @@ def _to_fp8(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
 
 
 def _fp8_tensor(name: str, values: Array) -> onnx.TensorProto:
-    """The values rounded to E4M3, those beyond its range at its end."""
+    """The values rounded to E4M3, saturating."""
     rounded = np.clip(values, -FP8_LIMIT, FP8_LIMIT).astype(ml_dtypes.float8_e4m3fn)
     return helper.make_tensor(name, onnx.TensorProto.FLOAT8E4M3FN, values.shape, rounded.tobytes(), raw=True)
 
@@ -203,26 +203,26 @@ def _half(name: str, values: Array, source: str) -> onnx.TensorProto:
     limit = float(np.finfo(np.float16).max)
     greatest = float(np.abs(values).max(initial=0.0))
     if not greatest <= limit:
-        raise QuantiseError(f"{source}: {name} reaches {greatest:g}, float16 ends at {limit:g}; keep float32")
+        raise QuantiseError(f"{source}: {name} reaches {greatest:g}, float16 at most {limit:g}; keep float32")
     return numpy_helper.from_array(values.astype(np.float16), name)
 
 
 def _drop_unused(model: onnx.ModelProto) -> None:
-    """Drops constants that no node reads."""
+    """Removes initialisers that no node reads."""
     used = {name for node in model.graph.node for name in node.input}
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
 
 
-def _said(model: onnx.ModelProto) -> dict[str, str]:
-    """What the float graph says of itself; its provenance is the header's."""
+def _own_metadata(model: onnx.ModelProto) -> dict[str, str]:
+    """The float graph's own metadata without its provenance, which the header adds."""
     own = {entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(KEY_PREFIX)}
     return {key: value for key, value in own.items() if not key.startswith(PROVENANCE_PREFIX)}
 
 
 def _finished(model: onnx.ModelProto, entries: dict[str, str]) -> bytes:
-    """Drops what is unused, names the nodes as the exporter does, and puts the metadata in."""
+    """Removes unused data, names the nodes as the exporter does, adds the metadata and serialises."""
     _drop_unused(model)
     graph = model.graph
     for node in graph.node:

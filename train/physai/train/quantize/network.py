@@ -1,4 +1,4 @@
-"""The network inside an exported graph: its layers, what flows into them, and a rewriting that int8 likes better."""
+"""The network inside an exported graph: its layers, their inputs, and activation smoothing for int8."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from physai.sim.engines.protocol import Array
 from physai.train.quantize.states import Arrays, QuantiseError
 
 ACTOR_PREFIX = "actor."
-"""What the exporter's names of the network's weights begin with; observation and action terms have others."""
+"""Prefix of the names of the network's weights in an exported graph; observation and action terms have others."""
 
 SMOOTHING = 0.7
-"""α of `balanced`: 0 leaves each input as it is, 1 brings all inputs of a layer to the same range."""
+"""α of `balanced`: 0 leaves the inputs of a layer unscaled, 1 scales all of them to the same range."""
 
 LEAST_SHARE = 0.1
-"""Inputs of a layer that hardly moved are taken to go this far, as a share of the one that went furthest.
+"""Minimum range of a layer's input, as a fraction of the widest range of any input of that layer.
 
-A command that was the same in all episodes may change on the robot."""
+An input that was constant in all episodes, such as a command, may vary on the robot."""
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,28 @@ class Layer:
     name: str
     """Name of its node."""
     data: str
-    """Tensor it multiplies."""
+    """Name of its input tensor."""
     weight: str
     bias: str | None
     inputs: int
     outputs: int
     transposed: bool
-    """Whether the weights lie as (outputs, inputs)."""
+    """Whether the weights have the shape (outputs, inputs)."""
 
     @property
     def axis(self) -> int:
-        """Axis of the weights that counts the outputs."""
+        """Output axis of the weights."""
         return 0 if self.transposed else 1
 
 
 def network_layers(model: onnx.ModelProto, *, source: str) -> tuple[Layer, ...]:
-    """The network's MatMul and Gemm nodes in the graph's order; those of observation terms are not among them.
+    """The network's MatMul and Gemm nodes in graph order, without those of observation terms.
 
     Raises:
         QuantiseError: there are none.
     """
     constants = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    found: list[Layer] = []
+    layers: list[Layer] = []
     for node in model.graph.node:
         if node.op_type not in ("MatMul", "Gemm") or not node.input[1].startswith(ACTOR_PREFIX):
             continue
@@ -64,14 +64,14 @@ def network_layers(model: onnx.ModelProto, *, source: str) -> tuple[Layer, ...]:
         transposed = bool(options.get("transB", 0))
         outputs, inputs = sizes if transposed else reversed(sizes)
         bias = node.input[2] if len(node.input) > 2 else None
-        found.append(Layer(node.name, node.input[0], node.input[1], bias, inputs, outputs, transposed))
-    if not found:
+        layers.append(Layer(node.name, node.input[0], node.input[1], bias, inputs, outputs, transposed))
+    if not layers:
         raise QuantiseError(f"{source}: its network has no MatMul or Gemm with constant weights to quantise")
-    return tuple(found)
+    return tuple(layers)
 
 
 def layer_inputs(model: onnx.ModelProto, layers: Collection[Layer], states: Mapping[str, Array]) -> Arrays:
-    """What flows into each layer in the given states, by the name of the layer, shape (n, ..., inputs)."""
+    """Input of each layer in the given states, by the layer's name, shape (n, ..., inputs)."""
     probed = onnx.ModelProto()
     probed.CopyFrom(model)
     outputs = {value.name for value in model.graph.output}
@@ -89,7 +89,7 @@ def layer_inputs(model: onnx.ModelProto, layers: Collection[Layer], states: Mapp
 
 
 def extreme_rows(flows: Mapping[str, Array]) -> Array:
-    """Indices of the states in which some input of some layer is at its least or greatest; the scales rest on these.
+    """Indices of the states in which some input of a layer is at its minimum or maximum; these determine the scales.
 
     Args:
         flows: see `layer_inputs`.
@@ -102,7 +102,7 @@ def extreme_rows(flows: Mapping[str, Array]) -> Array:
 
 
 def balanced(model: onnx.ModelProto, layers: Collection[Layer], flows: Mapping[str, Array]) -> onnx.ModelProto:
-    """The same function with inputs of the layers centred and brought to similar ranges, their weights doing the rest.
+    """An equivalent graph in which layer inputs are centred and scaled to similar ranges, absorbed by the weights.
 
     A layer y = W x + b becomes y = (W s)·((x - c) / s) + (b + W c), with c_j the middle of the range of x_j and
     s_j = r_j^α / w_j^(1-α), where r_j is half that range and w_j the greatest |W_ij|. One int8 scale for all inputs
@@ -132,12 +132,12 @@ def balanced(model: onnx.ModelProto, layers: Collection[Layer], flows: Mapping[s
 def _balance(
     model: onnx.ModelProto, node: onnx.NodeProto, layer: Layer, constants: dict[str, onnx.TensorProto], flow: Array
 ) -> list[onnx.NodeProto]:
-    """Rewrites one layer; the nodes that must come before it."""
+    """Rewrites one layer; returns the nodes to insert before it."""
     flow = flow.reshape(-1, layer.inputs).astype(np.float64)
     weight = numpy_helper.to_array(constants[layer.weight]).astype(np.float64)
     rows = weight if layer.transposed else weight.T
     lower, upper = flow.min(axis=0), flow.max(axis=0)
-    # A MatMul has no bias to take the shift up.
+    # A MatMul has no bias that could absorb the shift.
     centre = 0.5 * (lower + upper) if node.op_type == "Gemm" else np.zeros_like(lower)
     reach = np.maximum(upper - centre, centre - lower)
     reach = np.maximum(reach, max(LEAST_SHARE * float(reach.max()), np.finfo(np.float32).tiny))

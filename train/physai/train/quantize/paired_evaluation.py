@@ -1,7 +1,7 @@
-"""Float graph and variant in the same episodes of the twin: does the robot still do its task?
+"""Paired evaluation of the float graph and a quantised variant in the same episodes of the twin.
 
-A bound on the commands says little where small errors grow, as in a pendulum that must be caught at the top: a variant
-within its contract's bound was seen to lose 7 % of the episodes that the float graph wins.
+A bound on the commands says little where small errors grow, as in an inverted pendulum: one variant within its
+contract's bound failed 7 % of the episodes in which the float graph succeeds.
 """
 
 from collections.abc import Callable
@@ -18,29 +18,29 @@ from physai.sim.twin.conditions import conditions
 from physai.sim.twin.twin import Twin
 
 PAIR_STREAM = 0x5EED_9A125
-"""Seeds of the paired episodes; no scale and no verdict rests on them."""
+"""Seeds of the paired episodes, used neither for calibration nor for a verdict."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Episodes that both graphs played."""
+    """Outcome of paired episodes."""
 
     pairs: int
     worse: int
-    """Those that only the float graph succeeds in."""
+    """Episodes in which only the float graph succeeds."""
     better: int
-    """Those that only the variant succeeds in."""
+    """Episodes in which only the variant succeeds."""
     outcome: VerdictOutcome
-    """PASS: the variant is shown to lose less than the margin; as the gate `non-inferiority` decides it."""
+    """PASS: the variant is not inferior by the margin; decided as in the gate `non-inferiority`."""
 
     @property
     def drop(self) -> float:
-        """Drop of the success rate as seen."""
+        """Observed drop of the success rate."""
         return (self.worse - self.better) / max(1, self.pairs)
 
 
 class PairedEvaluation:
-    """Plays variants of one policy against its float graph; what the float graph did is remembered."""
+    """Evaluates variants of one policy against its float graph, whose results are cached."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class PairedEvaluation:
         settings: GateSettings | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
-        """Prepares.
+        """Loads the float graph.
 
         Args:
             data: the float graph's ONNX file.
-            task: what it plays.
-            twin: where the robot's parameters, noise and delays come from.
-            seed: choice of the episodes.
-            settings: of the gates, for margin, level and number of episodes; None for the built-in ones.
-            progress: gets the share of the most episodes there may be, in each comparison.
+            task: its task.
+            twin: source of the robot's parameters, noise and delays.
+            seed: selects the episodes.
+            settings: gate settings, for margin, level and number of episodes; None for the built-in ones.
+            progress: called with the fraction of the maximum number of episodes, in each comparison.
         """
         self._float = OnnxPolicy(data, source="the float policy")
         self._task, self._twin = task, twin
@@ -68,28 +68,29 @@ class PairedEvaluation:
         self._settings = settings or GateSettings()
         self._progress = progress
         self._condition = conditions(task, twin)["calibrated"]
-        self._known: list[Bools] = []
+        self._float_success: list[Bools] = []
+        """Success of the float graph in each batch played so far."""
 
     def compare(self, data: bytes) -> Pairs:
-        """Plays a variant until it is known to be as good as the float graph or not, or the episodes are spent.
+        """Evaluates a variant until the sequential test decides or the episodes are used up.
 
         Raises:
             PolicyError: the file is refused.
         """
-        asked = self._settings.non_inferiority
+        settings = self._settings.non_inferiority
         policy = OnnxPolicy(data, source="the quantised policy")
-        test = PairedTest(asked.margin, alpha=self._settings.gate_alpha)
+        test = PairedTest(settings.margin, alpha=self._settings.gate_alpha)
         number = 0
-        while test.outcome is VerdictOutcome.INCONCLUSIVE and test.pairs < asked.max_episodes:
-            count = min(self._settings.batch, asked.max_episodes - test.pairs)
+        while test.outcome is VerdictOutcome.INCONCLUSIVE and test.pairs < settings.max_episodes:
+            count = min(self._settings.batch, settings.max_episodes - test.pairs)
             batch = Batch(condition=self._condition, seeds=seeds_of(self._stream, test.pairs, count))
-            if number == len(self._known):
-                self._known.append(self._play(self._float, batch))
-            wanted, found = self._known[number], self._play(policy, batch)
-            test.add(int((wanted & ~found).sum()), int((found & ~wanted).sum()), count)
+            if number == len(self._float_success):
+                self._float_success.append(self._play(self._float, batch))
+            expected, actual = self._float_success[number], self._play(policy, batch)
+            test.add(int((expected & ~actual).sum()), int((actual & ~expected).sum()), count)
             number += 1
             if self._progress is not None:
-                self._progress(test.pairs / asked.max_episodes)
+                self._progress(test.pairs / settings.max_episodes)
         return Pairs(test.pairs, test.worse, test.better, test.outcome)
 
     def _play(self, policy: OnnxPolicy, batch: Batch) -> Bools:

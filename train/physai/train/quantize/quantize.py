@@ -1,11 +1,10 @@
-"""Quantises a policy to int8, FP8 or FP16, after checking that its commands stay within bounds.
+"""Quantises a policy to int8, FP8 or FP16.
 
-Nothing is written unless the variant keeps within the contract's bound in states the policy visits in its twin and in
-the golden states, does the task there as well as the float graph, and TensorRT, where it is installed, builds an engine
-from it. The robot checks a variant against the same `golden.npz` as the float graph: every command must lie within the
-contract's `safety.parity_tolerance` of the recorded one (`physai.sdk.policy.parity`), where the float graph itself
-must agree
-to rounding.
+A variant is written only if its commands keep within the contract's bound, in states that the policy visits in its twin
+and in the golden states, if it is not inferior to the float graph in paired episodes, and if TensorRT, where installed,
+builds an engine from it. The robot checks a variant against the same `golden.npz` as the float graph: every command
+must lie within the contract's `safety.parity_tolerance` of the recorded one (`physai.sdk.policy.parity`), whereas the
+float graph must agree to rounding.
 """
 
 import json
@@ -35,51 +34,51 @@ PREFIX = "quantised."
 """Prefix of the provenance entries that a variant adds to those of its float graph."""
 
 TARGETS = (86, 89, 120)
-"""Compute capabilities an engine is built for: Ampere as in Orin, Ada, Blackwell as in Thor.
+"""Compute capabilities to build engines for: Ampere as in Orin, Ada, Blackwell as in Thor.
 
-TensorRT for RTX knows neither 87 (Orin) nor 110 (Thor) themselves; their robots build for themselves."""
+TensorRT for RTX supports neither 87 (Orin) nor 110 (Thor) as a target; robots build their own engines."""
 
 
 @dataclass(frozen=True)
 class VariantReport:
-    """One variant: what it is made of, how close it stays, and whether TensorRT takes it."""
+    """Result for one variant."""
 
     variant: Variant
     choice: Choice
     golden_error: float | None = None
     """Greatest error in the golden states [joint unit]; None where there are none."""
     file: str | None = None
-    """Where it lies; None if it was refused."""
+    """Path of the file; None if the variant was refused."""
     sha256: str | None = None
     size: int | None = None
     tensorrt: str | None = None
-    """Which TensorRT built engines from it, and for what; None if none did."""
+    """Version of TensorRT that built engines from it, and for which targets; None if none did."""
 
 
 @dataclass(frozen=True)
 class QuantiseReport:
-    """What was written, and what was not."""
+    """Result of `quantise_policy`."""
 
     policy: str
     source_sha256: str
     states: int
-    """Calibration states; as many others were compared in."""
+    """Number of calibration states, and of comparison states."""
     states_sha256: str
     episodes: int
     seed: int
     variants: tuple[VariantReport, ...]
     unbuilt: str | None = None
-    """Why TensorRT was not asked; None if it was."""
+    """Why no engine was built; None if TensorRT was used."""
 
     @property
     def refused(self) -> tuple[VariantReport, ...]:
-        """Variants that are not to be had within the contract's bound."""
+        """Variants that were not written."""
         return tuple(report for report in self.variants if report.choice.refused)
 
 
 @dataclass(frozen=True)
 class Original:
-    """A float graph and the files of its folder."""
+    """A float graph and its golden states."""
 
     path: Path
     data: bytes
@@ -110,24 +109,24 @@ def quantise_policy(
 
     Args:
         original: the float graph.
-        states: what it visited, see `record_states`.
-        folder: where the files go; made if missing.
-        variants: which to make.
-        tensorrt: have TensorRT for RTX build engines, if it is installed.
-        compare: plays a variant against the float graph, see `PairedEvaluation.compare`; None to do without.
-        progress: gets the share of the work that is done.
+        states: states it visited, see `record_states`.
+        folder: output folder; created if missing.
+        variants: the precisions.
+        tensorrt: build engines with TensorRT for RTX, if it is installed.
+        compare: paired evaluation, see `PairedEvaluation.compare`; None to skip it.
+        progress: called with the fraction of the work done.
 
     Raises:
-        QuantiseError: the graph is no float one, the states are another policy's, or a file cannot be written.
+        QuantiseError: the graph is not a float graph, the states are another policy's, or a file cannot be written.
         PolicyError: the graph is refused.
-        GoldenError: the golden states are damaged, or of another policy.
-        TensorRtError: TensorRT refuses a variant; nothing is written then.
+        GoldenError: the golden states are damaged, or another policy's.
+        TensorRtError: TensorRT cannot build a variant; nothing is written then.
     """
-    bench = _set_up(original, states, folder, tensorrt=tensorrt, compare=compare)
+    setup = _set_up(original, states, folder, tensorrt=tensorrt, compare=compare)
     reports: list[VariantReport] = []
     files: dict[str, bytes] = {}
     for variant in variants:
-        report, data = _make(bench, variant)
+        report, data = _make(setup, variant)
         reports.append(report)
         if data is not None:
             files[file_name(variant)] = data
@@ -142,83 +141,83 @@ def quantise_policy(
         episodes=states.episodes,
         seed=states.seed,
         variants=tuple(reports),
-        unbuilt=bench.unbuilt,
+        unbuilt=setup.unbuilt,
     )
 
 
 @dataclass(frozen=True)
-class _Bench:
-    """What every variant is made with."""
+class _Setup:
+    """Inputs and tools that all variants share."""
 
     original: Original
     header: PolicyHeader
-    """The float graph's."""
+    """The float graph's header."""
     states: VisitedStates
     folder: Path
     quantiser: Quantiser
     comparison: Comparison
     targets: tuple[int, ...]
-    """What TensorRT builds for; empty if it is not asked."""
+    """Compute capabilities to build engines for; empty if TensorRT is not used."""
     unbuilt: str | None
     compare: ComparePairs | None
 
 
 def _set_up(
     original: Original, states: VisitedStates, folder: Path, *, tensorrt: bool, compare: ComparePairs | None
-) -> _Bench:
+) -> _Setup:
     source = str(original.path)
     policy = OnnxPolicy(original.data, source=source)
     if SOURCE_KEY in policy.header.provenance:
-        raise QuantiseError(f"{source} is a quantised policy itself; name the float graph it was made of")
+        raise QuantiseError(f"{source} is a quantised policy itself; name the float graph it was made from")
     require_own(states, original.data, source)
-    targets, unbuilt = _targets() if tensorrt else ((), "not asked to")
-    return _Bench(
+    targets, unbuilt = _targets() if tensorrt else ((), "not requested")
+    return _Setup(
         original=original,
         header=policy.header,
         states=states,
         folder=folder,
         quantiser=Quantiser(original.data, states.calibration, source=source),
-        comparison=Comparison(policy, _asked(original, policy.header, states)),
+        comparison=Comparison(policy, _comparison_states(original, policy.header, states)),
         targets=targets,
         unbuilt=unbuilt,
         compare=compare,
     )
 
 
-def _asked(original: Original, header: PolicyHeader, states: VisitedStates) -> dict[str, Array]:
-    """States to compare in: those kept for it, and the golden ones, in which the robot will ask again."""
+def _comparison_states(original: Original, header: PolicyHeader, states: VisitedStates) -> dict[str, Array]:
+    """The check states, and the golden states, in which the robot compares again."""
     if original.golden is None:
         return states.check
     golden = read_golden(original.golden, header, source=str(original.path.parent / GOLDEN_FILE))
     return {name: np.concatenate([values, golden.inputs[name]]) for name, values in states.check.items()}
 
 
-def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]:
-    """The best mixture of a variant, with its story in its metadata; no bytes if none keeps within the bound."""
-    quantiser, header = bench.quantiser, bench.header
+def _make(setup: _Setup, variant: Variant) -> tuple[VariantReport, bytes | None]:
+    """Makes a variant, with its provenance in its metadata; no bytes if no layer can be quantised."""
+    quantiser, header = setup.quantiser, setup.header
     bound = header.contract.safety.parity_tolerance
     choice = choose(
         variant,
         quantiser.layers,
         lambda layers: quantiser.make(variant, layers, header),
-        bench.comparison,
+        setup.comparison,
         bound,
-        bench.compare,
+        setup.compare,
     )
     if choice.refused:
         return VariantReport(variant, choice), None
     names = {layer.name for layer in choice.layers if layer.precision == variant}
     layers = [layer for layer in quantiser.layers if layer.name in names]
-    told = replace(header, provenance={**header.provenance, **_facts(variant, choice, bench.states)})
-    data = quantiser.make(variant, layers, told)
+    own_header = replace(header, provenance={**header.provenance, **_provenance(variant, choice, setup.states)})
+    data = quantiser.make(variant, layers, own_header)
     check_policy(data, source=file_name(variant))
-    golden_error = _golden_error(bench.original, header, data, variant)
-    built = _build(data, variant, bench.targets)
+    golden_error = _golden_error(setup.original, header, data, variant)
+    built = _build(data, variant, setup.targets)
     report = VariantReport(
         variant=variant,
         choice=choice,
         golden_error=golden_error,
-        file=str(bench.folder / file_name(variant)),
+        file=str(setup.folder / file_name(variant)),
         sha256=sha256_hex(data),
         size=len(data),
         tensorrt=built and _built_text(built),
@@ -226,9 +225,9 @@ def _make(bench: _Bench, variant: Variant) -> tuple[VariantReport, bytes | None]
     return report, data
 
 
-def _facts(variant: Variant, choice: Choice, states: VisitedStates) -> dict[str, str]:
-    """What a variant says of how it was made."""
-    facts = {
+def _provenance(variant: Variant, choice: Choice, states: VisitedStates) -> dict[str, str]:
+    """Provenance entries that describe how a variant was made."""
+    entries = {
         "format": variant,
         "layers": json.dumps({layer.name: layer.precision for layer in choice.layers}),
         "layer_errors": json.dumps({layer.name: float(f"{layer.error_alone:.6g}") for layer in choice.layers}),
@@ -243,7 +242,7 @@ def _facts(variant: Variant, choice: Choice, states: VisitedStates) -> dict[str,
         "version.onnxruntime": version("onnxruntime"),
         "version.onnx": version("onnx"),
     }
-    return {SOURCE_KEY: states.policy_sha256, **{PREFIX + key: value for key, value in facts.items()}}
+    return {SOURCE_KEY: states.policy_sha256, **{PREFIX + key: value for key, value in entries.items()}}
 
 
 def _pairs_text(pairs: Pairs) -> str:
@@ -251,33 +250,33 @@ def _pairs_text(pairs: Pairs) -> str:
 
 
 def _golden_error(original: Original, header: PolicyHeader, data: bytes, variant: Variant) -> float | None:
-    """Greatest difference to the golden answers; refuses what the robot would refuse."""
+    """Greatest error in the golden states [joint unit]; raises QuantiseError if the robot would refuse the variant."""
     if original.golden is None:
         return None
     golden = read_golden(original.golden, header, source=str(original.path.parent / GOLDEN_FILE))
-    found = OnnxPolicy(data, source=file_name(variant)).evaluate(golden.inputs)
-    error = greatest_error(command_errors(header.contract, golden.outputs, found))
+    actual = OnnxPolicy(data, source=file_name(variant)).evaluate(golden.inputs)
+    error = greatest_error(command_errors(header.contract, golden.outputs, actual))
     bound = header.contract.safety.parity_tolerance
     if not error <= bound:
         raise QuantiseError(
-            f"{file_name(variant)} is up to {error:.3g} away from the golden answers, the contract allows {bound:g} "
-            "[joint unit], so the robot would refuse it; are they the float graph's own? export the run again"
+            f"{file_name(variant)} differs by up to {error:.3g} from the golden outputs, the contract allows {bound:g} "
+            f"[joint unit]; {GOLDEN_FILE} may belong to another policy: export the run again"
         )
     return error
 
 
 def _targets() -> tuple[tuple[int, ...], str | None]:
-    """What engines can be built for here, or why none can."""
+    """Targets the installed TensorRT supports, or why there are none."""
     try:
-        known = cross_targets()
+        supported = cross_targets()
     except MissingExtraError as error:
         return (), str(error)
-    return tuple(target for target in TARGETS if target in known), None
+    return tuple(target for target in TARGETS if target in supported), None
 
 
 def _build(data: bytes, variant: Variant, targets: tuple[int, ...]) -> BuiltEngine | None:
-    able = tuple(target for target in targets if variant != "fp8" or target >= FP8_FROM)
-    return build_engine(data, source=file_name(variant), targets=able) if able else None
+    capable = tuple(target for target in targets if variant != "fp8" or target >= FP8_FROM)
+    return build_engine(data, source=file_name(variant), targets=capable) if capable else None
 
 
 def _built_text(built: BuiltEngine) -> str:
@@ -290,7 +289,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise QuantiseError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not len(data) <= MAX_POLICY_BYTES:
-        raise QuantiseError(f"{path}: more than {MAX_POLICY_BYTES} bytes, the most a policy may have")
+        raise QuantiseError(f"{path}: larger than {MAX_POLICY_BYTES} bytes, the limit for a policy")
     return data
 
 

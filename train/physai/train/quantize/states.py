@@ -1,7 +1,7 @@
-"""The states a policy is quantised with: those it visits itself, in closed loop, in its twin. Nothing else will do.
+"""Calibration states: those the policy itself visits in closed loop in its twin.
 
-A quantiser must know how far every signal in the network goes. Random inputs would tell it of states that no robot is
-ever in, and would miss what the policy does in those it is; so this module is the only source of calibration states.
+Quantisation scales depend on the range of every signal in the network. Random inputs would cover states that no robot
+is ever in and miss those that the policy drives it to, so this module is the only source of calibration states.
 """
 
 import math
@@ -25,22 +25,22 @@ from physai.sim.twin.conditions import conditions
 from physai.sim.twin.twin import Twin
 
 CALIBRATION_STREAM = 0x5EED_CA11B7A7E
-"""Seeds of the episodes whose states set the scales."""
+"""Seeds of the episodes that set the scales."""
 CHECK_STREAM = 0x5EED_C4EC4B17
-"""Seeds of the episodes whose states the quantised graph is compared in; no scale rests on them, and no verdict."""
+"""Seeds of the episodes in which the quantised graph is compared, used neither for scales nor for a verdict."""
 
 CONDITIONS = ("calibrated", "pushes", "twice")
-"""Conditions of the gates that the states come from, a third each.
+"""Conditions of the gates under which the states are recorded, a third each.
 
-The scales must reach as far as the network's signals go when the robot is disturbed: beyond it they are cut off."""
+They include disturbances, because values beyond the range of the calibration states saturate."""
 
 MAX_EPISODES = 4096
 MIN_STATES = 1000
-"""Fewer states miss what the network does now and then."""
+"""Minimum number of states; fewer miss rare activations of the network."""
 MAX_STATES = 1_000_000
 
 Arrays = dict[str, Array]
-"""Arrays under the names of the graph's inputs, float32, shape (n, size)."""
+"""Arrays by name of the graph's input, float32, shape (n, size)."""
 
 
 class QuantiseError(ExportError):
@@ -52,11 +52,11 @@ class VisitedStates:
     """States a policy visited in its twin, from two sets of episodes that share no seed."""
 
     policy_sha256: str
-    """The float graph that played; its states serve no other."""
+    """SHA-256 of the float graph; the states are valid for this policy only."""
     twin_sha256: str
     seed: int
     episodes: int
-    """In each of the two sets."""
+    """Episodes in each of the two sets."""
     calibration: Arrays
     check: Arrays
 
@@ -86,25 +86,25 @@ def record_states(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> VisitedStates:
-    """Plays a policy under conditions of the gates and notes states spread evenly over its episodes.
+    """Runs a policy under conditions of the gates and records states spread evenly over its episodes.
 
     Args:
         data: the float graph's ONNX file.
-        task: what it plays.
-        twin: where the robot's parameters, noise and delays come from.
-        source: where the policy came from, for messages.
-        states: states to calibrate with, and as many to check with.
-        episodes: episodes that each of the two sets comes from.
-        seed: choice of the episodes.
-        progress: gets the share of the work that is done, in (0, 1].
+        task: its task.
+        twin: source of the robot's parameters, noise and delays.
+        source: origin of the policy, for messages.
+        states: number of calibration states, and of check states.
+        episodes: number of episodes for each of the two sets.
+        seed: selects the episodes.
+        progress: called with the fraction of the work done, in (0, 1].
 
     Raises:
-        QuantiseError: too few or too many states or episodes, or the policy visited but one state.
-        ContractMismatchError: the policy keeps another contract than the task.
+        QuantiseError: too few or too many states or episodes, or the visited states do not vary.
+        ContractMismatchError: the contracts of policy and task differ.
         PolicyError: the file is refused.
         TwinError: the twin is of another robot.
     """
-    _require_sane(states, episodes)
+    _check_counts(states, episodes)
     policy = OnnxPolicy(data, source=source)
     require_same(policy.contract, task.contract, left="the policy", right=f"the task {task.name}")
     calibration, check = (
@@ -112,70 +112,66 @@ def record_states(
         for stream in (CALIBRATION_STREAM, CHECK_STREAM)
     )
     steps = round(task.episode_length_s / task.contract.timing.control_dt)
-    found: list[Arrays] = []
+    visits: list[Arrays] = []
     for done, batch in enumerate(batches := [*calibration, *check]):
 
-        def tell(_env: Environment, tick: RolloutTick, done: int = done) -> None:
+        def report(_env: Environment, tick: RolloutTick, done: int = done) -> None:
             if progress is not None:
                 progress((done + (tick.step + 1) / steps) / len(batches))
 
-        found.append(play_batch(policy, task, twin, batch, observer=tell).visits)
-    sets = [_joined(part, states) for part in (found[: len(calibration)], found[len(calibration) :])]
+        visits.append(play_batch(policy, task, twin, batch, observer=report).visits)
+    sets = [_joined(part, states) for part in (visits[: len(calibration)], visits[len(calibration) :])]
     for part in sets:
         _require_visited(part, source)
     played = sum(len(batch.seeds) for batch in calibration)
     return VisitedStates(sha256_hex(data), twin.hash, seed, played, *sets)
 
 
-def _require_sane(states: int, episodes: int) -> None:
+def _check_counts(states: int, episodes: int) -> None:
     if not MIN_STATES <= states <= MAX_STATES:
-        raise QuantiseError(f"{states} calibration states asked for; choose {MIN_STATES} to {MAX_STATES}")
+        raise QuantiseError(f"{states} calibration states requested; choose {MIN_STATES} to {MAX_STATES}")
     if not len(CONDITIONS) <= episodes <= MAX_EPISODES:
-        raise QuantiseError(f"{episodes} episodes asked for; choose {len(CONDITIONS)} to {MAX_EPISODES}")
+        raise QuantiseError(f"{episodes} episodes requested; choose {len(CONDITIONS)} to {MAX_EPISODES}")
 
 
 def _batches(task: Task, twin: Twin, stream: int, states: int, episodes: int) -> list[Batch]:
-    """A batch of episodes for each condition, with seeds of their own."""
-    known = conditions(task, twin)
+    """A batch of episodes for each condition, with separate seeds."""
+    available = conditions(task, twin)
     worlds = episodes // len(CONDITIONS)
-    wanted = math.ceil(states / len(CONDITIONS))
+    per_condition = math.ceil(states / len(CONDITIONS))
     return [
-        Batch(condition=known[name], seeds=seeds_of(stream, index * worlds, worlds), visits=wanted)
+        Batch(condition=available[name], seeds=seeds_of(stream, index * worlds, worlds), visits=per_condition)
         for index, name in enumerate(CONDITIONS)
     ]
 
 
 def _joined(parts: list[Arrays], count: int) -> Arrays:
-    """Several sets of states as one of at most `count`."""
+    """Concatenates sets of states, up to `count`."""
     parts = [part for part in parts if part]
     return {name: np.concatenate([part[name] for part in parts])[:count] for name in (parts[0] if parts else {})}
 
 
 def _require_visited(visits: Arrays, source: str) -> None:
-    """Refuses states that tell nothing of how far the network's signals go."""
+    """Raises QuantiseError for states that do not show the range of the network's signals."""
     count = len(next(iter(visits.values()), ()))
     if not count >= MIN_STATES:
         raise QuantiseError(
-            f"{source}: its episodes ended after {count} states, at least {MIN_STATES} are needed to calibrate; ask "
-            "for more states, or quantise a policy that lasts longer"
+            f"{source}: its episodes ended after {count} states, at least {MIN_STATES} are needed to calibrate; "
+            "request more states, or quantise a policy whose episodes last longer"
         )
     for name, values in visits.items():
         if not np.isfinite(values).all():
-            raise QuantiseError(f"{source}: {name!r} became no finite number in its own episodes")
+            raise QuantiseError(f"{source}: {name!r} is not finite in its own episodes")
     sensed = [values for name, values in visits.items() if not name.startswith(STATE_PREFIX)]
     if not any((values != values[:1]).any() for values in sensed):
         raise QuantiseError(f"{source}: all {count} visited states are the same; nothing moved in the twin")
 
 
 def require_own(states: VisitedStates, data: bytes, source: str) -> None:
-    """Refuses states that another policy visited.
-
-    Raises:
-        QuantiseError: with both hashes.
-    """
+    """Raises QuantiseError, with both hashes, if the states are another policy's."""
     digest = sha256_hex(data)
     if states.policy_sha256 != digest:
         raise QuantiseError(
-            f"{source}: the calibration states were visited by the policy {states.policy_sha256[:12]}, this one is "
-            f"{digest[:12]}; record its own"
+            f"{source}: the calibration states are those of policy {states.policy_sha256[:12]}, this one is "
+            f"{digest[:12]}; record states with this policy"
         )

@@ -1,7 +1,7 @@
-"""Run folders: what a run was told, how it went, and a checkpoint it can continue from bit for bit.
+"""Run folders: the configuration of a run, and a checkpoint from which it resumes bit for bit.
 
-A checkpoint replaces the one before in a single rename, so a kill -9 or a full disk at any instant leaves a whole one.
-It holds tensors, numbers and text only and is read without unpickling code (`weights_only`).
+A checkpoint replaces the previous one with a single rename, so after a crash or on a full disk a complete one remains.
+It holds only tensors, numbers and text and is loaded without unpickling code (`weights_only`).
 """
 
 import dataclasses
@@ -42,35 +42,35 @@ MAX_CONFIG_BYTES = 1 << 20
 MAX_CHECKPOINT_BYTES = 4 << 30
 
 _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
-"""What torch and the worlds raise for state of another shape or kind than theirs."""
+"""Errors that torch and the environment raise for state of the wrong shape or type."""
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, kw_only=True)
 class RunTaskSource(TaskSource):
-    """How a run's task is found again."""
+    """Where a run's task comes from."""
 
     twin: str | None = None
     """Absolute path of the calibrated twin it was trained in."""
 
     def load(self) -> Task:
-        """Makes the task."""
+        """Loads the task."""
         task = super().load()
         return training_task(task, load_twin(self.twin)) if self.twin else task
 
     def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
-        """What a run folder says, once its user has named what is not built in.
+        """The recorded source, with the task or robot file that the user names.
 
         Raises:
-            TaskError: task or robot are files, and were not named; see `choose_task_source`.
+            TaskError: task or robot are files that the user did not name; see `choose_task_source`.
         """
-        said = {"task": self.task, "robot": self.robot, "preset": self.preset}
-        origin = choose_task_source(said, source=str(folder / CONFIG_FILE), task=task, robot=robot)
+        recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
+        origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot)
         return RunTaskSource(**dataclasses.asdict(origin), twin=self.twin)
 
 
 class _Config(Frozen):
-    """What `save_config` writes."""
+    """Document written by `save_config`."""
 
     format_version: Literal[1]
     source: RunTaskSource
@@ -99,10 +99,10 @@ class LoadedRun:
 
 
 def save_config(folder: Path, source: RunTaskSource, config: TrainConfig, contract: PolicyContract) -> None:
-    """Writes what the run was told: resolved configuration, versions, commit and contract.
+    """Writes the resolved configuration, versions, commit and contract of a run.
 
     Raises:
-        CheckpointError: the folder cannot be made or written.
+        CheckpointError: the folder cannot be created or written.
     """
     document = {
         "format_version": FORMAT_VERSION,
@@ -122,7 +122,7 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
     """Reads `save_config` back.
 
     Raises:
-        CheckpointError: the folder is no run folder or its configuration is damaged.
+        CheckpointError: the folder is not a run folder or its configuration is damaged.
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
@@ -132,7 +132,7 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
             data = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    # Keys of 0.1, as this package wrote them; the parser below refuses everything else.
+    # Keys as written by physai 0.1; the parser below rejects all other unknown keys.
     for old, new in RENAMED.items():
         data = data.replace(f'"{old}":'.encode(), f'"{new}":'.encode())
     document = _KIND.parse(_Config, data, source=str(path))
@@ -140,7 +140,7 @@ def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str
 
 
 def provenance(config: TrainConfig) -> dict[str, str]:
-    """Seed, commit and versions that made a run."""
+    """Seed, commit, versions and command line of a run."""
     versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
     return {
         "seed": str(config.seed),
@@ -153,7 +153,7 @@ def provenance(config: TrainConfig) -> dict[str, str]:
 
 
 def git_commit() -> str:
-    """Commit of the repository this package lies in, with `+changes` if it differs; empty for an installed one."""
+    """Commit of this package's repository, with `+changes` if the tree is dirty; empty for an installed package."""
     folder = Path(__file__).parent
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
     try:
@@ -163,17 +163,17 @@ def git_commit() -> str:
 
 
 def save_checkpoint(trainer: Trainer, folder: Path) -> None:
-    """Replaces the folder's checkpoint by the trainer's present state.
+    """Replaces the folder's checkpoint with the trainer's current state.
 
     Raises:
-        CheckpointError: it cannot be written; the old one is untouched.
+        CheckpointError: it cannot be written; the previous one is kept.
     """
     data = io.BytesIO()
     torch.save(_state(trainer), data)
     try:
         write_atomic(folder / CHECKPOINT_FILE, data.getvalue())
     except OSError as error:
-        kept = "the one before is kept" if (folder / CHECKPOINT_FILE).exists() else "there is none before it"
+        kept = "the previous one is kept" if (folder / CHECKPOINT_FILE).exists() else "there is no previous one"
         raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
 
 
@@ -195,16 +195,16 @@ def _state(trainer: Trainer) -> dict[str, Any]:
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:
-    """The raw content of a run's checkpoint.
+    """Reads a run's checkpoint.
 
     Raises:
         CheckpointError: it is missing, damaged, too large or of another format.
     """
     path = folder / CHECKPOINT_FILE
     if not path.is_file():
-        raise CheckpointError(f"{folder} has no {CHECKPOINT_FILE}; the run ended before its first one was saved")
+        raise CheckpointError(f"{folder} has no {CHECKPOINT_FILE}; the run ended before the first one was saved")
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
-        raise CheckpointError(f"{path}: {path.stat().st_size} bytes, at most {MAX_CHECKPOINT_BYTES} are read")
+        raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
     try:
         state = cast(dict[str, Any], torch.load(path, weights_only=True))
         version = state["format_version"]
@@ -213,16 +213,16 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
     if not isinstance(state.get("contract"), str):
-        raise CheckpointError(f"{path}: damaged: it holds no contract")
+        raise CheckpointError(f"{path}: damaged: it has no contract")
     return state
 
 
 def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
-    """Puts a fresh trainer of the same task and configuration where the checkpoint left off.
+    """Restores a new trainer of the same task and configuration from the folder's checkpoint.
 
     Raises:
         CheckpointError: the checkpoint cannot be read or does not fit the trainer.
-        ContractMismatchError: it was trained under another contract.
+        ContractMismatchError: it was trained with another contract.
     """
     state = read_checkpoint(folder)
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
@@ -251,25 +251,25 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
 
 
 def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
-    """The policy of a run folder.
+    """Loads the policy of a run folder.
 
     Args:
-        folder: of the run.
-        task: built-in name or Python file, where the run's task is not built in.
-        robot: built-in name, MJCF or URDF file, where the run's robot is not built in.
+        folder: run folder.
+        task: built-in name or Python file, if the run's task is not built in.
+        robot: built-in name, MJCF or URDF file, if the run's robot is not built in.
 
     Raises:
-        TaskError: what is not built in was not named.
-        CheckpointError: the folder is no run folder or has no readable checkpoint.
+        TaskError: a task or robot that is not built in was not named.
+        CheckpointError: the folder is not a run folder or has no readable checkpoint.
         ContractMismatchError: the task has changed since the run.
     """
-    source, config, made_by = load_config(folder)
+    source, config, recorded = load_config(folder)
     source = source.chosen(folder, task=task, robot=robot)
     state = read_checkpoint(folder)
-    made = source.load()
+    loaded = source.load()
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
-    require_same(saved, made.contract, left=f"the run's contract ({folder})", right="the task's contract now")
-    graph = build_graph(made, config)
+    require_same(saved, loaded.contract, left=f"the run's contract ({folder})", right="the task's current contract")
+    graph = build_graph(loaded, config)
     try:
         graph.load_state_dict(state["graph"])
         iteration = int(state["iteration"])
@@ -279,10 +279,10 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     origin = {key: value for key, value in dataclasses.asdict(source).items() if value}
     twin = origin.pop("twin", None)
     if twin is not None:
-        # A path says nothing on another computer.
+        # The path is meaningless on another computer.
         origin["twin_hash"] = load_twin(twin).hash
-    made_by = {**made_by, **origin, "iteration": str(iteration), "run": folder.resolve().name}
-    return LoadedRun(folder=folder, task=made, config=config, graph=graph, provenance=made_by)
+    entries = {**recorded, **origin, "iteration": str(iteration), "run": folder.resolve().name}
+    return LoadedRun(folder=folder, task=loaded, config=config, graph=graph, provenance=entries)
 
 
 def run_contract(folder: Path) -> PolicyContract:

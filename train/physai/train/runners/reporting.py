@@ -1,4 +1,4 @@
-"""What a run leaves for people: a live line, a CSV, TensorBoard events and a picture of its learning curve."""
+"""Logs of a run: a live progress line, a CSV file, TensorBoard events and a plot of the learning curve."""
 
 import csv
 import dataclasses
@@ -31,10 +31,10 @@ def flat_stats(stats: IterationStats) -> dict[str, float]:
 
 
 class StatisticsSink(Protocol):
-    """One place that iteration statistics go to."""
+    """A destination of iteration statistics."""
 
     def write(self, stats: IterationStats) -> None:
-        """Takes one iteration."""
+        """Logs one iteration."""
         ...
 
     def close(self) -> None:
@@ -43,16 +43,16 @@ class StatisticsSink(Protocol):
 
 
 class CsvSink:
-    """`progress.csv`: one line per iteration, appended across resumes; a number first seen later adds a column."""
+    """`progress.csv`: one row per iteration, appended when the run resumes; a new statistic adds a column."""
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        """Opens the file; lines after iteration `resumed_at` (lost to an interruption) are dropped."""
+        """Opens the file and drops rows after iteration `resumed_at`, which the run repeats."""
         self._path = folder / CSV_FILE
         kept = _rows_until(self._path, resumed_at)
         self._start(list(kept[0]) if kept else [], kept)
 
     def _start(self, columns: list[str], rows: list[dict[str, str]]) -> None:
-        """Replaces the file by one of these columns and rows, whole at any instant, and goes on at its end."""
+        """Atomically replaces the file with these columns and rows, and opens it for appending."""
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, columns, restval="")
         if columns:
@@ -82,10 +82,10 @@ def _rows_until(path: Path, iteration: int) -> list[dict[str, str]]:
 
 
 class TensorBoardSink:
-    """TensorBoard event files in `tensorboard/`, no account needed."""
+    """TensorBoard event files in `tensorboard/`."""
 
     def __init__(self, folder: Path, resumed_at: int) -> None:
-        """Opens an event file that replaces what came after iteration `resumed_at`."""
+        """Opens an event file that supersedes events after iteration `resumed_at`."""
         from torch.utils.tensorboard import SummaryWriter  # slow to import, and only a run needs it
 
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
@@ -100,7 +100,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """Weights & Biases, where it is installed and was asked for."""
+    """A Weights & Biases run."""
 
     def __init__(self, folder: Path, config: TrainConfig, project: str) -> None:
         """Starts a run.
@@ -123,10 +123,10 @@ class WandbSink:
 
 
 class LiveSink:
-    """One line that follows the run on a terminal; a line every ten seconds elsewhere."""
+    """A live progress line on a terminal; otherwise one line every ten seconds."""
 
     def __init__(self, config: TrainConfig, budget_s: float | None, stream: IO[str] | None = None) -> None:
-        """Prints to standard error unless told otherwise."""
+        """Prints to `stream`, by default to standard error."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -144,14 +144,14 @@ class LiveSink:
         self._id = self._bar.add_task("", total=1.0, iteration=0, text="first iteration …")
 
     def __enter__(self) -> Self:
-        """Shows the line."""
+        """Starts the line."""
         self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leaves the last state of the line on the screen."""
+        """Stops the line and leaves it on the screen."""
         self._bar.stop()
 
     def write(self, stats: IterationStats) -> None:
@@ -175,7 +175,7 @@ class LiveSink:
 
 
 def draw_learning_curve(folder: Path, title: str) -> Path | None:
-    """Draws success and reward over steps from `progress.csv`; returns the picture's path, None without data."""
+    """Plots success and reward over steps from `progress.csv`; returns the plot's path, None without data."""
     rows = _rows_until(folder / CSV_FILE, 10**9)
     if not rows:
         return None
@@ -203,7 +203,7 @@ def draw_learning_curve(folder: Path, title: str) -> Path | None:
 
 
 def _axis_map(steps: list[float], seconds: list[float]) -> tuple[Any, Any]:
-    """Steps to seconds and back, for the second axis; linear in the run's mean speed."""
+    """Steps to seconds and back for the secondary axis, by the run's mean speed."""
     rate = seconds[-1] / steps[-1] if steps[-1] else 1.0
 
     def to_seconds(step: Any) -> Any:

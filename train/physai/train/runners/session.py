@@ -1,4 +1,4 @@
-"""One training run from the command line's point of view: budget, signals, files, resume."""
+"""A training session: time budget, signals, checkpoints, logs, resume."""
 
 import signal
 import time
@@ -30,27 +30,27 @@ class TrainingOutcome:
     seconds: float
     """Time spent training [s]."""
     success: float | None
-    """Share of successes without exploration, from the last evaluation; None if there was none."""
+    """Success rate without exploration in the last evaluation; None if there was none."""
     reason: str
-    """Why it ended, in words."""
+    """Why the run ended, for the user."""
 
 
 class StopRequest:
-    """Becomes true at the first SIGINT or SIGTERM, so that an iteration ends whole; a second SIGINT stops at once."""
+    """Set by the first SIGINT or SIGTERM, so that the iteration is completed; a second SIGINT stops immediately."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Signal handler."""
-        if self.asked and number == signal.SIGINT:
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 @contextmanager
 def stop_on_signal() -> Generator[StopRequest]:
-    """Turns signals into a request for as long as the block runs."""
+    """Handles SIGINT and SIGTERM as a stop request while the block runs."""
     request = StopRequest()
     previous = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -69,15 +69,15 @@ def run(
     wandb_project: str | None = None,
     extra_sinks: Sequence[StatisticsSink] = (),
 ) -> TrainingOutcome:
-    """Train until the budget, the iterations, the success threshold or a signal ends it.
+    """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
     Args:
-        trainer: a fresh trainer.
-        folder: run folder, which exists; checkpoints, logs and the learning curve go there.
-        time_budget_s: training time after which to end [s], earlier sessions of the run included.
+        trainer: a new trainer.
+        folder: existing run folder, for checkpoints, logs and the learning curve.
+        time_budget_s: training time after which to stop [s], earlier sessions of the run included.
         resume: continue from the folder's checkpoint.
-        wandb_project: also log to this Weights & Biases project.
-        extra_sinks: further places for the statistics.
+        wandb_project: log to this Weights & Biases project, too.
+        extra_sinks: further destinations of the statistics.
     """
     if resume:
         restore_checkpoint(trainer, folder)
@@ -104,7 +104,7 @@ def _loop(
 ) -> TrainingOutcome:
     config = trainer.config
     saved_s = time.monotonic()
-    judge = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
+    scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
     if not (folder / CHECKPOINT_FILE).exists():
@@ -113,17 +113,18 @@ def _loop(
         stats = trainer.train_iteration()
         for sink in sinks:
             sink.write(stats)
-        if request.asked:
+        if request.requested:
             reason = "stopped by a signal; continue with --resume"
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
             break
-        if judge.due(stats.success, trainer.seconds):
+        if scheduler.due(stats.success, trainer.seconds):
             start, before = trainer.seconds, time.perf_counter()
             success = trainer.evaluate(eval_scheduler.EPISODES)["success"]
+            # Evaluations count as training time, in the budget as in what is reported.
             trainer.seconds += time.perf_counter() - before
-            if judge.judged(success, start, trainer.seconds):
+            if scheduler.judged(success, start, trainer.seconds):
                 reason = f"{success:.1%} success without exploration"
                 break
         if time.monotonic() - saved_s >= config.checkpoint_every_s:
