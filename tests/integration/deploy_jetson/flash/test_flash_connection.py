@@ -180,7 +180,9 @@ def test_another_protocol(pendulum: SshRobot, small: BundleUpload, tmp_path: Pat
         """#!/bin/sh\necho '{"say": "hello", "protocol": 3, "robot": "pendulum"}'\nexec cat >/dev/null\n"""
     )
     newer.chmod(0o755)
-    assert "peer has protocol 3, this side 2" in failure(replace(pendulum.target, physai=str(newer)), small, ProtocolError)
+    assert "peer has protocol 3, this side 2" in failure(
+        replace(pendulum.target, physai=str(newer)), small, ProtocolError
+    )
 
 
 def test_what_a_login_script_prints_is_passed_over(pendulum: SshRobot, small: BundleUpload, tmp_path: Path) -> None:
