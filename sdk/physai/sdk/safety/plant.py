@@ -120,7 +120,9 @@ class ConsistencyWatch:
     def read(self, fresh: Bools, stamp_s: Array, position: Array, velocity: Array) -> None:
         """Write the columns of a sample; those of worlds without a new stamp are unchanged."""
         if len(stamp_s) == 1:
-            self._read_one(float(stamp_s[0]), position, velocity)
+            # Not by `_seen_s`, which a sample that is not finite leaves unchanged.
+            if fresh[0]:
+                self._read_one(float(stamp_s[0]), position, velocity)
             return
         gap, elapsed = stamp_s - self._seen_s, stamp_s - self._stamp_s
         known = (gap <= self._gap_s) & (gap > 0.0) & (elapsed < math.inf)
@@ -132,8 +134,6 @@ class ConsistencyWatch:
     def _read_one(self, stamp_s: float, position: Array, velocity: Array) -> None:
         """The same for one world, in a quarter of the time."""
         gap, elapsed = stamp_s - self._seen_s.item(), stamp_s - self._stamp_s.item()
-        if gap == 0.0:
-            return
         if self._lost[0]:
             self._step[...] = self._residual[...] = math.inf
         # After a gap, or a clock adjustment, there is no reference: the check starts again.

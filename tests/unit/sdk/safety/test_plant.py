@@ -354,3 +354,12 @@ def test_an_episode_that_begins_in_no_world_forgets_no_sample() -> None:
         frozen.append(bool(watch.frozen[0]))
     # From the second equal sample on, three more under a command that has moved.
     assert frozen == [False, False, False, False, True, True]
+
+
+def test_other_values_under_an_old_stamp_are_no_new_sample() -> None:
+    """One world as many: a sample that was not finite stays invalid until there is a newer one."""
+    plant = Plant()
+    assert plant.believed(0.0, 0.0, 0.0)
+    assert not plant.believed(DT, math.nan, 0.0)
+    assert not plant.believed(DT, 0.0, 0.0)
+    assert plant.believed(2.0 * DT, 0.0, 0.0)

@@ -67,7 +67,7 @@ def test_a_model_that_steps_otherwise_than_its_contract_says_is_refused() -> Non
     task = load_task("pendubot-swingup")
     model = copy.copy(task.model)
     model.opt.timestep = 0.001
-    with pytest.raises(TaskError, match=r"steps by 0.001 s, its contract by 0.002 s"):
+    with pytest.raises(TaskError, match=r"the model's time step is 0.001 s, the contract's 0.002 s"):
         replace(task, model=model)
 
 

@@ -69,7 +69,7 @@ def test_one_episode_by_its_number(tmp_path: Path, arm: RobotSpec) -> None:
     assert len(read_log(f"{path}#7", arm).time) == 37
     with pytest.raises(LogError, match="no episode 5; it contains 4 to 7"):
         read_log(f"{path}#5", arm)
-    with pytest.raises(LogError, match=r"holds 2 episodes, 4 to 7; say which: .*file-000.parquet#4"):
+    with pytest.raises(LogError, match=r"contains 2 episodes, 4 to 7; choose one, for instance .*file-000.parquet#4"):
         read_log(path, arm)
 
 

@@ -155,5 +155,5 @@ def test_a_log_is_consistent_or_refused() -> None:
     for time in ([0.0, 0.1, 0.1], [0.0, 0.2, 0.1], [0.1, 0.2, 0.3], [0.0, np.inf, 1.0]):
         with pytest.raises(LogError, match="finite, start at 0 and be strictly ascending"):
             log(time=np.array(time))
-    with pytest.raises(LogError, match="at least two samples"):
+    with pytest.raises(LogError, match="at least 2 samples"):
         log(time=np.zeros(1), joint_pos=np.zeros((1, 1)), command=np.zeros((1, 1)))

@@ -141,7 +141,7 @@ def test_the_servos_wrapped_load(recordings: Path, hinge: RobotSpec) -> None:
     wrapped = [found(report, "wrap") for report in reports]
     # The load of the runs that move one way only never turns negative.
     assert [len(findings) for findings in wrapped] == [1, 0] * 4
-    assert "65535 stands for -1" in wrapped[0][0].message
+    assert "65535 means -1" in wrapped[0][0].message
     assert wrapped[0][0].numbers["samples"] == 531
     duty = next(channel for channel in reports[0].log.channels if channel.label == "duty")
     assert np.abs(duty.values).max() < 1.0

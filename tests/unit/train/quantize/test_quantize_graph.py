@@ -294,7 +294,7 @@ def test_weights_beyond_float16_are_refused(mlp: Float) -> None:
     values[0, 0] = 70000.0
     tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     quantiser = Quantiser(model.SerializeToString(), mlp.states, source="policy.onnx")
-    with pytest.raises(QuantiseError, match="reaches 70000, float16 ends at 65504"):
+    with pytest.raises(QuantiseError, match="reaches 70000, float16 at most 65504"):
         quantiser.make("fp16", quantiser.layers, mlp.header)
 
 
