@@ -14,34 +14,34 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 
 WORDS = {
-    "status": "what it does, and why",
+    "status": "show the state of the runtime, and why",
     "activate": "begin to drive",
     "deactivate": "ramp to a safe state and send nothing more",
     "hold": "brake to a standstill, until reset",
     "damp": "brake without stiffness, until reset",
     "stop": "protective stop, until reset; succeeds once every joint was measured at rest",
-    "reset": "take back a stop that was read back; the robot stays where it is",
-    "start": "from standstill, let the policy move the robot again",
-    "record": "write the last seconds down, as on a fault",
-    "heartbeat": "the operator is there; with --every, again and again",
+    "reset": "reset a confirmed stop; the robot stays where it is",
+    "start": "let the policy move the robot again, from standstill",
+    "record": "write a flight recording of the last seconds, as on a fault",
+    "heartbeat": "report that the operator is present; repeat it with --every",
     "shutdown": "ramp to a safe state and end",
 }
 
 CONFIRM_S = 3.0
-"""Longest time to wait for joints to rest [s]."""
+"""Longest wait for the joints to be at rest [s]."""
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options; `--root` and `--json` are those of every action."""
+    """Declare the options; `--root` and `--json` are common to all actions."""
     help_text = "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items())
     parser.add_argument("word", choices=tuple(WORDS), metavar="WORD", help=help_text)
     parser.add_argument("--every", type=float, metavar="S", help="repeat the heartbeat until interrupted")
 
 
 def run(root: Path, arguments: argparse.Namespace) -> int:
-    """Says the word; exit code 1 if a stop was not seen to take effect.
+    """Send the command; return exit code 1 if a stop was not confirmed.
 
     Raises:
         ControlError: no runtime listens.
@@ -57,7 +57,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             tell(path, arguments.word)
             return _confirm(path, arguments)
         except ControlError as error:
-            raise ControlError(f"{error}\nNOT CONFIRMED: take the power away") from None
+            raise ControlError(f"{error}\nNOT CONFIRMED: cut the power") from None
     _print(arguments, tell(path, arguments.word))
     return 0
 
@@ -76,13 +76,13 @@ def _repeat(path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _confirm(path: Path, arguments: argparse.Namespace) -> int:
-    """Waits until the stop has been read back."""
+    """Wait until the joints were measured at rest after a stop."""
     from physai.deploy_jetson.runtime.commands.control_socket import tell
 
-    give_up = time.monotonic() + CONFIRM_S
+    deadline_s = time.monotonic() + CONFIRM_S
     status = tell(path, "status")
-    while not status.get("stopped") and time.monotonic() < give_up:
-        time.sleep(_LOOK_S)
+    while not status.get("stopped") and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
         status = tell(path, "status")
     stopped = bool(status.get("stopped"))
     if arguments.json:
@@ -90,7 +90,7 @@ def _confirm(path: Path, arguments: argparse.Namespace) -> int:
     elif stopped:
         print("stopped: every joint was measured at rest")
     else:
-        text = f"NOT CONFIRMED: the joints were not seen to rest within {CONFIRM_S:g} s; take the power away"
+        text = f"NOT CONFIRMED: the joints were not measured at rest within {CONFIRM_S:g} s; cut the power"
         print(styled(text, "red", sys.stderr), file=sys.stderr)
     return 0 if stopped else 1
 
@@ -104,7 +104,7 @@ def _print(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
 
 
 def _rows(answer: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values in a line each; the innermost of nested objects share one."""
+    """Yield one line per name and value; an innermost object shares one line."""
     for key, value in answer.items():
         if isinstance(value, dict):
             inner = cast("dict[str, Any]", value)

@@ -1,4 +1,4 @@
-"""`physai flash`: bring a bundle onto a robot, or a fleet of them, over ssh."""
+"""`physai flash`: deploy a bundle to a robot or a fleet over ssh."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ MAX_PATIENCE_S = 3600.0
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("host", nargs="?", metavar="[USER@]HOST[:PORT]", help="the robot, as ssh knows it")
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="the bundle's file")
+    parser.add_argument("host", nargs="?", metavar="[USER@]HOST[:PORT]", help="the robot, as for ssh")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="bundle file")
     parser.add_argument("--group", type=Path, metavar="FLEET", help="YAML file of robots, canaries first")
-    parser.add_argument("--wait", action="store_true", help="wait until the robot commits to it, or goes back, and why")
-    parser.add_argument("--root", type=PurePosixPath, metavar="DIR", help="the robot's tree (default: its own)")
-    parser.add_argument("--physai", metavar="COMMAND", help="how to run physai there (default: physai)")
+    parser.add_argument(
+        "--wait", action="store_true", help="wait until the robot commits or rolls back, and report why"
+    )
+    parser.add_argument(
+        "--root", type=PurePosixPath, metavar="DIR", help="tree of slots on the robot (default: the robot's)"
+    )
+    parser.add_argument("--physai", metavar="COMMAND", help="command that runs physai on the robot (default: physai)")
     parser.add_argument(
         "--time",
         type=Path,
         metavar="FILE",
         help="statement of `physai keys time`, for a robot with an unreliable clock",
     )
-    parser.add_argument("--retry", action="store_true", help="even if the robot went back from this bundle before")
+    parser.add_argument("--retry", action="store_true", help="even if the robot rolled this bundle back before")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a verdict, if the owner allows it")
     parser.add_argument(
         "--patience",
         type=float,
         default=30.0,
         metavar="S",
-        help="wait so long for another flash of the robot to end (default: 30)",
+        help="longest wait for another flash of the same robot (default: 30)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -54,7 +58,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.flash.deliver import FlashOptions
 
     upload = BundleUpload.load(arguments.bundle)
-    wishes = FlashOptions(
+    options = FlashOptions(
         wait=arguments.wait,
         unsafe_no_verdict=arguments.unsafe_no_verdict,
         retry=arguments.retry,
@@ -62,11 +66,11 @@ def _run(arguments: argparse.Namespace) -> int:
         patience_s=arguments.patience,
     )
     if arguments.group is not None:
-        return _flash_fleet(arguments, upload, wishes)
-    return _flash_robot(arguments, upload, wishes)
+        return _flash_fleet(arguments, upload, options)
+    return _flash_robot(arguments, upload, options)
 
 
-def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, wishes: FlashOptions) -> int:
+def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions) -> int:
     import asyncio
 
     from physai.deploy_jetson.cli.flash_text import Display, record, sentence
@@ -76,14 +80,14 @@ def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, wishes: Fl
 
     target = Target.parse(arguments.host, root=arguments.root, physai=arguments.physai or "physai")
     with Display(sys.stderr, quiet=arguments.json) as display:
-        flashed = asyncio.run(flash(target, upload, wishes, display.tell))
+        flashed = asyncio.run(flash(target, upload, options, display.show))
     report = RobotReport(target, flashed.outcome, flashed.reason, flashed=flashed)
     print(json.dumps(record(report, upload), indent=2) if arguments.json else sentence(report, upload))
     return 1 if report.is_failure else 0
 
 
 def _statement(path: Path | None) -> str:
-    """The signed statement of the time in a file; empty for none."""
+    """Read a signed time statement; empty without a file."""
     from physai.deploy_jetson.flash.protocol import MAX_TEXT
     from physai.sdk.base.files import read_plain
 
@@ -98,7 +102,7 @@ def _statement(path: Path | None) -> str:
     return data.decode("ascii").rstrip("\n")
 
 
-def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, wishes: FlashOptions) -> int:
+def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions) -> int:
     import asyncio
     from dataclasses import replace
 
@@ -112,17 +116,17 @@ def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, wishes: Fl
 
         async def flash_one(target: Target, wait: bool) -> Flashed:
             display.begin(target)
-            return await flash(target, upload, replace(wishes, wait=wait), display.teller(target))
+            return await flash(target, upload, replace(options, wait=wait), display.show_for(target))
 
-        def tell(report: RobotReport) -> None:
+        def finish(report: RobotReport) -> None:
             display.finish(report, upload)
 
-        reports = asyncio.run(roll_out(fleet, flash_one, wait=wishes.wait, tell=tell))
+        reports = asyncio.run(roll_out(fleet, flash_one, wait=options.wait, tell=finish))
     print(json.dumps(fleet_record(reports, upload), indent=2) if arguments.json else fleet_table(reports))
     return 1 if any(report.is_failure or report.outcome == "skipped" for report in reports) else 0
 
 
 command = CliCommand(
-    summary="bring a bundle onto a robot over ssh, install and activate it", add_arguments=_add_arguments, run=_run
+    summary="deploy a bundle to a robot over ssh: send, install and activate it", add_arguments=_add_arguments, run=_run
 )
-"""The verb `flash`."""
+"""The command `physai flash`."""

@@ -1,4 +1,4 @@
-"""What `physai flash` shows while it works, and prints at its end."""
+"""Progress and results of `physai flash`."""
 
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
@@ -26,21 +26,21 @@ _SHOWS_TEXT = ("connect", "wait", "watch")
 
 
 class Display:
-    """Progress on a terminal: one line that changes for one robot, a line for each event of a fleet."""
+    """Shows progress: one live line for a single robot, a line per event for a fleet."""
 
     def __init__(self, stream: TextIO, *, quiet: bool) -> None:
-        """Prepares.
+        """Initialize without output.
 
         Args:
-            stream: where to show it.
-            quiet: whether to show notes only.
+            stream: destination.
+            quiet: whether to show only notes.
         """
         self._stream = stream
         self._live = stream.isatty() and not quiet
         self._quiet = quiet
         self._shown = ""
-        self._said = ""
-        """Last line of the only robot where nothing changes in place: whoever waits says so every second."""
+        self._last_line = ""
+        """Last line without a live display, to skip the repetitions that arrive every second."""
 
     def __enter__(self) -> Self:
         return self
@@ -48,8 +48,8 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._clear()
 
-    def tell(self, step: FlashStep) -> None:
-        """Shows a step of the only robot."""
+    def show(self, step: FlashStep) -> None:
+        """Show a step of a single robot."""
         if step.name == "note":
             self._line(f"note: {step.text}")
         elif self._live:
@@ -59,31 +59,31 @@ class Display:
             self._shown = printable(f"{doing}{share}{text}").replace("\n", " ")[:100]
             self._stream.write(f"\r\x1b[K{self._shown}")
             self._stream.flush()
-        elif step.name in ("connect", "wait") and step.text and not self._quiet and step.text != self._said:
-            self._said = step.text
+        elif step.name in ("connect", "wait") and step.text and not self._quiet and step.text != self._last_line:
+            self._last_line = step.text
             self._line(step.text)
 
-    def teller(self, target: Target) -> FlashProgress:
-        """What shows the steps of one robot of a fleet: notes, waiting and lost connections."""
-        said = ""
+    def show_for(self, target: Target) -> FlashProgress:
+        """Return a callback that shows notes, waiting and lost connections of one robot of a fleet."""
+        last_line = ""
 
-        def tell(step: FlashStep) -> None:
-            nonlocal said
-            if step.text == said or not step.text:
+        def show(step: FlashStep) -> None:
+            nonlocal last_line
+            if step.text == last_line or not step.text:
                 return
             if step.name == "note" or (step.name in ("connect", "wait") and not self._quiet):
-                said = step.text
+                last_line = step.text
                 self._line(f"{target}: {step.text}")
 
-        return tell
+        return show
 
     def begin(self, target: Target) -> None:
-        """Shows that a robot of a fleet is begun."""
+        """Show that a robot of a fleet has begun."""
         if not self._quiet:
             self._line(f"{target}: begun")
 
     def finish(self, report: RobotReport, upload: BundleUpload) -> None:
-        """Shows that a robot of a fleet is done."""
+        """Show that a robot of a fleet is done."""
         if not self._quiet:
             self._line(sentence(report, upload))
 
@@ -99,7 +99,7 @@ class Display:
 
 
 def sentence(report: RobotReport, upload: BundleUpload) -> str:
-    """Result for one robot, as a line of text."""
+    """Return the result for one robot, as a line of text."""
     who, version, flashed = str(report.target), f"version {upload.version} of {upload.task}", report.flashed
     if flashed is None:
         return printable(f"{who}: {report.outcome}: {report.reason}")
@@ -115,7 +115,7 @@ def sentence(report: RobotReport, upload: BundleUpload) -> str:
 
 
 def fleet_table(reports: Sequence[RobotReport]) -> str:
-    """A table of all robots."""
+    """Return a table of all robots."""
     import sys
 
     rows: list[tuple[str, ...]] = []
@@ -131,9 +131,9 @@ def fleet_table(reports: Sequence[RobotReport]) -> str:
 
 
 def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
-    """Result for one robot, for JSON."""
+    """Return the result for one robot, for JSON."""
     flashed = report.flashed
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "host": str(report.target),
         "outcome": report.outcome,
         "reason": report.reason,
@@ -143,7 +143,7 @@ def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
         "bundle_bytes": upload.size,
     }
     if flashed is not None:
-        found |= {
+        result |= {
             "slot": flashed.slot,
             "runs": flashed.runs,
             "sent_bytes": flashed.sent_bytes,
@@ -152,11 +152,11 @@ def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
             "seconds": flashed.seconds,
             "notes": flashed.notes,
         }
-    return found
+    return result
 
 
 def fleet_record(reports: Sequence[RobotReport], upload: BundleUpload) -> dict[str, Any]:
-    """Result for a fleet, for JSON."""
+    """Return the result for a fleet, for JSON."""
     counts: dict[str, int] = {}
     for report in reports:
         counts[report.outcome] = counts.get(report.outcome, 0) + 1

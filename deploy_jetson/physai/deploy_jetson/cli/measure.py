@@ -19,17 +19,19 @@ DEFAULT_TICKS = 12_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of `physai robot measure`."""
+    """Declare the options."""
     parser.add_argument("policy", type=Path, metavar="POLICY", help="exported policy.onnx, next to its golden.npz")
     parser.add_argument("-o", "--output", type=Path, metavar="JSON", default=Path("latency.json"))
     parser.add_argument("--ticks", type=int, default=DEFAULT_TICKS, metavar="N", help=f"default: {DEFAULT_TICKS}")
     parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")
-    parser.add_argument("--root", type=Path, metavar="DIR", help="tree of the robot this is (default: the usual one)")
+    parser.add_argument(
+        "--root", type=Path, metavar="DIR", help="tree of slots of this robot (default: its usual place)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(root: Path, arguments: argparse.Namespace) -> int:
-    """Measures, writes the evidence, prints percentiles."""
+    """Measure, write the evidence, and print percentiles."""
     import numpy as np
 
     from physai.deploy_jetson.inference import backend
@@ -47,8 +49,8 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     golden = read_golden(golden_data, reference.header)
     built = backend.build(data, reference, source=str(path), choice=arguments.backend)
     origin = _origin(root)
-    with progress("measuring", arguments.ticks, sys.stderr) as tell:
-        evidence = measure_evidence(data, built, golden, ticks=arguments.ticks, origin=origin, tell=tell)
+    with progress("measuring", arguments.ticks, sys.stderr) as report:
+        evidence = measure_evidence(data, built, golden, ticks=arguments.ticks, origin=origin, progress=report)
     save_evidence(evidence, arguments.output)
     ticks, deadline = np.array(evidence.tick_s), reference.header.contract.timing.deadline_s
     shares = {f"p{100 * q:g}": float(np.quantile(ticks, q)) for q in (0.5, 0.99, 0.999)}
@@ -59,13 +61,13 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         return 0
     numbers = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in shares.items())
     print(f"{len(ticks)} ticks on {evidence.device} with {evidence.runtime}, from {evidence.origin}")
-    print(f"{numbers}, greatest {1e3 * ticks.max():.3g} ms; {missed} beyond the deadline of {1e3 * deadline:g} ms")
+    print(f"{numbers}, maximum {1e3 * ticks.max():.3g} ms; {missed} beyond the deadline of {1e3 * deadline:g} ms")
     print(f"next: physai sim validate {path} --latency {arguments.output}")
     return 0
 
 
 def _origin(root: Path) -> Origin | None:
-    """The robot's that this is; None on a computer that was never set up as one."""
+    """Return the origin of this robot; None on a computer that was never set up as one."""
     from physai.deploy_jetson.agent.agent import UpdateAgent
 
     config = UpdateAgent(root=root).config

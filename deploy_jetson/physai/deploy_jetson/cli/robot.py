@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.deploy_jetson.cli import command as tell
+from physai.deploy_jetson.cli import command as runtime_command
 from physai.deploy_jetson.cli import measure, run, top
 from physai.deploy_jetson.slots.layout import DEFAULT_CONFIG, DEFAULT_ROOT
 from physai.sdk.base.errors import PhysaiError
@@ -32,38 +32,40 @@ ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
 GROUP = "physai.robot_commands"
-"""Entry-point group of actions that other folders contribute; each is a `CliCommand`."""
+"""Entry-point group of actions contributed by other packages; each is a `CliCommand`."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_setup(actions.add_parser("setup", help="create the slots, name the robot and the keys it trusts"))
+    _add_setup(actions.add_parser("setup", help="create the slots, set the robot's name and its trusted keys"))
     _add_install(actions.add_parser("install", help="put a bundle into the idle slot and test it there"))
-    activate = actions.add_parser("activate", help="switch to what was installed, on trial")
+    activate = actions.add_parser("activate", help="switch to the installed version, on trial")
     activate.add_argument("--retry", action="store_true", help="even if that bundle was rolled back before")
-    activate.add_argument("--watch", action="store_true", help="wait for the end of the trial, and bring it about")
-    commit = actions.add_parser("commit", help="end the trial in favour of the new version, if it is healthy")
-    commit.add_argument("--now", action="store_true", help="before its health window has passed; remembered as such")
-    rollback = actions.add_parser("rollback", help="end the trial, go back to the version before")
+    activate.add_argument("--watch", action="store_true", help="watch the trial until it ends: commit or roll back")
+    commit = actions.add_parser("commit", help="end the trial and keep the new version, if it is healthy")
+    commit.add_argument("--now", action="store_true", help="before its health window has passed; the log records that")
+    rollback = actions.add_parser("rollback", help="end the trial and return to the previous version")
     rollback.add_argument("--reason", default="by hand", metavar="TEXT", help="what `status` will show")
-    actions.add_parser("status", help="what runs, what is on trial, why the robot last went back")
+    actions.add_parser("status", help="show the versions, the trial, and the reason of the last rollback")
     gc = actions.add_parser("gc", help="remove uploads and unfinished installations")
-    gc.add_argument("--idle", action="store_true", help="and the version that is installed but not active")
-    clock = actions.add_parser("time", help="what it knows of the time, by which verdicts expire")
+    gc.add_argument("--idle", action="store_true", help="also remove the version that is installed but not active")
+    clock = actions.add_parser("time", help="show the trusted time, by which verdicts expire")
     clock.add_argument("--statement", type=Path, metavar="FILE", help="accept a signed statement of `physai keys time`")
-    actions.add_parser("doctor", help="look for what keeps the robot from running or taking a policy")
-    actions.add_parser("recover", help="finish or undo what a power cut has cut short; run at start-up")
+    actions.add_parser("doctor", help="diagnose what prevents the robot from running or installing a policy")
+    actions.add_parser("recover", help="finish or undo what a power cut interrupted; run at start-up")
     watch = actions.add_parser("watch", help="commit or roll back versions on trial by the runtime's counters")
-    watch.add_argument("--once", action="store_true", help="end with the trial that is on; exit code 1: rolled back")
-    absent = actions.add_parser("missing", help="of these SHA-256 of members, print those this robot lacks")
+    watch.add_argument(
+        "--once", action="store_true", help="end with the current trial; exit code 1 if it was rolled back"
+    )
+    absent = actions.add_parser("missing", help="print which of these members (SHA-256) this robot lacks")
     absent.add_argument("digests", nargs="+", metavar="SHA256")
-    actions.add_parser("receive", help="take a bundle from `physai flash`, over standard input and output")
+    actions.add_parser("receive", help="receive a bundle from `physai flash` over standard input and output")
     run.add_arguments(actions.add_parser("run", help="drive this robot with the active policy"))
-    tell.add_arguments(
+    runtime_command.add_arguments(
         actions.add_parser("command", aliases=["tell"], help="send a command to the runtime that drives this robot")
     )
     top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
-    for action in dict.fromkeys(actions.choices.values()):  # an alias is the same parser again
+    for action in dict.fromkeys(actions.choices.values()):  # aliases share a parser
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
         action.add_argument(
             "--config",
@@ -82,15 +84,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_setup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--robot", required=True, metavar="NAME", help="model, or MODEL/UNIT, as verdicts name it")
-    parser.add_argument("--joints", metavar="A,B,…", help="joints this robot has; others are refused")
+    parser.add_argument("--robot", required=True, metavar="NAME", help="model, or MODEL/UNIT, as named in verdicts")
+    parser.add_argument("--joints", metavar="A,B,…", help="joints of this robot; policies for others are refused")
     parser.add_argument("--trust", type=Path, metavar="FILE", help="trust file, from `physai keys trust`")
     add_requirement_arguments(parser)
-    parser.add_argument("--stand-in", action="store_true", help="no robot: a simulation takes its place")
+    parser.add_argument("--stand-in", action="store_true", help="mark a simulation that takes the place of a robot")
     parser.add_argument("--unit", metavar="UNIT", help="systemd unit of the runtime, restarted after a switch")
-    parser.add_argument("--window", type=float, metavar="S", help="seconds of ticks a version on trial must show")
-    parser.add_argument("--max-interventions", type=int, metavar="N", help="ticks in which the guard may intervene")
-    parser.add_argument("--max-missed", type=float, metavar="SHARE", help="share of ticks that may miss their deadline")
+    parser.add_argument(
+        "--window", type=float, metavar="S", help="health window: seconds of ticks required of a version on trial"
+    )
+    parser.add_argument(
+        "--max-interventions", type=int, metavar="N", help="limit of ticks in which the guard intervenes"
+    )
+    parser.add_argument(
+        "--max-missed", type=float, metavar="SHARE", help="limit of the share of ticks that miss their deadline"
+    )
 
 
 def _add_install(parser: argparse.ArgumentParser) -> None:
@@ -98,9 +106,9 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
     source.add_argument("bundle", nargs="?", metavar="BUNDLE", help="file, or - for standard input")
     source.add_argument("--recipe", metavar="FILE", help="JSON object of SHA-256 by member, from uploads; - for stdin")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a valid verdict; shown by status")
-    parser.add_argument("--again", action="store_true", help="even if it is installed already")
+    parser.add_argument("--again", action="store_true", help="even if it is already installed")
     parser.add_argument("--backend", choices=("auto", "onnxruntime", "tensorrt"), default="auto", metavar="NAME")
-    parser.add_argument("--activate", action="store_true", help="and switch to it")
+    parser.add_argument("--activate", action="store_true", help="also activate it")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -150,12 +158,12 @@ def _setup(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         "max_interventions": arguments.max_interventions,
         "max_missed_share": arguments.max_missed,
     }
-    said = {name: value for name, value in given.items() if value is not None}
+    set_limits = {name: value for name, value in given.items() if value is not None}
     try:
         identity = RobotIdentity(
             robot=arguments.robot, joints=joints, runtime_unit=arguments.unit, stand_in=arguments.stand_in
         )
-        limits = HealthLimits.model_validate(said) if said else None
+        limits = HealthLimits.model_validate(set_limits) if set_limits else None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
@@ -169,23 +177,23 @@ def _install(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     data = _bundle(agent, arguments)
     show = _progress if sys.stderr.isatty() and not arguments.json else _silent
     unsafe, again = arguments.unsafe_no_verdict, arguments.again
-    found = agent.install(data, unsafe_no_verdict=unsafe, again=again, progress=show)
-    marker = found.marker
-    activated = arguments.activate and not found.active
+    result = agent.install(data, unsafe_no_verdict=unsafe, again=again, progress=show)
+    marker = result.marker
+    activated = arguments.activate and not result.active
     if activated:
         agent.activate()
     record = {
-        "slot": found.slot,
-        "was_there": found.was_there,
-        "active": found.active or activated,
+        "slot": result.slot,
+        "was_there": result.was_there,
+        "active": result.active or activated,
         "activated": activated,
         "marker": marker.model_dump(mode="json"),
     }
-    what = "was installed already" if found.was_there else "installed"
-    state = "active" if found.active else "now on trial" if activated else "not active"
+    what = "was installed already" if result.was_there else "installed"
+    state = "active" if result.active else "now on trial" if activated else "not active"
     test = marker.self_test
     text = (
-        f"version {marker.version} {what} in slot {found.slot}, {state}: {marker.runtime.member} on "
+        f"version {marker.version} {what} in slot {result.slot}, {state}: {marker.runtime.member} on "
         f"{marker.runtime.backend}, {test.golden_states} golden states, 99 of 100 ticks within "
         f"{test.tick_p99_s * 1e3:.3g} ms of {test.deadline_s * 1e3:.3g} ms"
     )
@@ -215,7 +223,7 @@ def _input(name: str, limit: int) -> bytes:
     except OSError as error:
         raise PhysaiError(f"{name}: cannot be read: {error.strerror}") from None
     if not len(data) <= limit:
-        raise PhysaiError(f"{name}: more than the {limit} bytes it may have")
+        raise PhysaiError(f"{name}: larger than the limit of {limit} bytes")
     return data
 
 
@@ -280,14 +288,14 @@ def _time(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     if arguments.statement is not None:
         agent.set_time(_input(str(arguments.statement), MAX_STATEMENT_BYTES))
     clock, floor = utc_text(agent.clock()), agent.store.state().latest_time
-    text = f"clock {clock}, has passed for certain {floor}; verdicts expire by the later of the two"
+    text = f"clock {clock}, certainly later than {floor}; verdicts expire by the later of the two"
     _print(arguments, {"clock": clock, "floor": floor}, text)
     return 0
 
 
 def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     freed = agent.gc(idle=arguments.idle)
-    _print(arguments, {"freed_bytes": freed}, f"{freed} bytes are free again")
+    _print(arguments, {"freed_bytes": freed}, f"freed {freed} bytes")
     return 0
 
 
@@ -301,8 +309,8 @@ def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 
 def _recover(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
-    found = agent.recover()
-    _print(arguments, {"actions": list(found.actions)}, "\n".join(found.actions) or "nothing had been cut short")
+    actions = agent.recover().actions
+    _print(arguments, {"actions": list(actions)}, "\n".join(actions) or "nothing to recover")
     return 0
 
 
@@ -320,7 +328,7 @@ def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         line = json.dumps(_end_record(watched)) if arguments.json else _end_text(watched)
         print(line, flush=True)
 
-    # By Ctrl-C, or at the end of a launch: it may be interrupted wherever it is.
+    # Ctrl-C, or the end of a launch, may interrupt it anywhere.
     with suppress(KeyboardInterrupt):
         watcher.watch_forever(ended)
     return 0
@@ -350,8 +358,8 @@ def _end_text(watched: Watched) -> str:
 def _missing(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.incoming import missing
 
-    found = missing(agent.store, arguments.digests)
-    _print(arguments, {"missing": found}, "\n".join(found))
+    digests = missing(agent.store, arguments.digests)
+    _print(arguments, {"missing": digests}, "\n".join(digests))
     return 0
 
 
@@ -360,9 +368,9 @@ def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
 
 
 _OLD_NAMES = {"simulate": ("rehearse",)}
-"""Names that actions had in physai 0.1."""
+"""Names of actions in physai 0.1."""
 
-_ON_ROOT = {"run": run.run, "command": tell.run, "tell": tell.run, "top": top.run}
+_ON_ROOT = {"run": run.run, "command": runtime_command.run, "tell": runtime_command.run, "top": top.run}
 
 _ACTIONS = {
     "setup": _setup,
@@ -382,4 +390,4 @@ _ACTIONS = {
 command = CliCommand(
     summary="install, activate, commit and roll back policies on this robot", add_arguments=_add_arguments, run=_run
 )
-"""The verb `robot`."""
+"""The command `physai robot`."""

@@ -1,4 +1,4 @@
-"""What `physai robot status` and `doctor` print."""
+"""Text of `physai robot status` and `physai robot doctor`."""
 
 import sys
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SHOWN_EVENTS = 8
 
 
 def plain(value: Any) -> Any:
-    """Records and dataclasses as what JSON knows."""
+    """Convert records and dataclasses to JSON types."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Enum):
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def status_text(status: Status) -> str:
-    """The state of a robot for a terminal; what is wrong comes first, in red."""
+    """Format the status of a robot for a terminal; warnings come first, in red."""
     lines = [styled(printable(warning), "red", sys.stdout) for warning in status.warnings]
     lines += [
         f"robot  {status.robot}",
@@ -66,9 +66,9 @@ def _row(slot: SlotStatus, status: Status) -> tuple[str, ...]:
 
 
 def _trial(trial: Trial, health: HealthFinding | None) -> str:
-    said = "no counters" if health is None else f"{health.health.value}, {health.reason} ({health.progress:.0%})"
+    text = "no counters" if health is None else f"{health.health.value}, {health.reason} ({health.progress:.0%})"
     back = "no policy" if trial.previous is None else f"slot {trial.previous}"
-    return f"on trial since {trial.started}: version {trial.version}, else {back}; {printable(said)}"
+    return f"on trial since {trial.started}: version {trial.version}, else {back}; {printable(text)}"
 
 
 def _rollback(event: SlotEvent) -> str:
@@ -81,7 +81,7 @@ def _version(event: SlotEvent) -> str:
 
 
 def checks_text(checks: list[DoctorCheck]) -> str:
-    """What the doctor found, one line a question."""
+    """Format the results of the doctor, one line per check."""
     rows: list[str] = []
     width = max(len(check.name) for check in checks)
     for check in checks:

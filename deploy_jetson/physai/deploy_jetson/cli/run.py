@@ -20,43 +20,47 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.options import RunOptions
 
 MAX_PRIORITY = 98
-"""Greatest SCHED_FIFO priority; 99 is for the kernel's own watchdogs."""
+"""Highest SCHED_FIFO priority to use; 99 is for the kernel's own watchdogs."""
 
 EXIT_TAKEN_OVER = 1
-"""The guard took over and was not reset."""
+"""The guard intervened and was not reset."""
 
 EXIT_OTHER_CONTRACT = 3
-"""A policy of another contract was activated; start again."""
+"""A policy with a different contract was activated; start again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options; `--root` and `--json` are those of every action."""
+    """Declare the options; `--root` and `--json` are common to all actions."""
     parser.add_argument("--transport", default="dds", metavar="NAME", help="dds, udp or sim (default: dds)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the transport; may be repeated"
     )
-    parser.add_argument("--rate", type=float, metavar="HZ", help="refuse a policy of another rate than this")
-    parser.add_argument("--cpu", type=int, metavar="N", help="core for the loop alone")
+    parser.add_argument("--rate", type=float, metavar="HZ", help="refuse a policy with a different control rate")
+    parser.add_argument("--cpu", type=int, metavar="N", help="core reserved for the loop")
     parser.add_argument("--priority", type=int, metavar="P", help="SCHED_FIFO priority of the loop, 1 to 98")
-    parser.add_argument("--no-lock", action="store_true", help="let the kernel swap the process's memory out")
-    parser.add_argument("--seconds", type=float, metavar="S", help="drive this long (default: until told to end)")
-    parser.add_argument("--heartbeat", type=float, metavar="S", help="hold if the operator is silent for longer")
+    parser.add_argument("--no-lock", action="store_true", help="do not lock the process's memory")
+    parser.add_argument("--seconds", type=float, metavar="S", help="duration (default: until a request to end)")
+    parser.add_argument(
+        "--heartbeat", type=float, metavar="S", help="hold if the operator's heartbeat is absent for longer"
+    )
     parser.add_argument("--stand-by", action="store_true", help="wait for `physai robot command activate`")
-    parser.add_argument("--no-swap", action="store_true", help="do not take over policies activated meanwhile")
-    parser.add_argument("--no-watchdog", action="store_true", help="no second process to stop the robot if this hangs")
+    parser.add_argument("--no-swap", action="store_true", help="do not switch to policies activated during the run")
+    parser.add_argument(
+        "--no-watchdog", action="store_true", help="no second process that stops the robot if this one hangs"
+    )
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="run a policy without a valid verdict")
     run_telemetry.add_arguments(parser)
 
 
 def run(root: Path, arguments: argparse.Namespace) -> int:
-    """Drives the robot until it is told to end.
+    """Drive the robot until a request to end.
 
     Args:
-        root: the robot's tree.
+        root: the robot's tree of slots.
         arguments: of `add_arguments`.
 
     Raises:
-        PhysaiError: no policy may run, or it does not start, or not on this robot.
+        PhysaiError: no policy is allowed to run, or it does not start, or does not fit this robot.
     """
     from physai.deploy_jetson.runtime.loop import LoopEnd
     from physai.deploy_jetson.runtime.runtime import Runtime
@@ -114,16 +118,16 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
 
 
 def _catch_signals(commands: CommandQueue) -> None:
-    """The first SIGTERM or Ctrl-C ramps the robot to a safe state; the second one is a protective stop."""
+    """Ramp to a safe state on the first SIGTERM or Ctrl-C, and request a protective stop on the next ones."""
     from physai.deploy_jetson.runtime.commands.queue import Command
 
-    asked: list[int] = []
+    received: list[int] = []
 
     def handle(number: int, frame: object) -> None:
         del frame
-        if asked:
+        if received:
             commands.put(Command.STOP)
-        asked.append(number)
+        received.append(number)
         commands.put(Command.SHUTDOWN)
 
     signal.signal(signal.SIGTERM, handle)

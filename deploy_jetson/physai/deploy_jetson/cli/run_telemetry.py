@@ -14,22 +14,28 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.telemetry.telemetry import Telemetry
 
 RECORDINGS_FOLDER = "recordings"
-"""In the robot's tree."""
+"""Default folder, in the robot's tree."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options."""
+    """Declare the options."""
     parser.add_argument("--metrics", type=int, metavar="PORT", help="serve Prometheus on 127.0.0.1; 0: any free port")
-    parser.add_argument("--record", type=Path, metavar="DIR", help="flight recordings (default: recordings in --root)")
-    parser.add_argument("--record-seconds", type=float, metavar="S", help="keep so much; 0: nothing (default: 30)")
-    parser.add_argument("--latency", type=Path, metavar="JSON", help="write the duration of every tick; no swaps then")
+    parser.add_argument(
+        "--record", type=Path, metavar="DIR", help="folder of flight recordings (default: recordings in --root)"
+    )
+    parser.add_argument(
+        "--record-seconds", type=float, metavar="S", help="length of a recording; 0: none (default: 30)"
+    )
+    parser.add_argument(
+        "--latency", type=Path, metavar="JSON", help="write the duration of every tick; disables hot swap"
+    )
 
 
 def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
-    """What the arguments ask for; nothing is opened yet.
+    """Create the telemetry from the arguments, without opening anything.
 
     Raises:
-        PhysaiError: an option has a value it cannot have.
+        PhysaiError: an option is out of range.
     """
     from physai.deploy_jetson.telemetry.flight.recorder import MAX_SECONDS, SECONDS, FlightOptions
     from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
@@ -51,18 +57,18 @@ def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
 
 
 def save_latency(path: Path, runtime: Runtime) -> None:
-    """Writes what `physai sim validate --latency` reads.
+    """Write latency evidence for `physai sim validate --latency`.
 
     Raises:
-        EvidenceError: it cannot be written.
-        PhysaiError: there is nothing to write.
+        EvidenceError: the file cannot be written.
+        PhysaiError: the policy never ran.
     """
     from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
     from physai.sdk.evidence.latency import save_evidence
 
     loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
     if loaded is None or not ticks:
-        raise PhysaiError(f"--latency {path}: the policy was not asked once, so there is nothing to write")
+        raise PhysaiError(f"--latency {path}: the policy never ran, so there is nothing to write")
     transport = runtime.transport.name
     save_evidence(
         tick_evidence(ticks, loaded.candidate, transport=transport, origin=loaded.candidate.origin(transport)), path

@@ -16,10 +16,10 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 
 EVERY_S = 0.5
-"""Time between two looks, unless another is given [s]."""
+"""Default refresh period [s]."""
 
 ANSWER_S = 1.0
-"""How long a look waits for the runtime's answer [s]."""
+"""Longest wait for an answer of the runtime [s]."""
 
 _CLEAR = "\x1b[H\x1b[J"
 _BAR = 30
@@ -27,18 +27,18 @@ _SHARES = ("p50", "p99", "p99.9", "max")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the options; `--root` and `--json` are those of every action."""
-    parser.add_argument("--every", type=float, default=EVERY_S, metavar="S", help=f"default: {EVERY_S:g}")
-    parser.add_argument("--once", action="store_true", help="look once and end")
+    """Declare the options; `--root` and `--json` are common to all actions."""
+    parser.add_argument(
+        "--every", type=float, default=EVERY_S, metavar="S", help=f"refresh period (default: {EVERY_S:g})"
+    )
+    parser.add_argument("--once", action="store_true", help="print the status once and exit")
 
 
 def run(root: Path, arguments: argparse.Namespace) -> int:
-    """Shows the status until it is interrupted or the runtime ends.
-
-    A runtime that does not answer in time may just be on a busy machine, so the next refresh decides.
+    """Show the status until interrupted or the runtime ends.
 
     Raises:
-        ControlError: there is no runtime to look at.
+        ControlError: no runtime listens.
     """
     from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
     from physai.deploy_jetson.slots.health import health_path
@@ -55,6 +55,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             except ControlError as error:
                 if arguments.once or not _listens(path):
                     raise
+                # A busy machine may delay the answer, so only the socket tells whether the runtime has ended.
                 print(f"{printable(str(error))}; looking again", file=sys.stderr, flush=True)
             else:
                 seen = True
@@ -72,7 +73,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 
 def _listens(path: Path) -> bool:
-    """Whether a runtime has the socket open, though it may not answer."""
+    """Whether a runtime has the socket open, even if it does not answer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(str(path))
@@ -82,14 +83,14 @@ def _listens(path: Path) -> bool:
 
 
 class _View:
-    """Remembers the status before, for what happens per second."""
+    """Remembers the previous tick count, to compute rates."""
 
     def __init__(self) -> None:
         self._ticks: int | None = None
         self._at_s = 0.0
 
     def rate_hz(self, status: Mapping[str, Any]) -> float | None:
-        """Ticks per second since the last call; None the first time."""
+        """Return the ticks per second since the last call; None on the first one."""
         now_s, ticks = time.monotonic(), int(status.get("ticks", 0))
         before, since_s = self._ticks, now_s - self._at_s
         self._ticks, self._at_s = ticks, now_s
@@ -108,7 +109,7 @@ def _show(status: Mapping[str, Any], view: _View, arguments: argparse.Namespace,
 
 
 def line(status: Mapping[str, Any]) -> str:
-    """The status in one line, for a file or a pipe."""
+    """Format the status in one line, for a file or a pipe."""
     whole = status.get("stages_us", {}).get("whole", {})
     words = [str(status.get("lifecycle")), str(status.get("guard", "-")), f"{status.get('ticks', 0)} ticks"]
     words += [f"{status.get('missed', 0)} missed", f"{status.get('interventions', 0)} interventions"]
@@ -117,16 +118,16 @@ def line(status: Mapping[str, Any]) -> str:
 
 
 def page(status: Mapping[str, Any], rate_hz: float | None) -> str:
-    """The status on a page.
+    """Format the status for a terminal.
 
     Args:
-        status: of the runtime, see `Runtime.status`.
-        rate_hz: ticks per second by the last two looks; None if unknown.
+        status: see `Runtime.status`.
+        rate_hz: measured ticks per second; None if unknown.
     """
     lines = [_title(status), *_state(status, rate_hz), ""]
     stages: Mapping[str, Mapping[str, float]] = status.get("stages_us", {})
     if stages:
-        # The sensors' age is waiting, and mostly longer than all the work.
+        # Scaled to the whole tick: the sensors' age is mostly longer, but is waiting rather than work.
         longest = stages["whole"]["p99.9"] if "whole" in stages else 0.0
         rows = [
             (name, *(f"{numbers[share]:.0f}" for share in _SHARES), _bar(numbers, longest))
@@ -169,7 +170,7 @@ def _state(status: Mapping[str, Any], rate_hz: float | None) -> list[str]:
 
 
 def _bar(numbers: Mapping[str, float], longest: float) -> str:
-    """Median, 99 % and 99.9 % on one scale for all stages, cut where a stage is beyond it."""
+    """Draw median, 99 % and 99.9 % on one scale for all stages, clipped."""
     parts = [max(0.0, numbers[share]) / longest if longest > 0.0 else 0.0 for share in _SHARES[:3]]
     ends = [round(_BAR * min(1.0, part)) for part in parts]
     return "".join(mark * (end - begin) for mark, begin, end in zip("#=-", (0, *ends), ends, strict=False))

@@ -1,4 +1,4 @@
-"""Selects the inference engine: TensorRT where JetPack provides it, else ONNX Runtime."""
+"""Selects the inference engine: TensorRT if JetPack provides it, else ONNX Runtime."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,13 +18,13 @@ class Built:
     backend: Backend
     engine: InferenceEngine
     plan: bytes | None = None
-    """The serialised engine; None where the policy file itself is loaded."""
+    """The serialised engine; None if the policy file itself is loaded."""
     key: str | None = None
-    """Hash of all the plan depends on; another key at load time means the plan must be built again."""
+    """Hash of everything the plan depends on; a different key at load time requires a rebuild."""
 
 
 def has_tensorrt() -> bool:
-    """Whether TensorRT's Python package is installed and an NVIDIA GPU can be used."""
+    """Whether TensorRT's Python package and a usable NVIDIA GPU are present."""
     if find_spec("tensorrt") is None:
         return False
     from physai.deploy_jetson.inference.cuda import device_name
@@ -33,23 +33,23 @@ def has_tensorrt() -> bool:
 
 
 def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendChoice = "auto") -> Built:
-    """The engine of a policy.
+    """Build the engine of a policy.
 
     Args:
         data: the ONNX file.
-        reference: the same in onnxruntime; it is the engine where no TensorRT is.
+        reference: the same policy in onnxruntime; used as the engine without TensorRT.
         source: the file's name, for messages.
-        choice: `auto` takes TensorRT where it is present; a graph it refuses is then an error, not a reason to run
-            slower than was tested.
+        choice: `auto` takes TensorRT if present; a graph that it rejects is then an error, as a silent fallback would
+            be slower than tested.
 
     Raises:
         EngineError: the backend is missing.
-        TensorRtError: TensorRT refuses the graph.
+        TensorRtError: TensorRT rejects the graph.
     """
     if choice == "onnxruntime" or (choice == "auto" and not has_tensorrt()):
         return Built("onnxruntime", reference)
     if not has_tensorrt():
-        raise EngineError("TensorRT or its GPU is not to be found; it comes with JetPack (python3-libnvinfer)")
+        raise EngineError("TensorRT or its GPU is missing; TensorRT comes with JetPack (python3-libnvinfer)")
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
     from physai.sdk.onnx.tensorrt_build import build_engine
 
@@ -58,10 +58,10 @@ def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendCho
 
 
 def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> InferenceEngine:
-    """The engine of an installed slot, as it was built and tested.
+    """Load the engine of an installed slot, as it was built and tested.
 
     Raises:
-        EngineError: TensorRT, driver or GPU are not those the plan was built with: install again.
+        EngineError: TensorRT, driver or GPU differ from those the plan was built with; install again.
         PolicyError, ContractError: the policy is malformed.
     """
     reference = OnnxEngine(data, source=source)
@@ -71,11 +71,11 @@ def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> In
         raise EngineError(f"{source} was installed as a TensorRT engine, but TensorRT or its GPU is gone")
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
 
-    found = plan_key(data)
-    if found != key:
+    actual = plan_key(data)
+    if actual != key:
         raise EngineError(
             f"the engine of {source} was built with another TensorRT, driver or GPU than this machine has now (key "
-            f"{(key or 'none')[:12]}, now {found[:12]}); a wrong one may compute wrong actions silently: install the "
+            f"{(key or 'none')[:12]}, now {actual[:12]}); a wrong one may compute wrong actions silently: install the "
             "bundle again"
         )
     return TensorRtEngine(plan, reference.header)

@@ -1,4 +1,4 @@
-"""The CUDA runtime calls that an engine needs, through ctypes: JetPack has the library, no Python package.
+"""CUDA runtime calls through ctypes, because JetPack ships the library without a Python package.
 
 Source of names and codes: https://docs.nvidia.com/cuda/cuda-runtime-api/ (cudaMalloc, cudaMemcpyAsync, …).
 """
@@ -11,7 +11,7 @@ from physai.deploy_jetson.inference.engine import EngineError
 
 _LIBRARIES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12")
 _PROPERTIES_BYTES = 8192
-"""More than any version's cudaDeviceProp, which begins with 256 characters of name."""
+"""Larger than cudaDeviceProp of any version, which starts with the name in 256 characters."""
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 _COMPUTE_CAPABILITY = (75, 76)
@@ -40,7 +40,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 @cache
 def device_name() -> str | None:
-    """Name of the first GPU; None where there is none that can be used."""
+    """Return the name of the first GPU, or None without a usable one."""
     properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
     for function in ("cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"):
         try:
@@ -52,21 +52,21 @@ def device_name() -> str | None:
 
 
 def compute_capability() -> str:
-    """Of the first GPU: `11.0`.
+    """Return the compute capability of the first GPU, such as `11.0`.
 
     Raises:
         EngineError: there is none.
     """
-    found: list[str] = []
+    parts: list[str] = []
     for attribute in _COMPUTE_CAPABILITY:
         value = ctypes.c_int()
         _call("cudaDeviceGetAttribute", ctypes.byref(value), attribute, 0)
-        found.append(str(value.value))
-    return ".".join(found)
+        parts.append(str(value.value))
+    return ".".join(parts)
 
 
 def driver_version() -> str:
-    """The CUDA version of the driver: `13000`.
+    """Return the CUDA version of the driver, such as `13000`.
 
     Raises:
         EngineError: there is none.
@@ -77,7 +77,7 @@ def driver_version() -> str:
 
 
 class CudaStream:
-    """A queue of work on the GPU, and the memory its work uses."""
+    """A CUDA stream and the device memory allocated for it."""
 
     def __init__(self) -> None:
         self._stream = ctypes.c_void_p()
@@ -86,30 +86,30 @@ class CudaStream:
 
     @property
     def handle(self) -> int:
-        """As TensorRT takes it."""
+        """The stream's address, for TensorRT."""
         return self._stream.value or 0
 
     def allocate(self, size: int) -> int:
-        """Address of so many bytes on the GPU, freed with the stream."""
+        """Allocate device memory, freed with the stream; return its address."""
         pointer = ctypes.c_void_p()
         _call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size))
         self._memory.append(pointer)
         return pointer.value or 0
 
     def upload(self, target: int, source: int, size: int) -> None:
-        """Queues a copy from the host's memory."""
+        """Queue a copy from host memory."""
         self._copy(target, source, size, _HOST_TO_DEVICE)
 
     def download(self, target: int, source: int, size: int) -> None:
-        """Queues a copy to the host's memory."""
+        """Queue a copy to host memory."""
         self._copy(target, source, size, _DEVICE_TO_HOST)
 
     def synchronise(self) -> None:
-        """Waits until all that was queued is done."""
+        """Wait until all queued work is done."""
         _call("cudaStreamSynchronize", self._stream)
 
     def close(self) -> None:
-        """Frees the memory; the stream cannot be used any more."""
+        """Free the memory and destroy the stream."""
         for pointer in self._memory:
             _call("cudaFree", pointer)
         self._memory.clear()

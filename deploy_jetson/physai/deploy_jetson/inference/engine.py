@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class EngineError(PhysaiError):
-    """A policy cannot be loaded or computed on this machine."""
+    """A policy cannot be loaded or run on this machine."""
 
 
 class InferenceEngine(Protocol):
@@ -26,11 +26,11 @@ class InferenceEngine(Protocol):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of what computes: onnxruntime, tensorrt, driver, gpu."""
+        """Versions of the software and the GPU that run the policy, by name."""
         ...
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
-        """All outputs of the graph for one state.
+        """Compute all outputs of the graph for one state.
 
         Args:
             inputs: every input of `header.inputs`, float32, shape (1, size).

@@ -21,9 +21,9 @@ from physai.sdk.safety import Guard
 
 WARM_UP_TICKS = 200
 LONGEST_S = 30.0
-"""Time over which the ticks are spread at most; a shorter period than the contract's only makes it harder."""
+"""Bound of the measurement [s]; a period shorter than the contract's only makes the test harder."""
 MODEL_FILE = Path("/proc/device-tree/model")
-"""Where Linux on a Jetson says which one it is."""
+"""Model name of a Jetson, from the device tree."""
 
 
 def measure_evidence(
@@ -33,19 +33,19 @@ def measure_evidence(
     *,
     ticks: int,
     origin: Origin | None = None,
-    tell: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> LatencyEvidence:
-    """Computes the policy over its golden states, memory fed back, with the guard behind it, at the contract's rate.
+    """Time the policy and the guard over the golden states, with fed-back memory, at the contract's rate.
 
-    What is timed is everything between a sensor sample and the command that answers it, but for reading and sending.
+    A tick covers everything from a sensor sample to its command, except reading and sending.
 
     Args:
         data: the ONNX file.
         built: its engine.
         golden: states to compute.
-        ticks: how many to time.
-        origin: of the robot this runs on; this computer, which is none, where nothing is given.
-        tell: gets the number of ticks done.
+        ticks: number of ticks to time.
+        origin: of the robot this runs on; None for a computer that is not a robot.
+        progress: called with the number of ticks done.
 
     Raises:
         PhysaiError: the number of ticks is out of range.
@@ -61,13 +61,13 @@ def measure_evidence(
     due = time.monotonic()
     for number in range(WARM_UP_TICKS + ticks):
         time.sleep(max(0.0, due - time.monotonic()))
-        # A tick that is late moves the following ones: each is to be timed, not made up for.
+        # A late tick shifts the following ones: they are not to catch up.
         due = max(due, time.monotonic() - period) + period
         seconds = tick(number, number * contract.timing.control_dt)
         if number >= WARM_UP_TICKS:
             durations[number - WARM_UP_TICKS] = seconds
         if number % 256 == 0:
-            tell(max(0, number - WARM_UP_TICKS))
+            progress(max(0, number - WARM_UP_TICKS))
     return LatencyEvidence(
         policy_sha256=sha256_hex(data),
         contract_fingerprint=contract.fingerprint,
@@ -80,7 +80,7 @@ def measure_evidence(
 
 
 class _Tick:
-    """One tick after another over the golden states."""
+    """Runs one tick after another over the golden states."""
 
     def __init__(self, built: Built, golden: Golden) -> None:
         self._engine, self._golden = built.engine, golden
@@ -113,7 +113,7 @@ class _Tick:
 
 
 def device_text() -> str:
-    """This machine in words: a Jetson's own name, else the processor."""
+    """Describe this machine: the model of a Jetson, else the processor."""
     try:
         name = MODEL_FILE.read_text().strip("\0 \n")
     except OSError:
@@ -122,6 +122,6 @@ def device_text() -> str:
 
 
 def runtime_text(backend: Backend, versions: dict[str, str]) -> str:
-    """What computed, in words."""
+    """Describe the engine that was measured."""
     known = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return f"{backend} ({known}), inference and guard, without transport"[:200]

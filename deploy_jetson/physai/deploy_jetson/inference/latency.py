@@ -12,8 +12,8 @@ from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 
 WARM_UP_TICKS = 20
 TICKS = 500
-TOLD_TICKS = 50
-"""Ticks between two reports of progress, which disturb the one that follows."""
+REPORT_TICKS = 50
+"""Ticks between reports of progress, each of which disturbs the tick after it."""
 
 
 class LatencyError(EngineError):
@@ -38,14 +38,14 @@ def measure(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
     progress: Callable[[float], None] | None = None,
 ) -> Latency:
-    """Runs the policy with its memory fed back, as the runtime does, over the golden states.
+    """Time the policy over the golden states, with fed-back memory as in the runtime.
 
     Args:
-        engine: what computes it.
-        golden: gives the states.
-        ticks: ticks to measure.
-        clock_ns: what measures them [ns].
-        progress: gets the share of the work that is done, now and then.
+        engine: the engine to measure.
+        golden: states to compute.
+        ticks: number of ticks to time.
+        clock_ns: source of time [ns].
+        progress: called with the share of the work that is done.
 
     Raises:
         EngineError: the engine fails.
@@ -60,7 +60,7 @@ def measure(
         outputs = engine.run({**{name: golden.inputs[name][row : row + 1] for name in sensors}, **memory})
         memory = {STATE_PREFIX + name: outputs[NEXT_PREFIX + name] for name in header.state_sizes}
         durations.append(clock_ns() - start)
-        if progress is not None and tick % TOLD_TICKS == 0:
+        if progress is not None and tick % REPORT_TICKS == 0:
             progress(tick / (WARM_UP_TICKS + ticks))
     seconds = np.asarray(durations[WARM_UP_TICKS:]) * 1e-9
     p50, p99 = (float(np.quantile(seconds, share)) for share in (0.5, 0.99))
@@ -68,14 +68,12 @@ def measure(
 
 
 def require_deadline(latency: Latency, deadline_s: float) -> None:
-    """Refuses a policy whose 99th percentile is beyond the deadline.
-
-    The greatest of a few hundred ticks says more about the moment than about the policy; the health window judges the
-    running robot.
+    """Reject a policy whose 99th percentile exceeds the deadline.
 
     Raises:
         LatencyError: with both numbers.
     """
+    # Not the maximum: of a few hundred ticks it depends on chance. The health window checks the running robot.
     if not latency.p99_s <= deadline_s:
         raise LatencyError(
             f"99 of 100 ticks take up to {latency.p99_s * 1e3:.3g} ms here, the contract's deadline is "

@@ -1,4 +1,4 @@
-"""A policy computed by onnxruntime on the processor: the reference, and the engine where there is no TensorRT."""
+"""Inference with onnxruntime on the CPU: the reference, and the engine without TensorRT."""
 
 from collections.abc import Mapping
 
@@ -10,17 +10,17 @@ from physai.sdk.policy.header import PolicyHeader
 
 
 class OnnxEngine:
-    """A policy file in onnxruntime, one thread."""
+    """A policy file in onnxruntime; single-threaded."""
 
     def __init__(self, data: bytes, *, source: str) -> None:
-        """Loads a policy.
+        """Load a policy.
 
         Args:
             data: the ONNX file.
-            source: where it came from, for messages.
+            source: the file's name, for messages.
 
         Raises:
-            PolicyError: the file is refused, see `open_session`.
+            PolicyError: the file is invalid; see `open_session`.
             ContractError: its contract is malformed.
         """
         self._session, self._header = open_session(data, source=source)
@@ -29,16 +29,16 @@ class OnnxEngine:
 
     @property
     def header(self) -> PolicyHeader:
-        """See Engine."""
+        """See `InferenceEngine`."""
         return self._header
 
     @property
     def versions(self) -> dict[str, str]:
-        """See Engine."""
+        """See `InferenceEngine`."""
         return {"onnxruntime": onnxruntime.__version__}
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
-        """See Engine; any number of states at once."""
+        """See `InferenceEngine`; accepts any batch size."""
         try:
             return dict(zip(self._outputs, self._session.run(None, dict(inputs)), strict=True))
         except Exception as error:

@@ -1,7 +1,7 @@
-"""A policy computed by TensorRT, built on the robot from the ONNX file by `physai.sdk.onnx.tensorrt_build`.
+"""Inference with TensorRT, built on the robot from the ONNX file by `physai.sdk.onnx.tensorrt_build`.
 
-Engines are tied to TensorRT version, driver and GPU, hence the key; TensorRT is known to compute wrong actions silently
-under another version than it was tested with, hence the golden states after every build.
+An engine depends on TensorRT version, driver and GPU, hence the key. TensorRT can compute wrong actions silently under
+another version than tested, hence the golden states after every build.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from physai.sdk.onnx.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
 from physai.sdk.policy.header import PolicyHeader
 
 RECIPE = 1
-"""Changes when `physai.sdk.onnx.tensorrt_build` builds something else from the same graph."""
+"""Version of the build; increment it if `physai.sdk.onnx.tensorrt_build` builds a graph differently."""
 
 
 def _tensorrt() -> Any:
@@ -25,7 +25,7 @@ def _tensorrt() -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What an engine is tied to.
+    """Return the versions an engine depends on.
 
     Raises:
         EngineError: there is no GPU.
@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def plan_key(data: bytes) -> str:
-    """SHA-256 over the ONNX file and all that the engine built from it is tied to.
+    """Return the SHA-256 of the ONNX file and everything its engine depends on.
 
     Raises:
         EngineError: there is no GPU.
@@ -57,10 +57,10 @@ class TensorRtEngine:
     """A built engine with its own stream, fixed shapes and fixed addresses."""
 
     def __init__(self, plan: bytes, header: PolicyHeader) -> None:
-        """Loads a plan.
+        """Load a plan.
 
         Raises:
-            EngineError: it was built for another TensorRT or GPU, or its tensors are not those of the policy.
+            EngineError: it was built for another TensorRT or GPU, or its tensors do not match the policy.
         """
         trt = _tensorrt()
         self._header = header
@@ -73,9 +73,9 @@ class TensorRtEngine:
         self._host: dict[str, Floats] = {}
         self._device: dict[str, int] = {}
         sizes = {**header.inputs, **header.outputs}
-        found = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
-        if found != set(sizes):
-            raise EngineError(f"the engine has the tensors {sorted(found)}, its policy {sorted(sizes)}")
+        tensors = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
+        if tensors != set(sizes):
+            raise EngineError(f"the engine has the tensors {sorted(tensors)}, its policy {sorted(sizes)}")
         for name, size in sizes.items():
             self._host[name] = np.zeros((1, size), np.float32)
             self._device[name] = self._stream.allocate(self._host[name].nbytes)
@@ -85,16 +85,16 @@ class TensorRtEngine:
 
     @property
     def header(self) -> PolicyHeader:
-        """See Engine."""
+        """See `InferenceEngine`."""
         return self._header
 
     @property
     def versions(self) -> dict[str, str]:
-        """See Engine."""
+        """See `InferenceEngine`."""
         return versions()
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
-        """See Engine."""
+        """See `InferenceEngine`."""
         for name in self._header.inputs:
             host = self._host[name]
             host[:] = inputs[name]

@@ -97,16 +97,16 @@ def test_what_goes_on_is_said_once_to_a_file_and_changes_in_place_on_a_terminal(
     for stream in (file, terminal):
         with Display(stream, quiet=False) as display:
             for step in steps:
-                display.tell(step)
+                display.show(step)
     assert file.getvalue().splitlines()[0] == "another flash"
     assert len(file.getvalue().splitlines()) == 2
     assert "\r\x1b[Ksending  50%" in terminal.getvalue()
     assert "\x1b[2J" not in file.getvalue() + terminal.getvalue(), "what a robot says cannot move the cursor"
     fleet = io.StringIO()
     with Display(fleet, quiet=False) as display:
-        tell = display.teller(Target.parse("cell-1"))
+        show = display.show_for(Target.parse("cell-1"))
         for step in steps[:-1]:
-            tell(step)
+            show(step)
     assert fleet.getvalue() == "cell-1: another flash\n"
 
 
