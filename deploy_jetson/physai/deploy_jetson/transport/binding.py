@@ -1,4 +1,4 @@
-"""Which field of the contract travels in which part of which ROS topic: a YAML file, or the built-in one of a robot."""
+"""Mapping between fields of the contract and parts of ROS topics: a YAML file, or a built-in one per robot."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from physai.sdk.transport.protocol import TransportError
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 1024
 FOLDER = Path(__file__).parent / "bindings"
-"""The built-in bindings, one file per robot; to be copied and changed for one's own."""
+"""The built-in bindings, one file per robot; copy and adapt one for your robot."""
 
 TopicName = Annotated[str, Field(pattern=r"^/[A-Za-z_~][A-Za-z0-9_/]{0,250}$")]
 """A ROS topic's full name, with the leading slash."""
@@ -41,9 +41,9 @@ JOINT_PARTS = {
         "effort": "points.0.effort",
     },
 }
-"""Parts that hold one number per joint, and where they lie in the message."""
+"""Parts with one number per joint, and their paths in the message."""
 JOINT_NAMES = {"sensor_msgs/msg/JointState": "name", "trajectory_msgs/msg/JointTrajectory": "joint_names"}
-"""Where the names of those joints lie."""
+"""Path of the joint names in the message."""
 
 
 def _vectors(prefix: str, parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -60,15 +60,15 @@ NUMBER_PARTS = {
     "geometry_msgs/msg/TwistStamped": _vectors("twist.", _TWIST),
     "geometry_msgs/msg/PoseStamped": {**_POSE, "pose": _POSE["position"] + _POSE["orientation"]},
 }
-"""Parts of fixed size, and where their numbers lie; quaternions in the contract's order, wxyz."""
+"""Parts of fixed size, and the paths of their numbers; quaternions in the contract's order, wxyz."""
 ZEROED = ("geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped", "std_msgs/msg/Float64MultiArray")
-"""Messages whose zeros mean something."""
+"""Messages for which zeros are a valid command."""
 ARRAY_TYPE = "std_msgs/msg/Float64MultiArray"
-"""Holds one part, `data`, of any size and without names: its order is that of `joints`, or of the contract."""
+"""Has one part, `data`, of any size and without names; ordered as `joints`, or as the contract."""
 
 
 class TopicBinding(Frozen):
-    """One topic and the contract's fields in it."""
+    """A topic and the contract's fields in it."""
 
     topic: TopicName
     type: MessageType
@@ -80,15 +80,15 @@ class TopicBinding(Frozen):
     qos: Literal["sensor_data", "default"] = "default"
     """`sensor_data`: a reader takes best effort, so that any publisher matches; `default`: reliable. As in ROS 2."""
     stamp: Literal["header", "source"] = "header"
-    """Where the time of a measurement comes from: the message's header, or the moment the publisher sent it, for
-    drivers that leave the header empty. Messages without a header have the latter only."""
+    """Source of the time of measurement: the message's header, or the publisher's source time stamp, for drivers that
+    leave the header empty and for messages without one."""
     frame: Frame | None = None
-    """The only `frame_id` that is taken; None for any."""
+    """The only accepted `frame_id`; None for any."""
     timeout_s: Annotated[float, Field(gt=0.0, le=60.0)] | None = None
-    """Only for an operator's commands: silence after which the last one counts no more [s]; None for never, as a target
-    may stand for long."""
+    """Only for operator commands: time after which the last one expires [s]; None if it never does, as for a position
+    target."""
     at_timeout: Literal["zero", "hold"] = "hold"
-    """What counts then: zeros, as for a velocity, or nothing, for which the robot holds."""
+    """Effect of the timeout: zeros, as for a velocity, or no command, for which the robot holds."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
@@ -126,7 +126,7 @@ class Binding(Frozen):
 
 
 def parts_of(message: str) -> dict[str, int | None]:
-    """Parts of a message type by name, and their sizes; None for one number per joint, or for any number."""
+    """Return the parts of a message type and their sizes; None for one number per joint, or for any size."""
     if message == ARRAY_TYPE:
         return {"data": None}
     if message in JOINT_PARTS:
@@ -135,10 +135,10 @@ def parts_of(message: str) -> dict[str, int | None]:
 
 
 def load_binding(path: Path) -> Binding:
-    """The binding in a YAML file.
+    """Load a binding from a YAML file.
 
     Raises:
-        TransportError: it is missing, too large, no YAML, or not a binding.
+        TransportError: the file is missing, too large, or not a valid binding.
     """
     document = read_yaml(path, what="a binding", max_bytes=MAX_FILE_BYTES, error=TransportError)
     try:
@@ -161,20 +161,20 @@ def _problems(error: ValidationError) -> str:
 
 
 def built_in_bindings() -> tuple[str, ...]:
-    """Names of the bindings that come with physai; the one called as its robot is that robot's usual one."""
+    """Return the names of the built-in bindings; the one named as a robot is that robot's default."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
 def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
-    """The binding of a name or in a file, else the built-in one of the contract's robot, else one made for it.
+    """Return a binding by name or file, else the built-in one of the contract's robot, else a generated one.
 
     Args:
         contract: of the policy.
-        wanted: name of a built-in one, or a file's path; None for the robot's usual one.
+        wanted: name of a built-in one, or a file's path; None for the robot's default.
 
     Raises:
-        UnknownNameError: it is neither a built-in one nor a file.
-        TransportError: it is malformed, or of another robot.
+        UnknownNameError: `wanted` is neither a built-in name nor a file.
+        TransportError: the binding is malformed, or for another robot.
     """
     robot = contract.robot.name
     if wanted is None:
@@ -191,7 +191,7 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
 
 
 def made_binding(contract: PolicyContract) -> Binding:
-    """Default binding for other robots, with the topics that ROS 2 drivers usually have."""
+    """Generate a binding with the topics that ROS 2 drivers usually have."""
     parts = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
     names = [sensor.name for sensor in contract.robot.sensors]
     inertial = {"imu_quat": "orientation", "imu_ang_vel_b": "angular_velocity", "imu_lin_acc_b": "linear_acceleration"}

@@ -1,28 +1,28 @@
 """Counted notices of what a transport rejected; each is reported once."""
 
 MAX_NOTICES = 32
-"""Maximum number of different notices; bounded so that malformed input cannot fill the memory."""
+"""Bound of different notices, so that malformed input cannot exhaust the memory."""
 
 
 class Notices:
-    """Sentences and how often each was true."""
+    """Messages with their counts; one thread adds, any thread may read."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Initialize without notices."""
         self._counts: dict[str, int] = {}
 
     def add(self, text: str) -> None:
-        """Counts a notice; new ones beyond the greatest number are counted together."""
+        """Count a notice; new ones beyond `MAX_NOTICES` are counted together."""
         if text not in self._counts and len(self._counts) >= MAX_NOTICES:
             text = "more was refused, for further reasons"
         self._counts[text] = self._counts.get(text, 0) + 1
 
     def told(self) -> tuple[str, ...]:
-        """The notices, each with its count where that is more than one."""
-        # A copy: the thread that counts may add one meanwhile.
+        """Return the notices, with counts above one."""
+        # A copy, because the other thread may add a notice during the iteration.
         counts = self._counts.copy()
         return tuple(text if count == 1 else f"{text} ({count} times)" for text, count in counts.items())
 
     def forget(self) -> None:
-        """Starts again with none."""
+        """Discard all notices."""
         self._counts = {}

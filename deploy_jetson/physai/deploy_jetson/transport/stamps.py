@@ -4,19 +4,19 @@ from physai.deploy_jetson.transport.notices import Notices
 
 NANOSECONDS = 1_000_000_000
 STEP_NS = NANOSECONDS
-"""A stamp this far before its predecessor is a clock that was set back, not a message that was overtaken."""
+"""A stamp this far before its predecessor means that the clock was set back, not that messages were reordered."""
 
 
 class StampCheck:
     """Checks the stamps of one source, in the order in which its messages arrive."""
 
     def __init__(self, source: str, ahead_s: float, notices: Notices) -> None:
-        """Nothing seen yet.
+        """Initialize without a stamp.
 
         Args:
-            source: what a notice calls it.
-            ahead_s: how far a stamp may lie ahead of this computer's clock [s]; the guard judges what is nearer.
-            notices: where refusals are told.
+            source: name for notices.
+            ahead_s: tolerance for stamps ahead of this computer's clock [s]; the guard checks those within.
+            notices: receives rejections.
         """
         self._source = source
         self._ahead_ns = round(ahead_s * NANOSECONDS)
@@ -24,13 +24,13 @@ class StampCheck:
         self._last_ns = 0
 
     def accepts(self, stamp_ns: int, now_ns: int) -> bool:
-        """Whether a message with this stamp is a newer one; both CLOCK_REALTIME [ns]."""
+        """Whether a message with this stamp is new and plausible; both are CLOCK_REALTIME [ns]."""
         if self._last_ns < stamp_ns <= now_ns + self._ahead_ns:
             self._last_ns = stamp_ns
             return True
-        return self._odd(stamp_ns, now_ns)
+        return self._accepts_step(stamp_ns, now_ns)
 
-    def _odd(self, stamp_ns: int, now_ns: int) -> bool:
+    def _accepts_step(self, stamp_ns: int, now_ns: int) -> bool:
         if stamp_ns <= 0:
             self._notices.add(
                 f"{self._source}: its stamp is {stamp_ns / NANOSECONDS:g} s, expected when it was measured, as seconds "

@@ -113,7 +113,7 @@ def test_without_tensorrt_onnxruntime_computes(engine: OnnxEngine) -> None:
     data = sample_policy()[POLICY_FILE]
     built = backend.build(data, engine, source=POLICY_FILE)
     assert (built.backend, built.engine, built.plan, built.key) == ("onnxruntime", engine, None, None)
-    with pytest.raises(EngineError, match="TensorRT or its GPU is not to be found"):
+    with pytest.raises(EngineError, match="TensorRT or its GPU is missing"):
         backend.build(data, engine, source=POLICY_FILE, choice="tensorrt")
     with pytest.raises(EngineError, match="TensorRT or its GPU is gone"):
         backend.load(data, b"plan", "key", source=POLICY_FILE)

@@ -1,11 +1,10 @@
 """Both ends of a UDP link to a microcontroller: the runtime's (`UdpTransport`) and the robot's (`UdpRobotEndpoint`).
 
 The datagram is described in `physai.deploy_jetson.transport.udp.packet`. The robot listens on a fixed port and obeys
-one
-runtime at a time, of those that greet it with a packet of its own contract; see
-`physai.deploy_jetson.transport.udp.grants`. The runtime hears that robot only. IPv4.
+one runtime at a time, of those that greet it with a packet of its own contract; see
+`physai.deploy_jetson.transport.udp.grants`. The runtime accepts packets of that robot only. IPv4.
 
-A microcontroller that has no clock but its own stamps with that (clock 1); see
+A microcontroller without a synchronised clock uses its own (clock 1); see
 `physai.deploy_jetson.transport.udp.packet_source`.
 """
 
@@ -43,22 +42,21 @@ OPTIONS = {
     "bind": "HOST:PORT to listen on (default: a free port)",
 }
 SHARED, COMMANDER = "socket", "commander"
-"""Options of a companion only: the socket's descriptor, as a robot answers one address and both speak from it, and the
-commander number."""
+"""Options of a watchdog only: the runtime's socket, as a robot answers a single address, and its commander number."""
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
 GREETING_S = 0.1
-"""Time between greetings while a robot is waited for [s]."""
+"""Time between greetings while waiting for a robot [s]."""
 
 
 class UdpTransport(UdpEnd):
-    """The runtime's end: reads what the robot sends, writes joint targets."""
+    """The runtime's end: receives sensors and commands, sends joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Checks the options; connects nothing.
+        """Check the options without connecting.
 
         Raises:
             UnknownNameError: there is no such option.
-            TransportError: an address is none.
+            TransportError: an address is invalid.
         """
         super().__init__()
         self.lease_number = 0
@@ -88,7 +86,7 @@ class UdpTransport(UdpEnd):
         }
         self._sample = empty_sample(contract)
         self._required = required_fields(contract)
-        # What an operator commands is the runtime's business.
+        # A watchdog does not need the operator's commands.
         self._complete = not layouts[1].slices or self._shared is not None
         own = bound_socket(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
         self._link = PeerSocket(own, self._robot, self._reader, self._notices)
@@ -107,15 +105,15 @@ class UdpTransport(UdpEnd):
         return True
 
     def _take(self, header: Header, sender: Address) -> bool:
-        """Copies a packet into the sample; whether it was a measurement."""
+        """Copy a packet into the sample; return whether it was a measurement."""
         del sender
         if header.kind is Kind.LEASE:
-            self._obeyed(header)
+            self._update_holder(header)
             return False
         stamp_ns = self._sources[header.kind].stamp(header)
         if not stamp_ns:
             return False
-        self._obeyed(header)
+        self._update_holder(header)
         values = self._reader.values[header.kind]
         for name, part in self._slices[header.kind].items():
             self._sample.fields[name][:] = values[part]
@@ -126,22 +124,22 @@ class UdpTransport(UdpEnd):
         self._sample.stamp_ns = stamp_ns
         return True
 
-    def _obeyed(self, header: Header) -> None:
-        """The robot says whom it obeys."""
+    def _update_holder(self, header: Header) -> None:
+        """Store which runtime the robot obeys."""
         self._holder = header.commander
         if self._holder == self._commander:
             self._targets.lease = self.lease_number = header.lease
 
     def wait(self, timeout_s: float) -> bool:
-        """See `Transport.wait`; asks for the robot meanwhile, and so keeps it."""
+        """See `Transport.wait`; sends greetings meanwhile, which claim the robot and keep it."""
         link, end = self._opened(), time.monotonic() + timeout_s
         while True:
-            # Before the clock is read: on a busy machine a short wait must still receive what has arrived.
             now = time.monotonic()
             if now >= self._greet_s:
                 self._greeting.write({}, time.time_ns())
                 link.send(self._greeting.data)
                 self._greet_s = now + GREETING_S
+            # Polled before the timeout is checked: on a busy machine a short wait must still receive.
             if self.poll():
                 return True
             if not now < end:
@@ -149,7 +147,7 @@ class UdpTransport(UdpEnd):
             link.wait(min(end, self._greet_s) - now)
 
     def claim(self) -> str:
-        """See `Exclusive`: the robot decides it, see `physai.deploy_jetson.transport.udp.grants`."""
+        """See `Exclusive`; the robot decides, see `physai.deploy_jetson.transport.udp.grants`."""
         self._claimed = self._holder == self._commander
         return "" if self._claimed else self._unheld()
 
@@ -157,7 +155,7 @@ class UdpTransport(UdpEnd):
         return "the robot, which obeys another runtime" if self._holder else "the robot's lease"
 
     def renew(self) -> None:
-        """See `Exclusive`: every command does."""
+        """See `Exclusive`; every command renews the lease."""
 
     def lost(self) -> str:
         """See `Exclusive`."""
@@ -168,7 +166,7 @@ class UdpTransport(UdpEnd):
         return "the robot has started anew"
 
     def release(self) -> None:
-        """See `Exclusive`: falls silent."""
+        """See `Exclusive`; the lease expires."""
         self._claimed = False
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
@@ -178,8 +176,8 @@ class UdpTransport(UdpEnd):
             link.send(self._targets.data)
 
     def companion(self) -> WatchdogEndpoint:
-        """See `SupportsWatchdog`; each packet is heard by one of the two, so a companion listens only while it
-        speaks.
+        """See `SupportsWatchdog`; each packet reaches one of the two processes, so the watchdog receives only while it
+        sends.
         """
         host, port = self._robot
         descriptor = self._opened().descriptor
@@ -201,14 +199,14 @@ class UdpTransport(UdpEnd):
 
 
 class UdpRobotEndpoint(UdpEnd):
-    """The robot's end: sends sensors and commands to the runtime that greeted it, takes joint targets."""
+    """The robot's end: sends sensors and commands to the runtime that it obeys, receives joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Checks the options; connects nothing.
+        """Check the options without connecting.
 
         Raises:
             UnknownNameError: there is no such option.
-            TransportError: the address is none.
+            TransportError: the address is invalid.
         """
         super().__init__()
         only_known("udp (robot's end)", options, ROBOT_OPTIONS)
@@ -256,11 +254,11 @@ class UdpRobotEndpoint(UdpEnd):
         if header.kind is Kind.GREETING:
             if grants.greeted(header.commander, now_s):
                 link.peer = sender
-            self._tell(sender)
+            self._answer_lease(sender)
             return False
         if not grants.commanded(header.commander, header.lease, now_s):
-            self._notices.add(f"UDP: targets from {sender[0]} refused: {self._whom()}")
-            self._tell(sender)
+            self._notices.add(f"UDP: targets from {sender[0]} refused: {self._holder_text()}")
+            self._answer_lease(sender)
             return False
         stamp_ns = self._source.stamp(header)
         if not stamp_ns:
@@ -272,21 +270,21 @@ class UdpRobotEndpoint(UdpEnd):
         self._command.sequence += 1
         return True
 
-    def _whom(self) -> str:
-        """Who is obeyed, in words."""
+    def _holder_text(self) -> str:
+        """Describe which runtime is obeyed."""
         if not self.grants.holder or (peer := self._opened().peer) is None:
             return "no runtime has requested the robot"
         return f"the runtime at {peer[0]}:{peer[1]} has the robot, with lease {self.grants.number}"
 
-    def _tell(self, whom: Address) -> None:
-        """Confirm a lease to its holder."""
+    def _answer_lease(self, to: Address) -> None:
+        """Send the holder of the lease to a runtime."""
         self._answer.commander, self._answer.lease = self.grants.holder, self.grants.number
         self._answer.write({}, time.time_ns())
         with suppress(TransportError):  # the requester may be gone
-            self._opened().send(self._answer.data, whom)
+            self._opened().send(self._answer.data, to)
 
     def wait(self, timeout_s: float) -> bool:
-        """As `poll`, but blocks until it is true or the time is over."""
+        """Block until `poll` returns True or the timeout."""
         link, end = self._opened(), time.monotonic() + timeout_s
         while not self.poll():
             left = end - time.monotonic()

@@ -1,40 +1,40 @@
 """Commander arbitration of a robot on UDP, for its endpoint and for firmware.
 
-A runtime asks with a greeting. The robot grants it the lease if nobody has it, or if its holder has been silent for
-`silence_s`; the lease's number is one more than that of the lease before. From then on it sends its sensors to that
-runtime, and obeys targets that carry the holder's commander number and the lease's number (or 0: a runtime's watchdog
-was not told). All other targets, and every greeting, are answered with a packet that says whom it obeys. A robot that
-has started anew obeys nobody before it is asked, so a runtime that drove it has to be activated again.
+A runtime requests the robot with a greeting. The robot grants the lease if it is free, or if its holder was silent for
+`silence_s`; each grant increments the lease number. From then on the robot sends its sensors to that runtime, and obeys
+targets with the holder's commander number and the lease number (or 0, as a runtime's watchdog does not know it). All
+other targets, and every greeting, are answered with a packet that names the holder. A restarted robot has no holder, so
+a runtime that drove it has to be activated again.
 """
 
 LEAST_SILENCE_S = 0.5
-"""Least silence of a holder after which another may have the robot [s]."""
+"""Lower bound of `Grants.silence_s` [s]."""
 
 SILENT_PERIODS = 3.0
-"""The same in control periods, where these are long."""
+"""Lower bound of `Grants.silence_s` [control periods]."""
 
 _WRAP = 1 << 32
 
 
 class Grants:
-    """A robot's memory of it."""
+    """The lease state of a robot."""
 
     def __init__(self, control_dt: float) -> None:
-        """Obeys nobody.
+        """Initialize without a holder.
 
         Args:
             control_dt: control period [s].
         """
         self.silence_s = max(LEAST_SILENCE_S, SILENT_PERIODS * control_dt)
-        """Silence of the holder after which another may have the robot [s]."""
+        """Silence of the holder after which another runtime may take the robot [s]."""
         self.holder = 0
-        """The commander number of the runtime that is obeyed; 0 for none."""
+        """Commander number of the obeyed runtime; 0 for none."""
         self.number = 0
-        """Of the lease."""
+        """Lease number."""
         self._heard_s = 0.0
 
     def greeted(self, commander: int, now_s: float) -> bool:
-        """A runtime asks; whether it has the robot now."""
+        """Handle a greeting; return whether its sender holds the lease."""
         if commander == 0:
             return False
         if commander != self.holder:
@@ -45,7 +45,7 @@ class Grants:
         return True
 
     def commanded(self, commander: int, number: int, now_s: float) -> bool:
-        """Whether targets are obeyed."""
+        """Handle targets; return whether they are obeyed."""
         if not (commander == self.holder != 0 and number in (0, self.number)):
             return False
         self._heard_s = now_s

@@ -1,4 +1,4 @@
-"""What both ends of a UDP link share: the socket with its peer, and the state of the link."""
+"""Shared parts of both ends of a UDP link: the socket with its peer, and the state of the link."""
 
 import select
 import socket
@@ -17,18 +17,18 @@ from physai.sdk.transport.protocol import (
 
 DEFAULT_PORT = 47808
 MAX_PER_POLL = 256
-"""Packets taken in one go; a flood must not hold the tick."""
+"""Bound of the packets read per poll, so that a flood cannot delay the tick."""
 MEETING_S = 1.0
-"""Silence since the start that is told [s]."""
+"""Silence since the start after which it is reported [s]."""
 
 Address = tuple[str, int]
 
 
 def address(text: str) -> Address:
-    """Host and port from `HOST:PORT`.
+    """Parse and resolve `HOST:PORT`.
 
     Raises:
-        TransportError: it is none.
+        TransportError: the text is malformed or the host unknown.
     """
     host, colon, port = text.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
@@ -40,32 +40,32 @@ def address(text: str) -> Address:
 
 
 def bound_socket(bind: Address) -> socket.socket:
-    """A socket that listens.
+    """Bind a non-blocking UDP socket.
 
     Raises:
         TransportError: the address is taken, or not this machine's.
     """
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setblocking(False)
+    bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    bound.setblocking(False)
     try:
-        made.bind(bind)
+        bound.bind(bind)
     except OSError as error:
-        made.close()
+        bound.close()
         raise TransportError(f"UDP: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
-    return made
+    return bound
 
 
 class PeerSocket:
-    """One UDP socket, and whom it sends to."""
+    """A UDP socket and its peer."""
 
     def __init__(self, own: socket.socket, robot: Address | None, reader: PacketReader, notices: Notices) -> None:
-        """Takes a socket that is bound.
+        """Wrap a bound socket.
 
         Args:
             own: the socket.
-            robot: the only one that is heard; None at the robot's end, which hears everybody.
+            robot: the only accepted sender; None at the robot's end, which accepts any.
             reader: of the packets.
-            notices: where refusals are told.
+            notices: receives rejections.
         """
         self._socket = own
         self.peer: Address | None = robot
@@ -74,7 +74,7 @@ class PeerSocket:
         self._reader, self._notices = reader, notices
 
     def packets(self, take: Callable[[Header, Address], bool]) -> bool:
-        """Gives every sound packet that has arrived to `take`; whether that returned True for any."""
+        """Pass every valid packet that has arrived to `take`; return whether that returned True for any."""
         found = False
         for _ in range(MAX_PER_POLL):
             try:
@@ -97,18 +97,18 @@ class PeerSocket:
 
     @property
     def heard(self) -> bool:
-        """Whether a sound packet has ever come."""
+        """Whether a valid packet was ever received."""
         return self._heard_ns > 0
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a packet is there, or the time is over."""
+        """Block until a packet arrives or the timeout."""
         select.select([self._socket], [], [], timeout_s)
 
     def send(self, data: memoryview, to: Address | None = None) -> None:
         """Send a packet to the peer or to a given address; without a peer nothing is sent.
 
         Raises:
-            TransportError: it did not leave.
+            TransportError: it could not be sent.
         """
         to = to or self.peer
         if to is None:
@@ -120,21 +120,21 @@ class PeerSocket:
 
     @property
     def descriptor(self) -> int:
-        """The socket's file."""
+        """The socket's file descriptor."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Frees the port."""
+        """Close the socket."""
         self._socket.close()
 
 
 class UdpEnd:
-    """What both ends share."""
+    """Base of both ends."""
 
     name: Literal["udp"] = "udp"
 
     def __init__(self) -> None:
-        """Not open."""
+        """Initialize without a link."""
         self._notices = Notices()
         self._link: PeerSocket | None = None
         self._opened_s = 0.0
@@ -149,15 +149,15 @@ class UdpEnd:
         return self._notices.told()
 
     def forget(self) -> None:
-        """See `Forgets`."""
+        """See `SupportsReset`."""
         self._notices.forget()
 
     def _silent(self) -> bool:
-        """Whether it is open, and no peer was received for longer than discovery takes."""
+        """Whether the link is open and nothing was received within `MEETING_S`."""
         return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
 
     def close(self) -> None:
-        """Frees the port; may be called twice."""
+        """Close the link; may be called twice."""
         link, self._link = self._link, None
         if link is not None:
             link.close()

@@ -14,8 +14,8 @@
     24      uint64      stamp [ns]: when the sensors were read, or the targets were computed
     32      uint32      commander: a number other than 0 that a runtime draws at random when it starts. From the robot:
                         that of the runtime that it obeys, 0 for none
-    36      uint32      lease: how many leases the robot has granted since it started. From a runtime: the number of the
-                        lease that it holds; 0 where it has not been told
+    36      uint32      lease: how many the robot has granted since it started. From a runtime: the number of the lease
+                        that it holds; 0 if it does not know it
     40      float32[n]  values, SI units
     40+4n   uint32      CRC-32 (IEEE 802.3, as zlib's crc32) of all before it
 
@@ -53,7 +53,7 @@ WRAP = 1 << 32
 
 
 class Kind(IntEnum):
-    """What a packet holds."""
+    """Content of a packet."""
 
     SENSORS = 1
     COMMANDS = 2
@@ -63,7 +63,7 @@ class Kind(IntEnum):
 
 
 class Clock(IntEnum):
-    """What its stamp counts from."""
+    """Clock of a packet's stamp."""
 
     REALTIME = 0
     OWN = 1
@@ -75,9 +75,9 @@ class PacketLayout:
 
     kind: Kind
     fingerprint: bytes
-    """First 8 bytes."""
+    """First 8 bytes of the contract's fingerprint."""
     slices: dict[str, slice]
-    """Where each vector lies among the values."""
+    """Position of each vector among the values."""
 
     @property
     def count(self) -> int:
@@ -86,7 +86,7 @@ class PacketLayout:
 
 
 def packet_layout(contract: PolicyContract, kind: Kind) -> PacketLayout:
-    """The layout of a contract's packets of one kind.
+    """Return the layout of a contract's packets of one kind.
 
     Raises:
         TransportError: its values do not fit into one packet.
@@ -114,19 +114,19 @@ class PacketWriter:
     """One preallocated packet, written in place."""
 
     def __init__(self, layout: PacketLayout, clock: Clock = Clock.REALTIME) -> None:
-        """A packet of NaN; its sequence starts at 0."""
+        """Allocate a packet of NaN; its sequence starts at 0."""
         self._layout = layout
         self._clock = clock
         size = HEADER.size + 4 * layout.count
         self._room = bytearray(size + CRC.size)
         self.data = memoryview(self._room)
-        """The packet, with what `write` has put into it."""
+        """The packet as last written."""
         self._body = self.data[:size]
         self._values: npt.NDArray[np.float32] = np.frombuffer(self._room, "<f4", layout.count, HEADER.size)
         self._values[:] = np.nan
         self._sequence = 0
         self.commander = self.lease = 0
-        """What the next packet says of them; see the module."""
+        """Header fields of the next packet; see the module."""
 
     @property
     def carries(self) -> bool:
@@ -134,7 +134,7 @@ class PacketWriter:
         return bool(self._layout.slices)
 
     def write(self, vectors: Mapping[str, Array], stamp_ns: int) -> bool:
-        """Puts vectors into the packet; whether any of its vectors was given, or it has none.
+        """Write vectors into the packet; return whether any of its vectors was given, or it has none.
 
         Raises:
             TransportError: a vector has another number of elements than the contract's.
@@ -172,13 +172,13 @@ class Header:
 
 
 class PacketReader:
-    """Reads packets of one contract out of one buffer."""
+    """Reads packets of one contract from a buffer."""
 
     def __init__(self, layouts: tuple[PacketLayout, ...]) -> None:
-        """Reads the kinds of these layouts; `room` receives the datagrams."""
+        """Accept the kinds of these layouts; receive the datagrams into `room`."""
         self._layouts = {int(layout.kind): layout for layout in layouts}
         self.room = bytearray(MAX_PACKET_BYTES + 1)
-        """One byte more than a packet may have, so that a longer one is noticed."""
+        """One byte more than the maximum, to detect longer packets."""
         self._view = memoryview(self.room)
         self.values: dict[Kind, npt.NDArray[np.float32]] = {
             layout.kind: np.frombuffer(self.room, "<f4", layout.count, HEADER.size) for layout in layouts
@@ -186,10 +186,10 @@ class PacketReader:
         """The values of the packet in `room`, if it is of that kind."""
 
     def read(self, size: int) -> Header:
-        """Checks the packet in the first `size` bytes of `room`.
+        """Check the packet in the first `size` bytes of `room`.
 
         Raises:
-            TransportError: it is no packet of this contract, or damaged.
+            TransportError: it is not a packet of this contract, or corrupted.
         """
         least = HEADER.size + CRC.size
         if not least <= size <= MAX_PACKET_BYTES:

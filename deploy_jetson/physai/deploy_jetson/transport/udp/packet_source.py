@@ -1,9 +1,8 @@
 """Packets of one kind from one peer: sequence check, and measurement times on this computer's clock.
 
-A microcontroller that has no clock but its own stamps with that. Its stamps are moved to this computer's clock by the
-smallest difference between arrival and stamp seen in the last seconds: what a packet took longer than the quickest one
-counts as age; what the quickest one took itself is not known and does not (a fraction of a millisecond on a direct
-cable).
+Stamps of a microcontroller's own clock are shifted to this computer's clock by the smallest difference between arrival
+and stamp in the last seconds. Delay beyond that of the fastest packet counts as age; the delay of the fastest packet is
+unknown and does not (a fraction of a millisecond on a direct cable).
 """
 
 import time
@@ -14,20 +13,20 @@ from physai.deploy_jetson.transport.udp.packet import Clock, Header, is_newer
 
 
 class ClockOffset:
-    """From a sender's own clock to this computer's: the smallest difference in two windows of seconds."""
+    """Offset of a sender's clock to this computer's: the smallest difference in two windows of `WINDOW_NS`."""
 
     WINDOW_NS = 5 * NANOSECONDS
 
     def __init__(self) -> None:
-        """Nothing heard yet."""
+        """Initialize without packets."""
         self._now: int | None = None
         self._before: int | None = None
         self._since_ns = 0
 
     def moved(self, stamp_ns: int, arrival_ns: int) -> int:
-        """A stamp on this computer's clock [ns]; `arrival_ns` is CLOCK_REALTIME."""
+        """Convert a stamp to this computer's clock [ns]; `arrival_ns` is CLOCK_REALTIME."""
         difference = arrival_ns - stamp_ns
-        # The window is kept: a clock that drifts by 100 ppm is off by a millisecond after ten seconds.
+        # Two windows bound the age of the offset: a drift of 100 ppm amounts to 1 ms in 10 s.
         if self._now is None or arrival_ns - self._since_ns > self.WINDOW_NS:
             self._before, self._now, self._since_ns = self._now, difference, arrival_ns
         self._now = min(self._now, difference)
@@ -38,12 +37,12 @@ class PacketSource:
     """Packets of one kind from one peer: their order and their stamps."""
 
     def __init__(self, label: str, ahead_s: float, notices: Notices) -> None:
-        """Nothing heard yet.
+        """Initialize without packets.
 
         Args:
-            label: what a notice calls it.
+            label: name for notices.
             ahead_s: see `StampCheck`.
-            notices: where refusals are told.
+            notices: receives rejections.
         """
         self._label, self._ahead_s, self._notices = label, ahead_s, notices
         self._sequence: int | None = None
@@ -55,11 +54,11 @@ class PacketSource:
         self._stamps = StampCheck(self._label, self._ahead_s, self._notices)
 
     def stamp(self, header: Header) -> int:
-        """The packet's stamp on CLOCK_REALTIME [ns]; 0 if the packet is refused."""
+        """Return the packet's stamp on CLOCK_REALTIME [ns], or 0 if the packet is rejected."""
         now_ns = time.time_ns()
         if self._sequence is not None and not is_newer(header.sequence, self._sequence):
-            # A packet that was overtaken is older, by less than a second. A sender that started anew counts from 0
-            # again, and so does its clock, if that is its own.
+            # A reordered packet is older by less than a second. A restarted sender counts from 0 again, and so does its
+            # own clock.
             if self._raw_ns - NANOSECONDS <= header.stamp_ns <= self._raw_ns:
                 return 0
             self._notices.add(f"{self._label}: the sender started anew")
