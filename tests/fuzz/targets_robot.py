@@ -40,7 +40,7 @@ from physai.deploy_jetson.slots.records import (
 )
 from physai.deploy_jetson.transport.binding import load_binding
 from physai.deploy_jetson.transport.dds import cdr
-from physai.deploy_jetson.transport.dds.commanders import Told
+from physai.deploy_jetson.transport.dds.commanders import ClaimMessage
 from physai.deploy_jetson.transport.dds.messages import DEFINITIONS
 from physai.deploy_jetson.transport.udp.packet import CRC, Kind, PacketReader, PacketWriter, packet_layout
 from physai.sdk.transport.lease import LeaseClaim, LeaseStage
@@ -130,7 +130,9 @@ def _cdr_messages() -> Sequence[bytes]:
 
 
 def _claim() -> bytes:
-    return Told(LeaseClaim("host/1/ab", LeaseStage.HOLDS, 3), "owner", frozenset({"/a", "/b"})).encode().encode()
+    return (
+        ClaimMessage(LeaseClaim("host/1/ab", LeaseStage.HOLDS, 3), "owner", frozenset({"/a", "/b"})).encode().encode()
+    )
 
 
 def _counters() -> Sequence[bytes]:
@@ -215,7 +217,7 @@ TARGETS = (
     Target("health", from_file("health", read_counters), _counters, finish=_counted),
     Target("packet", _packet, _packets, finish=_with_crc),
     Target("cdr", _cdr, _cdr_messages),
-    Target("claim", lambda data: Told.decode(data.decode("utf-8", "surrogateescape")), lambda: [_claim()]),
+    Target("claim", lambda data: ClaimMessage.decode(data.decode("utf-8", "surrogateescape")), lambda: [_claim()]),
     Target("request", _request, lambda: [b"stop", b"heartbeat", b"record", b"reset"], weight=0.3),
     Target("answer", _answer, lambda: [b'{"accepted": "stop"}', b'{"policy": "no", "state": {"x": [1]}}'], weight=0.3),
     Target(

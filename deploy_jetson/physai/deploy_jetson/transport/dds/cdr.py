@@ -1,8 +1,8 @@
 """CDR serialisation as ROS 2 uses it (OMG DDSI-RTPS 2.5, 10.2: encapsulation, then XCDR1).
 
-Every value is aligned to its own size, counted from the end of the four bytes of encapsulation. So every float64 of a
-message lies at 4 + 8·k, and all of them are elements of one array that starts at byte 4: what changes from one message
-to the next is read and written there, in place.
+Every value is aligned to its own size, counted from the end of the 4-byte encapsulation header. Every float64 of a
+message is therefore at offset 4 + 8·k, so all of them are elements of one array that starts at byte 4; numbers are read
+and written there in place.
 """
 
 import struct
@@ -12,26 +12,26 @@ from physai.deploy_jetson.transport.dds.messages import PRIMITIVES, MessageField
 from physai.sdk.transport.protocol import TransportError
 
 HEAD = 4
-"""Bytes of encapsulation."""
+"""Size of the encapsulation header [bytes]."""
 BIG_ENDIAN, LITTLE_ENDIAN = b"\x00\x00", b"\x00\x01"
 MAX_MESSAGE_BYTES = 1 << 16
 
 Message = dict[str, Any]
-"""Fields by name: numbers, strings, lists and, for a nested message, another one."""
+"""Fields by name: numbers, strings, lists and nested messages."""
 Places = dict[str, tuple[int, int]]
-"""Byte offset and number of elements of every run of float64, and of every time stamp, by dotted path."""
+"""Byte offset and length of every run of float64 and every time stamp, by dotted path."""
 
 
 class EncodingError(TransportError):
-    """Bytes that are no message of the expected type."""
+    """The bytes are not a message of the expected type."""
 
 
 def encode(kind: str, message: Message) -> tuple[bytearray, Places]:
-    """A message as bytes, little-endian, and where its numbers lie.
+    """Encode a message, little-endian; return the bytes and the places of its numbers.
 
     Args:
         kind: full name of the message type.
-        message: its fields; those that are left out are 0 or empty.
+        message: its fields; missing ones are 0 or empty.
     """
     writer = _Writer()
     writer.message(kind, message, "")
@@ -40,10 +40,10 @@ def encode(kind: str, message: Message) -> tuple[bytearray, Places]:
 
 
 def decode(kind: str, data: bytes) -> tuple[Message, Places, str]:
-    """A message from bytes, where its numbers lie, and their byte order (`<` or `>`).
+    """Decode a message; return it with the places of its numbers and their byte order (`<` or `>`).
 
     Raises:
-        EncodingError: the bytes are of another encoding or type, cut off, or too many.
+        EncodingError: the bytes have another encoding, type or length.
     """
     if not HEAD <= len(data) <= MAX_MESSAGE_BYTES:
         raise EncodingError(f"{len(data)} bytes; a {kind} here has {HEAD} to {MAX_MESSAGE_BYTES}")
@@ -90,7 +90,7 @@ class _Writer:
             self._value(field.base, element, f"{path}.{index}")
 
     def _run(self, values: list[Any], path: str) -> None:
-        # An empty run has no place: its alignment is that of what follows.
+        # An empty sequence is not aligned, so it has no place.
         if values:
             self.align(8)
             self.places[path] = (len(self.data), len(values))
@@ -139,7 +139,7 @@ class _Reader:
         if field.length is None:
             return self._value(field.base, path)
         count = field.length or self._number("uint32")
-        # Each element takes a byte at least, so that no count can make a message larger than it is.
+        # An element has at least one byte, which bounds the memory that a forged count can request.
         if not count <= len(self.data) - self.at:
             raise EncodingError(f"{path} claims {count} elements in a message of {len(self.data)} bytes")
         if field.base == "float64":

@@ -1,4 +1,4 @@
-"""Command time-out: without new operator commands the last one is zeroed."""
+"""Timeout of operator commands."""
 
 import math
 import time
@@ -11,16 +11,16 @@ from physai.sdk.transport.protocol import Array, TransportError
 
 
 class CommandTimeout:
-    """What becomes of a topic's commands after its binding's `timeout_s`: zeros, or NaN, for which the guard holds."""
+    """Replaces a topic's commands after its binding's `timeout_s` by zeros, or by NaN, for which the guard holds."""
 
     def __init__(self, feed: Subscription, fields: Mapping[str, Array], sensors: set[str], notices: Notices) -> None:
-        """Zeroes what counts as zero, as nobody has said anything yet.
+        """Zero the commands that time out to zero, until the first message.
 
         Args:
             feed: of the topic.
             fields: of the sample, by name.
-            sensors: names of the sensor fields, whose age the guard judges.
-            notices: where silence is told.
+            sensors: names of the sensor fields, whose age the guard checks.
+            notices: receives timeouts.
 
         Raises:
             TransportError: the topic carries a sensor.
@@ -44,7 +44,7 @@ class CommandTimeout:
             self._fill()
 
     def look(self) -> None:
-        """Lets the last command lapse, if it is time."""
+        """Expire the last command, if it is time."""
         heard_ns = self._feed.heard_ns
         if not heard_ns or time.monotonic_ns() - heard_ns <= self._limit_ns:
             self._over = False
@@ -55,7 +55,7 @@ class CommandTimeout:
         self._fill()
 
     def forget(self) -> None:
-        """A silence that goes on is told again."""
+        """Report a continuing timeout again."""
         self._over = False
 
     def _fill(self) -> None:

@@ -1,9 +1,8 @@
 """One commander per robot on ROS 2 topics: runtimes agree on a lease, and foreign publishers are seen.
 
-Each runtime tells its claim (`physai.sdk.transport.lease`) on one topic. A driver of ROS 2 knows nothing of it and
-obeys whoever
-publishes its commands; so a publisher that belongs to no runtime counts as a commander, too: beside it the robot is
-neither asked for nor kept.
+Each runtime publishes its claim (`physai.sdk.transport.lease`) on a topic. A ROS 2 driver ignores claims and obeys any
+publisher of its command topics, so a publisher that belongs to no runtime also counts as a commander: while it exists,
+the robot is neither claimed nor kept.
 """
 
 import json
@@ -26,40 +25,40 @@ from physai.sdk.transport.protocol import TransportError
 
 KIND = "std_msgs/msg/String"
 MAX_TEXT = 1 << 15
-"""Longest claim as it is told; room for the topics of a robot that has one for each of a hundred joints."""
+"""Longest encoded claim; enough for a robot with a topic for each of a hundred joints."""
 
 NAME = re.compile(r"[!-~]{1,64}")
-"""What names a runtime: nothing that a terminal would obey, or that cannot be shown."""
+"""Valid names of runtimes: printable ASCII, so without terminal control sequences."""
 
 LOOK_S = 0.5
-"""Time between two looks at who publishes the commands, while the robot is held [s]."""
+"""Polling period for other publishers of the command topics, while the lease is held [s]."""
 
 MAX_KNOWN = 256
-"""Runtimes and other publishers that are remembered."""
+"""Bound of the remembered runtimes and other publishers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A claim, and whose."""
+class ClaimMessage:
+    """A claim with its owner."""
 
     claim: LeaseClaim
     owner: str
     """See `Endpoint.owner`."""
     topics: frozenset[str]
-    """Full names of the topics that it commands."""
+    """Full names of the command topics."""
 
     def encode(self) -> str:
-        """As JSON."""
+        """Encode as JSON."""
         claim = self.claim
         record = {"name": claim.name, "stage": claim.stage.value, "number": claim.number}
         return json.dumps({**record, "owner": self.owner, "topics": sorted(self.topics)})
 
     @classmethod
-    def decode(cls, text: str) -> "Told":
-        """From JSON.
+    def decode(cls, text: str) -> "ClaimMessage":
+        """Decode from JSON.
 
         Raises:
-            TransportError: it is none.
+            TransportError: the text is not a valid claim.
         """
         if len(text) > MAX_TEXT:
             raise TransportError(f"a claim of {len(text)} characters, at most {MAX_TEXT} are expected")
@@ -69,7 +68,7 @@ class Told:
             raise TransportError(f"no claim of a runtime: {error}") from None
 
     @classmethod
-    def _of(cls, record: Any) -> "Told":
+    def _of(cls, record: Any) -> "ClaimMessage":
         name, number = record["name"], record["number"]
         if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(record["owner"], str)):
             raise ValueError(f"no name of a runtime: {name!r}")
@@ -82,28 +81,28 @@ class Told:
 
 
 def clock_s() -> float:
-    """CLOCK_BOOTTIME [s]: it goes on while this computer is suspended, and another runtime may have the robot."""
+    """Return CLOCK_BOOTTIME [s], which advances during suspend, when another runtime may take the robot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def runtime_name() -> str:
-    """A name of its own for this runtime, by which an operator finds it: host, process, and a number at random."""
+    """Return a unique name for this runtime: host, process id and a random number."""
     host = re.sub(r"[^!-~]", "?", socket.gethostname())[:32]
     return f"{host}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
 class Commanders:
-    """One runtime's part; `lost` is for the control loop, the rest for other threads."""
+    """A runtime's side of the lease; `lost` is for the control loop, the rest for other threads."""
 
     def __init__(self, wire: Middleware, topics: Collection[str]) -> None:
-        """Begins to listen.
+        """Join the topic of claims.
 
         Args:
-            wire: what carries the messages.
-            topics: full names of those that the runtime commands.
+            wire: the middleware.
+            topics: full names of the command topics.
 
         Raises:
-            TransportError: the topic cannot be had.
+            TransportError: the topic cannot be joined.
         """
         self._wire, self._topics = wire, frozenset(topics)
         self._reader, self._writer = wire.exchange(COMMANDERS, KIND)
@@ -113,11 +112,11 @@ class Commanders:
         self._opened_s = clock_s()
         self._looked_s = -math.inf
         self._known: dict[str, str] = {}
-        """Names of runtimes that have told a claim, by their owners; who was heard last comes last."""
+        """Names of runtimes that published a claim by owner, least recent first."""
         self._met: dict[str, float] = {}
-        """When other publishers were first seen, by their owners."""
+        """Time at which other publishers were first seen, by owner."""
         self.number = 0
-        """Of the lease that is held, or was held last."""
+        """Number of the current or last lease."""
 
     def claim(self) -> str:
         """See `Exclusive.claim`."""
@@ -125,7 +124,7 @@ class Commanders:
             lease, now_s = self._lease, clock_s()
             if lease.holds:
                 return "" if lease.had else "the robot's lease"
-            # Before the others are discovered nothing that they say is heard.
+            # Claims of others cannot arrive before discovery.
             settling = now_s - self._opened_s <= DISCOVERY_S
             other = self._other_publisher(now_s, patience_s=0.0)
             if settling or other:
@@ -141,7 +140,7 @@ class Commanders:
             lease, now_s = self._lease, clock_s()
             self._hear(now_s)
             if lease.claim.stage is LeaseStage.ASKS and self._other_publisher(now_s, patience_s=0.0):
-                # `claim`, which says who it is and asks again, is not called while something else is in the way.
+                # `claim`, which reports the publisher, is not called while something else blocks activation.
                 lease.release()
             lease.renew(now_s)
             if lease.holds and now_s - self._looked_s > LOOK_S:
@@ -150,7 +149,7 @@ class Commanders:
                 if other:
                     lease.lose(f"the robot has another commander: {other}")
             self.number = lease.claim.number or self.number
-            self._tell()
+            self._publish()
 
     def lost(self) -> str:
         """See `Exclusive.lost`."""
@@ -162,14 +161,14 @@ class Commanders:
     def release(self) -> None:
         """See `Exclusive.release`."""
         with self._lock:
-            # A runtime that stands by calls this with every sample.
+            # An inactive runtime calls this with every sample.
             if self._lease.claim.stage is not LeaseStage.IDLE:
                 self._lease.release()
-                self._tell()
+                self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self._owner = self._owner or self._wire.owner
-        text = Told(self._lease.claim, self._owner, self._topics).encode()
+        text = ClaimMessage(self._lease.claim, self._owner, self._topics).encode()
         try:
             self._writer.write(memoryview(encode(KIND, {"data": text})[0]), time.time_ns())
         except TransportError:
@@ -180,25 +179,25 @@ class Commanders:
             if not info.valid_data:
                 continue
             try:
-                told = Told.decode(decode(KIND, data)[0]["data"])
+                message = ClaimMessage.decode(decode(KIND, data)[0]["data"])
             except TransportError:
                 continue
-            if told.claim.name == self._lease.claim.name or not told.topics & self._topics:
+            if message.claim.name == self._lease.claim.name or not message.topics & self._topics:
                 continue
-            if told.owner:
-                self._known.pop(told.owner, None)
-                self._known[told.owner] = told.claim.name
+            if message.owner:
+                self._known.pop(message.owner, None)
+                self._known[message.owner] = message.claim.name
                 if len(self._known) > MAX_KNOWN:
-                    # Many have come and gone: those that are heard are never the oldest.
+                    # Evict the least recently seen; active runtimes renew their claims and are never the oldest.
                     del self._known[next(iter(self._known))]
-            self._lease.hear(told.claim, now_s)
+            self._lease.hear(message.claim, now_s)
 
     def _other_publisher(self, now_s: float, *, patience_s: float) -> str:
-        """Other publishers of the command topics that are no known runtimes; empty for none.
+        """Describe another publisher of the command topics that is not a known runtime; empty if there is none.
 
         Args:
             now_s: `clock_s`.
-            patience_s: time that a publisher gets to tell a claim [s].
+            patience_s: time a publisher gets to publish a claim [s].
         """
         owner = self._owner or self._wire.owner
         names = self._lease.alive(now_s)
@@ -220,6 +219,6 @@ class Commanders:
     def _described(self, endpoint: Endpoint, topic: str) -> str:
         node = f" ({endpoint.node})" if endpoint.node else ""
         if endpoint.companion_of:
-            # It never publishes while a runtime holds the robot.
+            # A watchdog never publishes while another runtime holds the lease.
             return "" if self._lease.holds else f"the watchdog{node} of a runtime that has gone silent, on {topic}"
         return "" if endpoint.owner in self._known else f"another publisher{node} of {topic}; stop it"

@@ -1,4 +1,4 @@
-"""The runtime's state as ROS 2's tools show it: `diagnostic_msgs/msg/DiagnosticArray` on `/diagnostics`."""
+"""The runtime's state for ROS 2 tools: `diagnostic_msgs/msg/DiagnosticArray` on `/diagnostics`."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -20,7 +20,7 @@ class Level(IntEnum):
 
 
 def diagnostic_array(robot: str, level: Level, message: str, values: Mapping[str, str], stamp_ns: int) -> bytearray:
-    """One status of the runtime as a message; see `DdsTransport.diagnose`."""
+    """Encode a status of the runtime; see `DdsTransport.diagnose`."""
     seconds, nanoseconds = divmod(stamp_ns, NANOSECONDS)
     status = {
         "level": int(level),

@@ -1,4 +1,4 @@
-"""Discovery diagnostics: what exists in a DDS domain when an expected topic is missing."""
+"""Diagnoses missing topics from what is discovered in the DDS domain."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endp
 
 MAX_NAMED = 8
 DISCOVERY_S = 1.0
-"""Time that processes get to find each other, or a topic to bring something, before its absence is told [s]."""
+"""Time for discovery and for a first message before a missing topic is reported [s]."""
 
 
 def describe(
@@ -20,22 +20,22 @@ def describe(
     *,
     settled: bool,
 ) -> tuple[str, ...]:
-    """Why topics have no publisher or subscriber: one sentence each, with what is expected and what was found.
+    """Describe topics without a matching publisher or subscriber: what is expected and what was discovered.
 
     Args:
-        node: whose surroundings these are.
-        feeds: what it reads.
-        outlets: what it publishes.
-        settled: whether it has been there for `DISCOVERY_S`; absence is told only then.
+        node: the node.
+        feeds: its subscriptions.
+        outlets: its publishers.
+        settled: whether it is older than `DISCOVERY_S`; missing topics are reported only then.
     """
     publishers, subscribers = node.publishers(), node.subscribers()
     written = {writer.full_name for _, writer in outlets}
     read = {feed.reader.full_name for feed in feeds}
     unreached = [(outlet, writer) for outlet, writer in outlets if not writer.reached()]
-    told = [_unheard(feed, publishers, written, node.domain, settled=settled) for feed in feeds if not feed.stamp_ns]
-    told += [_doubled(topic, publishers) for topic in (*sorted(read), *sorted(written))]
-    told += [_unreached(*one, subscribers, read, node.domain, settled=settled) for one in unreached]
-    return tuple(text for text in told if text)
+    faults = [_unheard(feed, publishers, written, node.domain, settled=settled) for feed in feeds if not feed.stamp_ns]
+    faults += [_doubled(topic, publishers) for topic in (*sorted(read), *sorted(written))]
+    faults += [_unreached(*one, subscribers, read, node.domain, settled=settled) for one in unreached]
+    return tuple(text for text in faults if text)
 
 
 def _unheard(
@@ -83,7 +83,7 @@ def _unreached(
 
 
 def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:
-    """Why none of a topic's endpoints is of the expected type; empty if one is."""
+    """Describe why none of a topic's endpoints has the expected type; empty if one has."""
     kinds = {endpoint.kind for endpoint in endpoints}
     if dds_type(kind) not in kinds:
         return f"{done} as {', '.join(sorted(kinds))}, expected {dds_type(kind)}"
@@ -92,7 +92,7 @@ def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:
 
 
 def _named(endpoints: Sequence[Endpoint], own: Iterable[str]) -> str:
-    """ROS topics that others have, for a sentence."""
+    """List ROS topics of other nodes."""
     names = sorted(
         {one.topic.removeprefix("rt") for one in endpoints if one.topic.startswith("rt/")} - {*own, COMMANDERS}
     )
@@ -105,7 +105,7 @@ def _known_long(endpoints: Sequence[Endpoint]) -> bool:
 
 
 def _doubled(topic: str, publishers: Sequence[Endpoint]) -> str:
-    # A watchdog speaks for its runtime; where it cannot be told whose a publisher is, each counts.
+    # A watchdog and its runtime count as one; publishers of unknown owner count each.
     here = [endpoint for endpoint in publishers if endpoint.topic == dds_topic(topic)]
     count = len({endpoint.speaker or str(number) for number, endpoint in enumerate(here)})
     return f"{topic}: {count} publishers, expected 1" if count > 1 else ""

@@ -1,7 +1,7 @@
-"""Which DDS domain a process joins, and how far it looks for others there: ROS 2's own environment variables.
+"""DDS domain and discovery range of a process, from the environment variables of ROS 2.
 
 ROS_DOMAIN_ID, ROS_AUTOMATIC_DISCOVERY_RANGE (SUBNET, LOCALHOST, OFF, SYSTEM_DEFAULT), ROS_STATIC_PEERS and
-ROS_LOCALHOST_ONLY mean what they mean to rmw_cyclonedds of ROS 2 Jazzy, and CYCLONEDDS_URI overrides them as it does
+ROS_LOCALHOST_ONLY have the same meaning as for rmw_cyclonedds of ROS 2 Jazzy, and CYCLONEDDS_URI overrides them as
 there. Source: https://github.com/ros2/rmw_cyclonedds, rmw_cyclonedds_cpp/src/rmw_node.cpp, check_create_domain.
 """
 
@@ -20,9 +20,9 @@ from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.transport.protocol import TransportError
 
 MAX_DOMAIN = 232
-"""Greatest domain whose ports exist: DDSI-RTPS 2.5, 9.6.1.1 (7400 + 250·domain + …)."""
+"""Highest domain with valid ports: DDSI-RTPS 2.5, 9.6.1.1 (7400 + 250·domain + …)."""
 MAX_PARTICIPANTS = 32
-"""Processes of one machine that find each other without multicast, as in rmw_cyclonedds."""
+"""Bound of participants per machine without multicast, as in rmw_cyclonedds."""
 RANGES = ("SUBNET", "LOCALHOST", "OFF", "SYSTEM_DEFAULT")
 
 _INTERFACES = "<Interfaces><NetworkInterface autodetermine='true'/><NetworkInterface name='lo'/></Interfaces>"
@@ -37,15 +37,15 @@ LOOPBACK = (
     "<MaxAutoParticipantIndex>100</MaxAutoParticipantIndex><Peers><Peer address='127.0.0.1'/></Peers></Discovery>"
     "</Domain></CycloneDDS>"
 )
-"""Configuration that keeps two processes of one machine among themselves, for CYCLONEDDS_URI. Loopback has no
-multicast: both sides must name each other as peers."""
+"""Value of CYCLONEDDS_URI that isolates processes on one machine. Loopback has no multicast, so the processes must name
+each other as peers."""
 
 
 def domain_id(options: Mapping[str, str]) -> int:
-    """The domain: the option, else ROS_DOMAIN_ID, else 0, as in ROS 2.
+    """Return the domain: the option, else ROS_DOMAIN_ID, else 0, as in ROS 2.
 
     Raises:
-        TransportError: it is no number from 0 to 232.
+        TransportError: it is not in 0 … 232.
     """
     text = options.get("domain") or os.environ.get("ROS_DOMAIN_ID") or "0"
     if not (text.isascii() and text.isdigit() and int(text) <= MAX_DOMAIN):
@@ -54,7 +54,7 @@ def domain_id(options: Mapping[str, str]) -> int:
 
 
 def import_cyclonedds() -> None:
-    """Loads Cyclone DDS for Python.
+    """Import Cyclone DDS for Python.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -68,14 +68,14 @@ def import_cyclonedds() -> None:
             "cyclonedds is built against Debian's cyclonedds-dev), or use the transport udp"
         ) from error
     except Exception as error:
-        raise TransportError(f"Cyclone DDS cannot be loaded: {told(error)}; use the transport udp") from error
+        raise TransportError(f"Cyclone DDS cannot be loaded: {one_line(error)}; use the transport udp") from error
 
 
 def discovery_range(options: Mapping[str, str]) -> str | None:
-    """The range that an option asks for; None to leave it to the environment.
+    """Return the range of the option; None to leave it to the environment.
 
     Raises:
-        TransportError: it is none.
+        TransportError: the range is unknown.
     """
     reach = options.get("range")
     if reach is not None and reach not in RANGES:
@@ -84,13 +84,13 @@ def discovery_range(options: Mapping[str, str]) -> str | None:
 
 
 def configuration(reach: str | None = None) -> str:
-    """Cyclone DDS's configuration for a discovery range.
+    """Return the Cyclone DDS configuration for a discovery range.
 
     Args:
         reach: one of `RANGES`, which then overrides CYCLONEDDS_URI; None for that of the environment.
 
     Raises:
-        TransportError: the environment's range is none, or a peer is no address.
+        TransportError: the range or a peer in the environment is invalid.
     """
     own = os.environ.get("CYCLONEDDS_URI", "")
     if reach is not None:
@@ -125,16 +125,17 @@ def _discovery(reach: str) -> str:
 
 
 def _names_interfaces(uri: str) -> bool:
-    """Whether CYCLONEDDS_URI says which interfaces are used; ours would be added to its list, and none may be twice."""
+    """Whether CYCLONEDDS_URI names interfaces."""
+    # Ours would be added to its list, and Cyclone DDS rejects duplicates.
     texts = [uri]
     for path in re.findall(r"file://([^,]+)", uri):
-        with suppress(OSError):  # Cyclone DDS says what is wrong with it
+        with suppress(OSError):  # Cyclone DDS reports the problem
             texts.append(Path(path).read_text(errors="replace"))
     return any("<NetworkInterface" in text for text in texts)
 
 
 def _only_loopback() -> bool:
-    """Whether no other network interface is up and has an address; Cyclone DDS refuses to use one twice."""
+    """Whether no other network interface is up with an address; Cyclone DDS rejects duplicates of loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             request = struct.pack("16s16x", name.encode())
@@ -160,37 +161,37 @@ class JoinedDomains:
     """DDS domains of this process, each with the configuration under which it was first joined."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Initialize without domains."""
         self._joined: dict[int, tuple[Any, int]] = {}
 
     def join(self, domain: int, reach: str | None) -> None:
-        """Creates a domain with a discovery range, or counts one more in it.
+        """Create a domain with a discovery range, or increment its reference count.
 
         Raises:
-            TransportError: the environment asks for no known range.
-            DDSException: DDS refuses the configuration.
+            TransportError: the range in the environment is invalid.
+            DDSException: DDS rejects the configuration.
         """
         from cyclonedds.domain import Domain
 
         if domain in self._joined:
-            made, count = self._joined[domain]
+            created, count = self._joined[domain]
         else:
-            made, count = Domain(domain, configuration(reach)), 0
-        self._joined[domain] = (made, count + 1)
+            created, count = Domain(domain, configuration(reach)), 0
+        self._joined[domain] = (created, count + 1)
 
     def leave(self, domain: int) -> None:
-        """Ends a domain with the last one in it."""
-        made, count = self._joined.pop(domain)
+        """Decrement the reference count of a domain, and delete it at 0."""
+        created, count = self._joined.pop(domain)
         if count > 1:
-            self._joined[domain] = (made, count - 1)
+            self._joined[domain] = (created, count - 1)
         else:
-            made.__del__()
+            created.__del__()
 
 
 DOMAINS = JoinedDomains()
-"""Those of this process: DDS has one configuration per domain and process."""
+"""The domains of this process; DDS has one configuration per domain and process."""
 
 
-def told(error: Exception) -> str:
-    """What an exception of the library says, in one line."""
+def one_line(error: Exception) -> str:
+    """Return the message of an exception in one line."""
     return " ".join(str(error).split()) or type(error).__name__

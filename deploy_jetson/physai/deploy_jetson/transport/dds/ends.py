@@ -1,6 +1,4 @@
-"""Both ends of a robot's ROS 2 topics, without ROS: the runtime's (`DdsTransport`) and the robot's
-(`DdsRobotEndpoint`).
-"""
+"""Both ends of a robot's ROS 2 topics, without ROS: the runtime's `DdsTransport`, the robot's `DdsRobotEndpoint`."""
 
 import threading
 import time
@@ -46,28 +44,28 @@ OPTIONS = {
 }
 
 COMMAND_SILENCE_S = 1.0
-"""Silence after which another publisher of a command is heard [s]: twice what ros2_control's mobile bases wait for
-before they stop (cmd_vel_timeout, 0.5 s)."""
+"""Silence after which another publisher of a command is accepted [s]: twice the cmd_vel_timeout (0.5 s) of mobile bases in
+ros2_control."""
 
 
 COMPANION_OF, NODE = "companion_of", "node"
-"""Options of a companion only: see `Endpoint.companion_of`, and the name of its node."""
+"""Options of a watchdog only: see `Endpoint.companion_of`, and the name of its node."""
 WATCHDOG_SUFFIX = "_watchdog"
-"""What follows the name of a runtime's node in that of its watchdog's."""
+"""Suffix of the node name of a runtime's watchdog."""
 
 
 class _End:
-    """What both ends share: a node, feeds of what is read, outlets of what is written."""
+    """Base of both ends: a node with subscriptions and publishers."""
 
     name: str = "dds"
     _node_name = "physai_runtime"
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Checks the options; connects nothing.
+        """Check the options without connecting.
 
         Raises:
             UnknownNameError: there is no such option.
-            TransportError: the domain or the range is none.
+            TransportError: the domain or the range is invalid.
         """
         only_known(self.name, options, {**OPTIONS, COMPANION_OF: "", NODE: ""})
         self._options = dict(options)
@@ -113,7 +111,7 @@ class _End:
         self._opened_s = time.monotonic()
 
     def _join(self) -> Middleware:
-        """What carries the bytes: Cyclone DDS, or in a subclass another node of ROS 2."""
+        """Create the middleware: Cyclone DDS, or another ROS 2 node in a subclass."""
         name, companion_of = self._options.get(NODE, self._node_name), self._options.get(COMPANION_OF, "")
         return DdsNode(self._domain, name, self._range, companion_of=companion_of)
 
@@ -127,7 +125,7 @@ class _End:
         raise NotImplementedError
 
     def wait(self, timeout_s: float) -> bool:
-        """As `poll`, but blocks until it is true or the time is over."""
+        """Block until `poll` returns True or the timeout."""
         node = self._opened()
         end = time.monotonic() + timeout_s
         while True:
@@ -146,7 +144,7 @@ class _End:
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
-        # A thread that reports may be in the midst of this when the loop's thread closes.
+        # Locked, because the loop's thread may close the node while a reporting thread is in here.
         with self._closing:
             if self._node is None:
                 return self._notices.told()
@@ -154,13 +152,13 @@ class _End:
             return (*self._notices.told(), *describe(self._node, self._feeds, self._outlets, settled=settled))
 
     def forget(self) -> None:
-        """See `Forgets`."""
+        """See `SupportsReset`."""
         self._notices.forget()
         for feed in self._feeds:
             feed.forget()
 
     def close(self) -> None:
-        """Leaves the domain; may be called twice."""
+        """Leave the domain; may be called twice."""
         with self._closing:
             node, self._node = self._node, None
             self._feeds, self._outlets = [], []
@@ -169,7 +167,7 @@ class _End:
 
 
 class DdsTransport(_End):
-    """The runtime's end: reads what the robot and its operator publish, writes joint targets."""
+    """The runtime's end: subscribes to sensors and commands, publishes joint targets."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """See `_End`."""
@@ -233,15 +231,15 @@ class DdsTransport(_End):
 
     def claim(self) -> str:
         """See `Exclusive`."""
-        return self._asked().claim()
+        return self._arbiter().claim()
 
     def renew(self) -> None:
         """See `Exclusive`."""
-        self._asked().renew()
+        self._arbiter().renew()
 
     def lost(self) -> str:
         """See `Exclusive`."""
-        return self._asked().lost()
+        return self._arbiter().lost()
 
     def release(self) -> None:
         """See `Exclusive`."""
@@ -253,31 +251,31 @@ class DdsTransport(_End):
         """See `Exclusive`."""
         return 0 if self._commanders is None else self._commanders.number
 
-    def _asked(self) -> Commanders:
+    def _arbiter(self) -> Commanders:
         if self._commanders is None:
             raise TransportError(f"the transport {self.name} is not open")
         return self._commanders
 
     def close(self) -> None:
-        """Leaves the domain; may be called twice."""
+        """Leave the domain; may be called twice."""
         self.release()
         self._commanders = None
         super().close()
 
     def companion(self) -> WatchdogEndpoint:
-        """See `SupportsWatchdog`; its publishers exist from the start, so that the robot's subscribers know them."""
+        """See `SupportsWatchdog`; the watchdog joins at the start, so that its publishers are discovered before use."""
         own = {name: self._options[name] for name in ("range", "binding") if name in self._options}
-        told = {"domain": str(self._domain), NODE: self._node_name + WATCHDOG_SUFFIX}
-        return WatchdogEndpoint("dds", {**own, **told, COMPANION_OF: self._opened().owner})
+        node = {"domain": str(self._domain), NODE: self._node_name + WATCHDOG_SUFFIX}
+        return WatchdogEndpoint("dds", {**own, **node, COMPANION_OF: self._opened().owner})
 
     def forget(self) -> None:
-        """See `Forgets`."""
+        """See `SupportsReset`."""
         super().forget()
         for lapse in self._lapses:
             lapse.forget()
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
-        """See `Diagnoses`: on `/diagnostics`, as ROS 2's tools show it."""
+        """See `SupportsDiagnostics`; publishes to `/diagnostics` for ROS 2 tools."""
         node = self._opened()
         if self._diagnostics is None:
             self._diagnostics = node.writer(DIAGNOSTICS, DIAGNOSTIC_KIND)
@@ -294,7 +292,7 @@ class DdsTransport(_End):
 
 
 class DdsRobotEndpoint(_End):
-    """The robot's end: publishes what the contract calls sensors and commands, takes joint targets."""
+    """The robot's end: publishes sensors and commands, subscribes to joint targets."""
 
     _node_name = "physai_robot"
 
@@ -334,22 +332,22 @@ class DdsRobotEndpoint(_End):
 
 
 def _silence_s(layout: TopicLayout, contract: PolicyContract) -> float:
-    """Silence of a publisher after which another is heard [s]: shorter where every control period counts."""
+    """Return the silence of a publisher after which another is accepted [s]; shorter for sensors."""
     sensors = {sensor.name for sensor in contract.robot.sensors}
     streamed = any(one.vector.name in sensors for one in layout.placed)
     return contract.timing.max_observation_age_s if streamed else COMMAND_SILENCE_S
 
 
 def _views(feed: Subscription, sample: Sample) -> list[tuple[str, Array, Array]]:
-    """Name, field of the sample, and where the feed has it."""
+    """Return the name, the field of the sample, and the subscription's view of each vector."""
     return [(name, sample.fields[name], part) for name, part in feed.parts]
 
 
 def _layouts(binding: Binding, contract: PolicyContract) -> tuple[tuple[TopicLayout, ...], tuple[TopicLayout, ...]]:
-    """Topics the runtime reads, and those it writes.
+    """Return the topics that the runtime reads, and those it writes.
 
     Raises:
-        TransportError: a field that is needed has no topic, or does not fit its part.
+        TransportError: a required field has no topic, or does not fit its part.
     """
     written = written_vectors(contract)
     reads = _resolved(binding.reads, read_vectors(contract), required_fields(contract), contract)

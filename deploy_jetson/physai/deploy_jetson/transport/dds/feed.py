@@ -10,27 +10,27 @@ from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
 from physai.sdk.transport.protocol import Array, TransportError
 
 MAX_REFUSED = 64
-"""Publishers whose refusal is remembered."""
+"""Bound of the remembered rejected publishers."""
 
 
 class Subscription:
-    """The newest sound message of a topic.
+    """The newest valid message of a topic.
 
-    One publisher is heard: the first whose messages can be read. Another one is refused as long as that one
-    speaks, because two robots on one topic make a third that does not exist. A publisher and its companion are one.
+    Accepts a single publisher: the first with valid messages. Others are rejected while it is active, because messages
+    of two robots on one topic must not be mixed. A runtime and its watchdog count as one publisher.
     """
 
     def __init__(
         self, reader: ByteReader, inlet: MessageReader, notices: Notices, *, ahead_s: float, silence_s: float
     ) -> None:
-        """Nothing read yet.
+        """Initialize without messages.
 
         Args:
             reader: of the topic.
-            inlet: what becomes of its messages.
-            notices: where refusals are told.
+            inlet: decodes its messages.
+            notices: receives rejections.
             ahead_s: see `StampCheck`.
-            silence_s: silence of the publisher after which another is heard [s].
+            silence_s: silence of the publisher after which another one is accepted [s].
         """
         self.reader = reader
         self.inlet = inlet
@@ -38,7 +38,7 @@ class Subscription:
         self.stamp_ns = 0
         """Stamp of the newest message, CLOCK_REALTIME [ns]; 0 before the first."""
         self.parts: list[tuple[str, Array]] = []
-        """Field names and where their values lie."""
+        """Field names with views of their values."""
         start = 0
         for one in inlet.layout.placed:
             self.parts.append((one.vector.name, inlet.values[start : start + one.vector.size]))
@@ -50,11 +50,11 @@ class Subscription:
         self._publisher = 0
         self._speaker: str = ""
         self.heard_ns = 0
-        """When the newest message was taken in, CLOCK_MONOTONIC [ns]; 0 before the first."""
+        """CLOCK_MONOTONIC at which the newest message was accepted [ns]; 0 before the first."""
         self._refused: set[int] = set()
 
     def poll(self) -> bool:
-        """Takes what has arrived; whether a newer message was among it.
+        """Read waiting messages; return whether a new one was accepted.
 
         Raises:
             TransportError: DDS failed.
@@ -74,7 +74,7 @@ class Subscription:
             self.inlet.read(data)
         except TransportError as error:
             self._notices.add(f"{self.topic}: refused: {error}")
-            # Another publisher may be valid.
+            # Accept another publisher, whose messages may be valid.
             self._publisher = 0
             return False
         stamp_ns = self.inlet.stamp_ns if self._own_stamp else info.source_timestamp
@@ -85,15 +85,15 @@ class Subscription:
         return True
 
     def _adopt(self, info: Any) -> bool:
-        """Whether to hear a publisher that was not heard before."""
+        """Whether to accept messages of a new publisher."""
         handle: int = info.publication_handle
-        speaks = bool(self._publisher) and time.monotonic_ns() - self.heard_ns <= self._silence_ns
-        if speaks and handle in self._refused:
+        is_active = bool(self._publisher) and time.monotonic_ns() - self.heard_ns <= self._silence_ns
+        if is_active and handle in self._refused:
             return False
         endpoint = self.reader.publisher(handle)
         speaker = "" if endpoint is None else endpoint.speaker
         same = bool(speaker) and speaker == self._speaker
-        if speaks and not same:
+        if is_active and not same:
             if len(self._refused) < MAX_REFUSED:
                 self._refused.add(handle)
                 self._notices.add(f"{self.topic}: a second publisher; only the first is heard, stop one of them")

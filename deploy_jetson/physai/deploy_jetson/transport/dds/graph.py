@@ -1,7 +1,7 @@
 """Announces a process in the ROS 2 graph (`ros2 node list`) with its topics.
 
-Every participant keeps one message on `ros_discovery_info` that names its nodes and, by their ids, the readers and
-writers of each. Source: https://design.ros2.org/articles/Node_to_Participant_mapping.html.
+Every participant publishes one message on `ros_discovery_info` with its nodes and the ids of their readers and
+writers. Source: https://design.ros2.org/articles/Node_to_Participant_mapping.html.
 """
 
 from typing import Any
@@ -10,24 +10,24 @@ from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.messages import user_data
 
 GRAPH_TOPIC = "ros_discovery_info"
-"""Its name on the wire; the only one without `rt/`."""
+"""DDS name of the topic; the only one without the prefix `rt/`."""
 GRAPH_KIND = "rmw_dds_common/msg/ParticipantEntitiesInfo"
 
 
 class GraphEntry:
-    """One participant with one node."""
+    """The graph entry of a participant with one node."""
 
     def __init__(self, participant: Any, struct: Any, name: str, namespace: str = "/") -> None:
-        """Announces the node, as yet without topics.
+        """Announce the node without topics.
 
         Args:
             participant: of cyclonedds-python.
-            struct: `GRAPH_KIND` as cyclonedds-python wants it.
+            struct: type of cyclonedds-python for `GRAPH_KIND`.
             name: of the node.
             namespace: of the node.
 
         Raises:
-            DDSException: DDS refuses.
+            DDSException: the topic cannot be published.
         """
         from cyclonedds._clayer import ddspy_write
         from cyclonedds.pub import DataWriter
@@ -36,7 +36,7 @@ class GraphEntry:
         topic: Any = Topic(participant, GRAPH_TOPIC, struct)
         writer: Any = DataWriter(participant, topic, _qos())
         self.parts = [topic, writer]
-        """To be ended after all other parts of the participant."""
+        """To be deleted after all other parts of the participant."""
         self._ref: int = writer._ref
         self._write = ddspy_write
         self._name, self._namespace = name, namespace
@@ -46,12 +46,12 @@ class GraphEntry:
         self._announce()
 
     def add_reader(self, entity: Any) -> None:
-        """Announces a subscription of the node."""
+        """Announce a subscription of the node."""
         self._readers.append(_gid(entity))
         self._announce()
 
     def add_writer(self, entity: Any) -> None:
-        """Announces a publisher of the node."""
+        """Announce a publisher of the node."""
         self._writers.append(_gid(entity))
         self._announce()
 

@@ -1,4 +1,4 @@
-"""A contract's fields in one topic's messages: what goes where, worked out once, then copied in place."""
+"""Layout of a contract's fields in a topic's messages: computed once, then copied in place."""
 
 import struct
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.transport.protocol import Array, TransportError
 
 MAX_INCOMING_BYTES = 16 * 1024
-"""More than a JointState of 64 joints with the longest names takes."""
+"""Bound of a message; larger than a JointState of 64 joints with the longest names."""
 STAMP = "header.stamp"
 NANOSECONDS = 1_000_000_000
 _STAMP = struct.Struct("<iI")
@@ -24,17 +24,17 @@ _STAMP = struct.Struct("<iI")
 
 @dataclass(frozen=True)
 class Vector:
-    """One field of the contract, as the wire sees it."""
+    """A field of the contract."""
 
     name: str
     size: int
     joints: tuple[str, ...] | None
-    """Joint of each element; None where the elements are no joints."""
+    """Joint of each element; None if the elements are not joints."""
 
 
 @dataclass(frozen=True)
 class FieldMapping:
-    """A vector and where each of its elements lies: a path in the message, and a joint's name or an index."""
+    """A vector and the place of each element: a path in the message, with a joint's name or an index."""
 
     vector: Vector
     elements: tuple[tuple[str, str | int], ...]
@@ -42,35 +42,33 @@ class FieldMapping:
 
 @dataclass(frozen=True)
 class TopicLayout:
-    """What one topic carries of a contract."""
+    """The fields of a contract in one topic."""
 
     binding: TopicBinding
     placed: tuple[FieldMapping, ...]
     joints: tuple[str, ...]
-    """The robot's names of its joints, in the order in which they are sent; empty where there are none."""
+    """The robot's joint names in message order; empty without joints."""
 
     @property
     def size(self) -> int:
-        """Elements of all its vectors together."""
+        """Total number of elements."""
         return sum(placed.vector.size for placed in self.placed)
 
     @property
     def is_stamped(self) -> bool:
-        """Whether the time in its header is when its numbers were measured or computed.
-
-        In a JointTrajectory it is when the motion is to begin, and zero means at once: joint_trajectory_controller
-        drops whatever ends in the past by its own clock.
-        """
+        """Whether the stamp in the header is the time of measurement or computation."""
+        # In a JointTrajectory it is the start of the motion, and zero means now: joint_trajectory_controller drops
+        # trajectories that end in the past by its own clock.
         return self.has_header and self.binding.type != "trajectory_msgs/msg/JointTrajectory"
 
     @property
     def has_header(self) -> bool:
-        """Whether its messages carry a stamp."""
+        """Whether the message has a header."""
         return any(field.name == "header" for field in fields_of(self.binding.type))
 
 
 def read_vectors(contract: PolicyContract) -> dict[str, Vector]:
-    """Sensor and command fields of a contract by name."""
+    """Return the sensor and command fields of a contract by name."""
     robot = contract.robot
     sensors = [Vector(s.name, s.size, robot.joint_names if s.name in JOINT_SENSORS else None) for s in robot.sensors]
     commands = [Vector(field.name, field.size, None) for field in contract.command.fields]
@@ -78,13 +76,13 @@ def read_vectors(contract: PolicyContract) -> dict[str, Vector]:
 
 
 def written_vectors(contract: PolicyContract) -> dict[str, Vector]:
-    """Outputs of a contract's graph by name."""
+    """Return the outputs of a contract's graph by name."""
     joints = {term.target_name: term.joints for term in contract.action.terms}
     return {n: Vector(n, size, joints[n]) for n, size in graph_interface(contract).targets.items()}
 
 
 def topic_layout(binding: TopicBinding, vectors: Mapping[str, Vector]) -> TopicLayout | None:
-    """Where the contract's vectors lie in a topic; None if it carries none of them.
+    """Return the layout of the contract's vectors in a topic; None if it has none of them.
 
     Raises:
         TransportError: a vector does not fit its part.
@@ -117,7 +115,7 @@ def _elements(binding: TopicBinding, vector: Vector) -> tuple[tuple[str, str | i
 
 
 def _order(binding: TopicBinding, vector: Vector) -> list[int]:
-    """Index in the array of each element of a vector."""
+    """Return the array index of each element of a vector."""
     if not binding.joints:
         return list(range(vector.size))
     order = list(binding.joints)
@@ -130,15 +128,14 @@ def _order(binding: TopicBinding, vector: Vector) -> list[int]:
 
 
 class MessageReader:
-    """Reads the vectors of one topic out of its messages, in place once the first has shown how they are laid out."""
+    """Reads the vectors of a topic from its messages; caches the layout of the first one and then copies in place."""
 
     def __init__(self, layout: TopicLayout, required: Collection[str]) -> None:
-        """Reads nothing yet; `values` receives all vectors of the layout, one after the other.
+        """Allocate `values`, which receives all vectors of the layout one after the other.
 
         Args:
             layout: of the topic.
-            required: vectors without which a message is refused; others may be empty or marked as not measured, and
-                are NaN then.
+            required: vectors without which a message is rejected; others are NaN if empty or marked as not measured.
         """
         self.layout = layout
         self._required = required
@@ -153,17 +150,17 @@ class MessageReader:
         self._stamp = struct.Struct("<iI")
         self._stamp_at = 0
         self.stamp_ns = 0
-        """Stamp in the header of the last message [ns]; 0 in one without."""
+        """Header stamp of the last message [ns]; 0 without a header."""
 
     def read(self, data: bytes) -> None:
-        """Takes the vectors and the stamp out of a message.
+        """Read the vectors and the stamp of a message.
 
         Raises:
-            TransportError: it has other joints, lengths, a wrong frame, or is no such message.
+            TransportError: the message is malformed or has other joints, lengths or another frame.
         """
-        if len(data) != self._length or not self._as_before(data):
+        if len(data) != self._length or not self._matches_cache(data):
             self._learn(data)
-        # In place: whatever numpy has to make anew costs most after the pause between two messages, from cold caches.
+        # In place, because allocations are slow when the caches are cold after the pause between two messages.
         self._room[:] = data
         self._numbers.take(self._gather, out=self.values, mode="clip")
         for part in self._unmeasured:
@@ -172,11 +169,11 @@ class MessageReader:
             seconds, nanoseconds = self._stamp.unpack_from(data, self._stamp_at)
             self.stamp_ns = seconds * NANOSECONDS + nanoseconds
 
-    def _as_before(self, data: bytes) -> bool:
+    def _matches_cache(self, data: bytes) -> bool:
         return all(map(data.startswith, self._fixed, self._starts))
 
     def _learn(self, data: bytes) -> None:
-        """Reads a message field by field, checks it, and notes where its numbers lie."""
+        """Decode and check a message field by field, and cache its layout."""
         self._length = -1
         if not len(data) <= MAX_INCOMING_BYTES:
             raise TransportError(f"a message of {len(data)} bytes, at most {MAX_INCOMING_BYTES} are read")
@@ -207,9 +204,8 @@ class MessageReader:
             raise TransportError(f"frame_id is {message['header']['frame_id']!r}, expected {expected!r}")
 
     def _is_measured(self, placed: FieldMapping, message: Message, places: Places) -> bool:
-        """Whether a vector has values. ROS: a JointState may leave out what it does not know, and -1 in front of a
-        covariance says that its field was not measured.
-        """
+        """Whether a vector has values."""
+        # ROS: a JointState may omit fields, and a covariance that starts with -1 marks a field as not measured.
         path, name = placed.elements[0][0], placed.vector.name
         marked = message.get(f"{path.partition('.')[0]}_covariance", [0.0])[0] == -1.0
         if name in self._required:
@@ -219,13 +215,13 @@ class MessageReader:
         return not marked and path in places
 
     def _place(self, path: str, key: str | int, places: Places, joints: dict[str, int]) -> int:
-        """Index of a number among the message's aligned float64."""
+        """Return the index of a number in the message's array of float64."""
         binding = self.layout.binding
         start, count = places.get(path, (0, 0))
         if isinstance(key, str):
             if key not in joints:
-                wanted = ", ".join(self.layout.joints)
-                raise TransportError(f"it names the joints {', '.join(joints) or '(none)'}; expected {wanted}")
+                names = ", ".join(self.layout.joints)
+                raise TransportError(f"it names the joints {', '.join(joints) or '(none)'}; expected {names}")
             expected, index = len(joints), joints[key]
         elif binding.type == ARRAY_TYPE:
             expected, index = self.layout.size, key
@@ -250,7 +246,7 @@ def _joint_index(binding: TopicBinding, message: Message) -> dict[str, int]:
 
 
 def _aligned_room(size: int) -> memoryview:
-    """Bytes of which the one after the encapsulation lies on a multiple of 8, as numpy wants float64."""
+    """Allocate a message whose payload after the encapsulation header is aligned to 8 bytes, for float64 views."""
     room = np.zeros(size + 16, np.uint8)
     aligned = -room.ctypes.data % 8
     start = (aligned if aligned >= HEAD else aligned + 8) - HEAD
@@ -258,11 +254,7 @@ def _aligned_room(size: int) -> memoryview:
 
 
 def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
-    """What no later message may differ in for its numbers to lie in the same places: all but numbers and stamps.
-
-    Returns:
-        Where each part starts, and its bytes.
-    """
+    """Return the offsets and bytes of everything but numbers and stamps; messages that agree in it share a layout."""
     parts: dict[int, bytes] = {}
     start = 0
     for place, count in sorted(places.values()):
@@ -275,29 +267,29 @@ def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, ...], tuple[by
 
 
 class MessageWriter:
-    """Writes vectors into one preallocated message of a topic."""
+    """Writes vectors into a preallocated message of a topic."""
 
     def __init__(self, layout: TopicLayout, *, period_s: float) -> None:
-        """Lays the message out.
+        """Allocate the message.
 
         Args:
-            layout: what it carries.
-            period_s: time until the next one is due; a trajectory's point is reached then [s].
+            layout: of the topic.
+            period_s: time until the next message is due, at which a trajectory's point is reached [s].
 
         Raises:
-            TransportError: the vectors of one message are of different joints.
+            TransportError: the vectors of a message have different joints.
         """
         self.layout = layout
         message, places = encode(layout.binding.type, _template(layout, period_s))
         self.data = _aligned_room(len(message))
-        """The message, with what `write` has put into it."""
+        """The message as last written."""
         self.data[:] = message
         self._numbers: Array = np.frombuffer(self.data[HEAD:], "<f8", (len(message) - HEAD) // 8)
         self._parts: list[tuple[str, int, Array, slice | npt.NDArray[np.intp]]] = []
-        """Name and size of each vector, the numbers it lies among, and where there."""
+        """Name and size of each vector, the array to write to, and its index."""
         for one in layout.placed:
             part = self._scatter(one, places)
-            # A value that was not measured must not look like a measurement.
+            # NaN until written, so that a missing value does not look like a measurement.
             self._numbers[part] = np.nan
             whole = isinstance(part, slice)
             among = self._numbers[part] if whole else self._numbers
@@ -315,7 +307,7 @@ class MessageWriter:
         return np.array(indices, np.intp)
 
     def write(self, vectors: Mapping[str, Array], stamp_ns: int) -> bool:
-        """Puts vectors and stamp into the message; whether any of its vectors was given.
+        """Write vectors and stamp into the message; return whether any of its vectors was given.
 
         Raises:
             TransportError: a vector has another number of elements than the contract's.
@@ -335,7 +327,7 @@ class MessageWriter:
 
 
 def _template(layout: TopicLayout, period_s: float) -> Message:
-    """A message of zeros, with the names and lengths of all that follow."""
+    """Return a message of zeros with the names and lengths of the layout."""
     binding, joints = layout.binding, layout.joints
     message: Message = {"header": {"frame_id": binding.frame or ""}}
     if binding.type in JOINT_PARTS:
@@ -357,7 +349,7 @@ def _template(layout: TopicLayout, period_s: float) -> Message:
         message["layout"] = {"dim": [{"label": label, "size": layout.size, "stride": layout.size}]}
         message["data"] = [0.0] * layout.size
     elif binding.type == "sensor_msgs/msg/Imu":
-        # ROS: -1 in front of a covariance says that there is no such measurement.
+        # ROS: a covariance that starts with -1 marks a field as not measured.
         bound = {str(parts) for parts in binding.fields.values()}
         for part in ("orientation", "angular_velocity", "linear_acceleration"):
             message[f"{part}_covariance"] = [0.0 if part in bound else -1.0] + [0.0] * 8

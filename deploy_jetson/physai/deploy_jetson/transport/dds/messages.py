@@ -1,7 +1,7 @@
 """ROS 2 messages that the runtime uses, as defined in their interface files (common_interfaces, ROS 2 Jazzy).
 
-A publisher and a subscriber of DDS meet by type name only, whatever the type holds. The hash of each definition
-(REP-2016, `RIHS01_…`, as ROS 2 announces it) is therefore sent along and compared.
+DDS matches publishers and subscribers by type name only. The hash of each definition (REP-2016, `RIHS01_…`, as
+announced by ROS 2) is therefore announced and compared.
 """
 
 import hashlib
@@ -55,8 +55,8 @@ DEFINITIONS = {
         "rmw_dds_common/Gid gid\nrmw_dds_common/NodeEntitiesInfo[] node_entities_info_seq"
     ),
 }
-"""Fields of each message type, one per line, as in its .msg file; constants and comments left out, and `char`, which
-ROS 2 takes for uint8, called so."""
+"""Fields of each message type, one per line as in its .msg file, without constants and comments; `char` is written as
+uint8, which it is in ROS 2."""
 
 TOPIC_TYPES = (
     "std_msgs/msg/String",
@@ -70,20 +70,20 @@ TOPIC_TYPES = (
     "diagnostic_msgs/msg/DiagnosticArray",
     "rmw_dds_common/msg/ParticipantEntitiesInfo",
 )
-"""Those that are types of topics."""
+"""Message types of topics, as opposed to nested ones."""
 
 PRIMITIVES = {"int32": "i", "uint32": "I", "byte": "B", "uint8": "B", "float64": "d"}
-"""Primitive types that occur, and their `struct` codes; `string` is the other one."""
+"""Primitive types in use and their `struct` codes, except `string`."""
 
 TYPE_IDS = {"uint8": 3, "int32": 6, "uint32": 7, "float64": 11, "byte": 16, "string": 17}
 NESTED, BOUNDED_STRING = 1, 21
 ARRAY, SEQUENCE = 48, 144
-"""Numbers of types, and what is added for arrays and sequences: type_description_interfaces/msg/FieldType."""
+"""Type ids, and offsets for arrays and sequences: type_description_interfaces/msg/FieldType."""
 
 
 @dataclass(frozen=True)
 class MessageField:
-    """One field of a message."""
+    """A field of a message."""
 
     name: str
     base: str
@@ -91,12 +91,12 @@ class MessageField:
     length: int | None = None
     """None for a single value, 0 for a sequence of any length, else the length of a fixed array."""
     most: int = 0
-    """Greatest length of a string; 0 for any."""
+    """Maximum length of a string; 0 for any."""
 
 
 @cache
 def fields_of(message: str) -> tuple[MessageField, ...]:
-    """Fields of a message type, in the order in which they are sent."""
+    """Return the fields of a message type in order."""
     return tuple(_field(line) for line in DEFINITIONS[message].split("\n"))
 
 
@@ -111,7 +111,7 @@ def _field(line: str) -> MessageField:
 
 @cache
 def type_hash(message: str) -> str:
-    """SHA-256 of a message type's description, 64 hexadecimal digits (REP-2016, RIHS01).
+    """Return the SHA-256 of a message type's description in 64 hexadecimal digits (REP-2016, RIHS01).
 
     Source: https://ros.org/reps/rep-2016.html, and rosidl_generator_type_description for the JSON, which has
     one space after every comma and colon, and no default values.
@@ -153,16 +153,16 @@ def _described(field: MessageField) -> dict[str, Any]:
 
 
 def dds_type(message: str) -> str:
-    """The name of a message type on the wire: `sensor_msgs::msg::dds_::JointState_`."""
+    """Return the DDS name of a message type, such as `sensor_msgs::msg::dds_::JointState_`."""
     package, _, name = message.split("/")
     return f"{package}::msg::dds_::{name}_"
 
 
 def dds_topic(topic: str) -> str:
-    """The name of a ROS topic on the wire: `/joint_states` is `rt/joint_states`."""
+    """Return the DDS name of a ROS topic: `/joint_states` is `rt/joint_states`."""
     return f"rt/{topic.removeprefix('/')}"
 
 
 def user_data(message: str) -> bytes:
-    """What ROS 2 attaches to each end of a topic to tell its type."""
+    """Return the user data with which ROS 2 announces the type hash of an endpoint."""
     return f"typehash=RIHS01_{type_hash(message)};".encode()

@@ -1,6 +1,6 @@
-"""Cyclone DDS as ROS 2 uses it: a participant, writers and readers of ready-made bytes, and what else is there.
+"""A Cyclone DDS participant compatible with ROS 2: readers and writers of serialised messages, and discovery.
 
-Names, types, hashes and QoS are those of rmw_cyclonedds. Nothing is built or parsed here.
+Names, types, hashes and QoS are those of rmw_cyclonedds. Messages are not encoded or decoded here.
 """
 
 import os
@@ -9,7 +9,7 @@ import time
 from functools import cache
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, told
+from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, one_line
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
 from physai.deploy_jetson.transport.dds.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
@@ -26,12 +26,12 @@ from physai.sdk.transport.protocol import TransportError
 
 NODE_NAME = "physai"
 WAIT_SLICE_NS = 100_000_000
-"""Longest wait inside the library [ns], where no signal is seen."""
+"""Longest wait inside the library, during which Python handles no signals [ns]."""
 
 
 @cache
 def message_struct(kind: str) -> Any:
-    """A message type as cyclonedds-python wants it, to announce it; it builds and parses no message."""
+    """Return the type of cyclonedds-python for a message; only used to announce it."""
     from cyclonedds.idl import make_idl_struct
 
     fields = {field.name: _idl_type(field) for field in fields_of(kind)}
@@ -56,20 +56,20 @@ def _idl_type(field: MessageField) -> Any:
 
 
 class DdsNode:
-    """A DDS participant; everything it made ends with it."""
+    """A DDS participant, which owns its readers and writers."""
 
     def __init__(self, domain: int, name: str = NODE_NAME, reach: str | None = None, *, companion_of: str = "") -> None:
-        """Joins a domain.
+        """Join a domain.
 
         Args:
-            domain: its number.
-            name: what ROS 2's tools call it.
+            domain: DDS domain id.
+            name: node name in the ROS 2 graph.
             reach: discovery range; see `configuration`.
-            companion_of: see `Endpoint.companion_of`; of its writers.
+            companion_of: `Endpoint.companion_of` of its writers.
 
         Raises:
             MissingExtraError: Cyclone DDS is missing.
-            TransportError: its configuration (CYCLONEDDS_URI) or the network refuses.
+            TransportError: the domain cannot be joined.
         """
         import_cyclonedds()
         from cyclonedds.core import WaitSet
@@ -89,7 +89,7 @@ class DdsNode:
             if joined:
                 DOMAINS.leave(domain)
             raise TransportError(
-                f"DDS domain {domain} cannot be joined: {told(error)}; CYCLONEDDS_URI is "
+                f"DDS domain {domain} cannot be joined: {one_line(error)}; CYCLONEDDS_URI is "
                 f"{os.environ.get('CYCLONEDDS_URI') or 'not set'}"
             ) from error
         self.domain = domain
@@ -103,26 +103,26 @@ class DdsNode:
         self._parts: list[Any] = []
 
     def writer(self, topic: str, kind: str) -> Writer:
-        """A writer of a ROS topic: reliable, as ROS 2's default, but keeping the newest message only.
+        """Create a writer of a ROS topic; see `writer_qos`.
 
         Raises:
-            TransportError: DDS refuses.
+            TransportError: the topic cannot be published.
         """
         from cyclonedds.pub import DataWriter
 
         try:
             writer: Any = DataWriter(self.participant, self._topic(topic, kind), writer_qos(kind, self._companion_of))
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be published: {told(error)}") from error
+            raise TransportError(f"{topic}: cannot be published: {one_line(error)}") from error
         self._parts.append(writer)
         self._graph.add_writer(writer)
         return Writer(writer, topic)
 
     def reader(self, topic: str, kind: str, *, reliable: bool) -> Reader:
-        """A reader of a ROS topic.
+        """Create a reader of a ROS topic.
 
         Raises:
-            TransportError: DDS refuses.
+            TransportError: the topic cannot be subscribed to.
         """
         from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
         from cyclonedds.sub import DataReader
@@ -132,16 +132,16 @@ class DdsNode:
             condition: Any = ReadCondition(reader, ViewState.Any | SampleState.NotRead | InstanceState.Any)
             self._waitset.attach(condition)
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be subscribed to: {told(error)}") from error
+            raise TransportError(f"{topic}: cannot be subscribed to: {one_line(error)}") from error
         self._parts += [reader, condition]
         self._graph.add_reader(reader)
         return Reader(reader, topic)
 
     def exchange(self, topic: str, kind: str) -> tuple[Reader, Writer]:
-        """See `Wire.exchange`.
+        """See `Middleware.exchange`.
 
         Raises:
-            TransportError: DDS refuses.
+            TransportError: the topic cannot be published or subscribed to.
         """
         from cyclonedds.sub import DataReader
 
@@ -149,22 +149,22 @@ class DdsNode:
         try:
             reader: Any = DataReader(self.participant, self._topic(topic, kind), qos)
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be subscribed to: {told(error)}") from error
+            raise TransportError(f"{topic}: cannot be subscribed to: {one_line(error)}") from error
         self._parts.append(reader)
         self._graph.add_reader(reader)
         return Reader(reader, topic, EXCHANGE_DEPTH), self.writer(topic, kind)
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a reader has something, at most `timeout_s` and never long enough to delay a signal."""
+        """Block until a message arrives, for at most `timeout_s` and `WAIT_SLICE_NS`."""
         self._waitset.wait(max(0, min(WAIT_SLICE_NS, int(timeout_s * 1e9))))
 
     def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
-        """Publishers in this domain, this process's own included; of one topic, or of all."""
-        found = self._discovered("publishers")
-        return found if topic is None else tuple(one for one in found if one.topic == dds_topic(topic))
+        """See `Middleware.publishers`."""
+        publishers = self._discovered("publishers")
+        return publishers if topic is None else tuple(one for one in publishers if one.topic == dds_topic(topic))
 
     def subscribers(self) -> tuple[Endpoint, ...]:
-        """Subscribers in this domain, this process's own included."""
+        """See `Middleware.subscribers`."""
         return self._discovered("subscribers")
 
     def _discovered(self, which: str) -> tuple[Endpoint, ...]:
@@ -197,7 +197,8 @@ class DdsNode:
         return self._topics[topic]
 
     def close(self) -> None:
-        """Leaves the domain, part by part: cyclonedds-python has no other way to end one at a given time."""
+        """Leave the domain."""
+        # cyclonedds-python has no other way to delete an entity at a given time.
         own = [self.participant, *self._graph.parts, *self._topics.values(), *self._parts]
         for part in reversed([*own, *self._builtin.values(), self._waitset]):
             part.__del__()

@@ -1,6 +1,6 @@
-"""Bytes in and out of Cyclone DDS, and the QoS with which they meet ROS 2's.
+"""Readers and writers of serialised messages in Cyclone DDS, with QoS compatible with ROS 2.
 
-`ddspy_write` and `ddspy_take` are the functions under cyclonedds-python's own typed writer and reader.
+`ddspy_write` and `ddspy_take` are the functions below the typed writer and reader of cyclonedds-python.
 """
 
 import re
@@ -12,10 +12,10 @@ from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.transport.protocol import TransportError
 
 DEPTH = 4
-"""Samples a reader keeps: the newest is wanted, but it may be a second publisher's, which is refused."""
+"""History depth of a reader; more than 1, as the newest sample may be of a second publisher, which is rejected."""
 
 EXCHANGE_DEPTH = 128
-"""Samples a reader keeps on a topic on which several speak."""
+"""History depth of a reader of a topic with several publishers."""
 
 POLICIES = {
     2: "durability",
@@ -29,24 +29,24 @@ POLICIES = {
     12: "destination order",
     23: "data representation",
 }
-"""Numbers of QoS policies: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as dds_public_qosdefs.h of Cyclone DDS."""
+"""QoS policy ids: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as in dds_public_qosdefs.h of Cyclone DDS."""
 
 
 COMPANION_KEY = "physaicompanionof"
-"""In the user data of a writer: see `Endpoint.companion_of`. Letters only: where a key has anything but letters and
-digits, ROS 2 takes nothing from user data, the type's hash included (`parse_key_value` of rmw)."""
+"""Key of `Endpoint.companion_of` in the user data of a writer. Letters only: if a key contains anything but letters and
+digits, ROS 2 ignores all user data including the type hash (`parse_key_value` of rmw)."""
 
 
 def writer_qos(kind: str, companion_of: str = "") -> Any:
-    """Reliable, as ROS 2's default, but keeping the newest message only."""
+    """Return the QoS of a writer: reliable as in ROS 2, but with a history of one message."""
     from cyclonedds.qos import Policy, Qos
 
-    # A full queue must fail at once: a write may never hold the tick.
+    # A blocking time of 0: a write to a full queue must fail at once rather than delay the tick.
     return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind, companion_of))
 
 
 def reader_qos(kind: str, *, reliable: bool, depth: int = DEPTH) -> Any:
-    """Reliable or best effort; keeps the newest few messages."""
+    """Return the QoS of a reader: reliable or best effort, with a short history."""
     from cyclonedds.qos import Policy, Qos
 
     reliability = Policy.Reliability.Reliable(0) if reliable else Policy.Reliability.BestEffort
@@ -65,8 +65,8 @@ def _common_qos(kind: str, companion_of: str = "") -> tuple[Any, ...]:
 
 
 def endpoint_of(found: Any, seen_s: float) -> Endpoint:
-    """What cyclonedds-python reports about a publisher or subscriber."""
-    # It makes the classes of policies itself, and the names of some say where they lie.
+    """Convert discovery data of cyclonedds-python."""
+    # The policy classes are generated, and the names of some contain their qualified path.
     policies = {type(policy).__name__.rpartition(".")[2]: policy for policy in found.qos}
     data: bytes = getattr(policies.get("Userdata"), "data", b"")
     hashed = re.search(rb"typehash=RIHS01_([0-9a-f]{64})", data)
@@ -92,7 +92,7 @@ class Writer:
     """Publishes bytes."""
 
     def __init__(self, entity: Any, topic: str) -> None:
-        """Wraps a DataWriter of cyclonedds-python."""
+        """Wrap a DataWriter of cyclonedds-python."""
         from cyclonedds._clayer import ddspy_write_ts
 
         self._entity = entity
@@ -101,21 +101,21 @@ class Writer:
         self.topic = self.full_name = topic
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
-        """Publishes a message, with its source time stamp [ns].
+        """Publish a message with its source time stamp [ns].
 
         Raises:
-            TransportError: DDS did not take it.
+            TransportError: DDS rejected it.
         """
         status: int = self._write(self._ref, message, stamp_ns)
         if status < 0:
             raise TransportError(f"{self.topic}: DDS did not take the message (return code {status})")
 
     def reached(self) -> bool:
-        """Whether it reaches a subscriber."""
+        """Whether a subscriber is matched."""
         return bool(self._entity.get_publication_matched_status().current_count)
 
     def mismatch(self) -> str:
-        """The QoS policy for which a subscriber was turned away last; empty if none was."""
+        """Return the QoS policy that last prevented a match with a subscriber; empty if none did."""
         return _policy(self._entity.get_offered_incompatible_qos_status())
 
 
@@ -123,7 +123,7 @@ class Reader:
     """Takes bytes."""
 
     def __init__(self, entity: Any, topic: str, depth: int = DEPTH) -> None:
-        """Wraps a DataReader of cyclonedds-python that keeps so many samples."""
+        """Wrap a DataReader of cyclonedds-python with a history of `depth`."""
         from cyclonedds._clayer import ddspy_take
         from cyclonedds.core import InstanceState, SampleState, ViewState
 
@@ -138,11 +138,11 @@ class Reader:
         try:
             ddspy_take(*self._arguments)
         except TypeError:
-            # cyclonedds-python 0.10 has no mask.
+            # cyclonedds-python 0.10 takes no mask.
             self._arguments = (entity._ref, depth)
 
     def take(self) -> Any:
-        """All messages that wait, oldest first: pairs of bytes and SampleInfo; empty if there are none.
+        """Take all waiting messages, oldest first, as pairs of bytes and SampleInfo.
 
         Raises:
             TransportError: DDS failed.
@@ -155,7 +155,7 @@ class Reader:
         return found
 
     def publisher(self, handle: int) -> Endpoint | None:
-        """What is known of a publisher by its handle; None if it is gone."""
+        """See `ByteReader.publisher`."""
         try:
             found = self._entity.get_matched_publication_data(handle)
         except AttributeError:
@@ -163,7 +163,7 @@ class Reader:
         return None if found is None else endpoint_of(found, time.monotonic())
 
     def mismatch(self) -> str:
-        """The QoS policy for which a publisher was turned away last; empty if none was."""
+        """Return the QoS policy that last prevented a match with a publisher; empty if none did."""
         return _policy(self._entity.get_requested_incompatible_qos_status())
 
 

@@ -7,48 +7,47 @@ from typing import Any, Protocol
 from physai.deploy_jetson.transport.dds.messages import type_hash
 
 COMMANDERS = "/physai/commanders"
-"""The topic on which runtimes tell each other who has a robot."""
+"""Topic on which runtimes publish their claims to a robot."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A publisher or subscriber that was discovered."""
+    """A discovered publisher or subscriber."""
 
     topic: str
-    """Its name on the wire, `rt/…`."""
+    """DDS name of the topic, `rt/…`."""
     kind: str
-    """Name of its type on the wire."""
+    """DDS name of the type."""
     reliable: bool
     type_hash: str
-    """Empty if it says none."""
+    """Empty if not announced."""
     lasting: bool = False
-    """Whether it keeps messages for those who come later (a publisher), or wants them kept (a subscriber)."""
+    """Whether its durability is transient local or stronger."""
     seen_s: float = 0.0
-    """When it was first checked, CLOCK_MONOTONIC [s]; 0 if unknown."""
+    """CLOCK_MONOTONIC at which it was first seen [s]; 0 if unknown."""
     owner: str = ""
-    """Whose it is: the first 12 bytes of its GUID, all that one process's have in common, in hexadecimal; empty where
-    that cannot be told."""
+    """Its participant: the first 12 bytes of its GUID in hexadecimal; empty if unknown."""
     companion_of: str = ""
-    """The owner as whose companion it speaks (`physai.sdk.transport.protocol.SupportsWatchdog`); empty for none."""
+    """Owner of the runtime whose watchdog it is (`physai.sdk.transport.protocol.SupportsWatchdog`); empty for none."""
     node: str = ""
-    """Full name of its node; empty where that cannot be told."""
+    """Full name of its node; empty if unknown."""
 
     @property
     def speaker(self) -> str:
-        """The commander, or the robot, that speaks here; a companion's is the one it speaks for."""
+        """The owner, or for a watchdog the owner of its runtime."""
         return self.companion_of or self.owner
 
 
 class ByteReader(Protocol):
-    """One topic's incoming messages."""
+    """A subscription of serialised messages."""
 
     topic: str
-    """As the binding has it."""
+    """Name in the binding."""
     full_name: str
-    """As others see it: after namespace and remapping, where there are any."""
+    """Name after namespace and remapping."""
 
     def take(self) -> Sequence[tuple[bytes, Any]]:
-        """All messages that wait, oldest first, each with `valid_data`, `publication_handle`, `source_timestamp`.
+        """Take all waiting messages, oldest first, with `valid_data`, `publication_handle` and `source_timestamp`.
 
         Raises:
             TransportError: the topic cannot be read.
@@ -56,92 +55,92 @@ class ByteReader(Protocol):
         ...
 
     def publisher(self, handle: int) -> Endpoint | None:
-        """What is known of a publisher by its handle; None if it is gone, or cannot be told."""
+        """Return a publisher by its handle; None if it is gone or unknown."""
         ...
 
     def mismatch(self) -> str:
-        """The QoS policy for which a publisher was turned away last; empty if none was, or that is not known."""
+        """Return the QoS policy that last prevented a match with a publisher; empty if none or unknown."""
         ...
 
 
 class ByteWriter(Protocol):
-    """One topic's outgoing messages."""
+    """A publisher of serialised messages."""
 
     topic: str
-    """As the binding has it."""
+    """Name in the binding."""
     full_name: str
-    """As others see it: after namespace and remapping, where there are any."""
+    """Name after namespace and remapping."""
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
-        """Publishes a message, with its source time stamp where that can be given [ns].
+        """Publish a message with its source time stamp [ns], if the middleware supports one.
 
         Raises:
-            TransportError: it was not taken.
+            TransportError: the message was rejected.
         """
         ...
 
     def reached(self) -> bool:
-        """Whether it reaches a subscriber of its type, as far as that is known."""
+        """Whether a subscriber of its type is matched, as far as known."""
         ...
 
     def mismatch(self) -> str:
-        """The QoS policy for which a subscriber was turned away last; empty if none was, or that is not known."""
+        """Return the QoS policy that last prevented a match with a subscriber; empty if none or unknown."""
         ...
 
 
 class Middleware(Protocol):
-    """A node of ROS 2, as far as bytes are concerned."""
+    """A ROS 2 node that exchanges serialised messages."""
 
     domain: int
 
     @property
     def owner(self) -> str:
-        """See `Endpoint.owner`; of what is made here."""
+        """`Endpoint.owner` of its readers and writers."""
         ...
 
     def reader(self, topic: str, kind: str, *, reliable: bool) -> ByteReader:
-        """A reader of a ROS topic.
+        """Create a reader of a ROS topic.
 
         Raises:
-            TransportError: it cannot be had.
+            TransportError: the topic cannot be subscribed to.
         """
         ...
 
     def writer(self, topic: str, kind: str) -> ByteWriter:
-        """A reliable writer of a ROS topic.
+        """Create a reliable writer of a ROS topic.
 
         Raises:
-            TransportError: it cannot be had.
+            TransportError: the topic cannot be published.
         """
         ...
 
     def exchange(self, topic: str, kind: str) -> tuple[ByteReader, ByteWriter]:
-        """Both ends of a topic by its full name, on which several speak to each other; `wait` does not wait for it.
+        """Create reader and writer of a topic with several publishers, by its full name; `wait` ignores this reader.
 
         Raises:
-            TransportError: it cannot be had.
+            TransportError: the topic cannot be published or subscribed to.
         """
         ...
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a reader has something, or for a moment."""
+        """Block until a message arrives, for at most `timeout_s`."""
         ...
 
     def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
-        """Publishers in this domain, this process's own included; of one topic by its full name, or of all."""
+        """Return the publishers in this domain, including its own; of one topic by its full name, or all."""
         ...
 
     def subscribers(self) -> tuple[Endpoint, ...]:
-        """Subscribers in this domain, this process's own included."""
+        """Return the subscribers in this domain, including its own."""
         ...
 
     def close(self) -> None:
-        """Ends its readers and writers."""
+        """Close its readers and writers."""
         ...
 
 
 def wrong_hash(kind: str, endpoint: Endpoint) -> str:
-    """Why a publisher's messages are not what their name says; empty if they are, or it does not tell."""
+    """Describe a mismatch of a publisher's type hash; empty if it matches or is not announced."""
     expected = type_hash(kind)
     if endpoint.type_hash in ("", expected):
         return ""
