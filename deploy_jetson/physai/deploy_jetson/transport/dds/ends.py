@@ -44,8 +44,8 @@ OPTIONS = {
 }
 
 COMMAND_SILENCE_S = 1.0
-"""Silence after which another publisher of a command is accepted [s]: twice the cmd_vel_timeout (0.5 s) of mobile bases in
-ros2_control."""
+"""Silence after which another publisher of a command is accepted [s]: twice the cmd_vel_timeout (0.5 s) of mobile bases
+in ros2_control."""
 
 
 COMPANION_OF, NODE = "companion_of", "node"
