@@ -144,13 +144,7 @@ class Runtime:
         )
         policy = candidate.load(contract)
         health = self._open_health(candidate)
-        self.transport.open(contract)
-        if self._exclusive is not None:
-            self._keeper = LeaseKeeper(self._exclusive, self._become_helper)
-            self._keeper.start()
-        robot = self.transport.description() if isinstance(self.transport, DescribesRobot) else None
-        if robot is not None:
-            check_robot(contract, robot)
+        self._connect(contract)
         sources = Sources(about=self._about, status=self.status, say=self._say, prepare=self._become_helper)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
         self._watchdog = self._open_watchdog(contract)
@@ -164,16 +158,7 @@ class Runtime:
             lost=(lambda: "") if self._exclusive is None else self._exclusive.lost,
         )
         if self.options.hot_swap:
-            self._scout, connection = start_scout(self.options.root, self.options.config, candidate.bundle_sha256)
-            self._swapper = PolicySwapper(
-                connection,
-                contract,
-                self._open_health,
-                self._say,
-                unsafe_no_verdict=self.options.unsafe_no_verdict,
-                to_run_unsafe=self.options.names.unsafe_no_verdict,
-                prepare=self._become_helper,
-            )
+            self._swapper = self._open_swapper(contract, candidate)
         self._loop = Loop(
             self._tick,
             LoadedPolicy(candidate, policy, health),
@@ -201,6 +186,29 @@ class Runtime:
         if candidate.unsafe_no_verdict:
             self._say(f"warning: version {candidate.version} runs WITHOUT A VALID VERDICT")
         return self._loop, self._standby
+
+    def _connect(self, contract: PolicyContract) -> None:
+        """Open the transport, renew its lease from now on, and check that the robot is the one of the contract."""
+        self.transport.open(contract)
+        if self._exclusive is not None:
+            self._keeper = LeaseKeeper(self._exclusive, self._become_helper)
+            self._keeper.start()
+        robot = self.transport.description() if isinstance(self.transport, DescribesRobot) else None
+        if robot is not None:
+            check_robot(contract, robot)
+
+    def _open_swapper(self, contract: PolicyContract, candidate: Candidate) -> PolicySwapper:
+        """Start the policy watcher and the swapper that receives its policies."""
+        self._scout, connection = start_scout(self.options.root, self.options.config, candidate.bundle_sha256)
+        return PolicySwapper(
+            connection,
+            contract,
+            self._open_health,
+            self._say,
+            unsafe_no_verdict=self.options.unsafe_no_verdict,
+            to_run_unsafe=self.options.names.unsafe_no_verdict,
+            prepare=self._become_helper,
+        )
 
     def _begin(self) -> None:
         """Start the helper threads, then request real-time settings."""
