@@ -40,7 +40,7 @@ def ended_in_order(text: str) -> None:
 def ended_at_rest(text: str) -> None:
     """The policy brings the robot to rest first, and nothing reads like an accident."""
     ended_in_order(text)
-    accident = "DAMP|PROTECTIVE|sensor stale|did not come to rest|nobody subscribes"
+    accident = "DAMP|PROTECTIVE|sensor stale|did not come to rest|no subscriber in domain"
     assert not re.search(accident, text.partition("user interrupted")[2]), text
 
 

@@ -73,7 +73,7 @@ def test_a_robot_that_is_not_there_is_not_driven(world: RosWorld) -> None:
     assert state(world) == "inactive"
     text = node.says("not activated")
     assert "joint_pos" in text
-    assert "nobody publishes it" in text
+    assert "no publisher in domain" in text
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_ended_in_the_middle_of_a_transition(world: RosWorld, number: int) -> No
 @pytest.mark.parametrize(
     ("commands", "told"),
     [
-        ("none", "/joint_command: nobody subscribes to it"),
+        ("none", "/joint_command: no subscriber in domain"),
         ("mistyped", "/joint_command: subscribed to as std_msgs::msg::dds_::Float64MultiArray_, expected sensor_msgs"),
     ],
 )

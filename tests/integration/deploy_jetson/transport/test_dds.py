@@ -71,7 +71,7 @@ def test_a_missing_topic_is_told_by_name(domain: int, contract_of: ContractOf, m
         assert all(0.0 <= seconds < PATIENCE_S for seconds in waited)
         assert transport.problems() == ()
         monkeypatch.setattr(ends, "DISCOVERY_S", 0.0)
-        told(transport, "nobody subscribes")
+        told(transport, "no subscriber")
         assert transport.problems() == (
             f"/joint_states: no publisher in domain {domain}; published topics: nothing",
             f"/imu/data: no publisher in domain {domain}; published topics: nothing",
