@@ -155,7 +155,7 @@ def test_an_impossible_transition_is_refused_and_the_robot_driven_on(world: RosW
     # As whoever calls the service himself; `ros2 lifecycle set` would not.
     change = ("service", "call", f"{NODE}/change_state", "lifecycle_msgs/srv/ChangeState")
     assert "success=False" in world.ros2(*change, "{transition: {id: 1}}").stdout
-    node.says("refused: transition 1 is none from here")
+    node.says("refused: transition 1 is not valid in this state")
     count = len(commands(log))
     eventually(lambda: len(commands(log)) > count + 20, "commands")
     assert "Traceback" not in node.text()
@@ -170,9 +170,9 @@ def test_an_emergency_stop_takes_an_activation_back(world: RosWorld) -> None:
     eventually(lambda: state(world) == "activating", "the node answers while it activates")
     done, message = call(world, "estop")
     assert not done
-    assert "the activation under way is taken back" in message
+    assert "the pending activation is cancelled" in message
     activating.process.wait(WAIT_S)
-    node.says("not activated: stop was asked for meanwhile")
+    node.says("not activated: cancelled by stop")
     world.driver(log=str(log))
     eventually(lambda: "/driver" in world.ros2("node", "list").stdout, "the driver")
     assert state(world) == "inactive"
@@ -239,7 +239,7 @@ def test_services_of_the_operator(world: RosWorld) -> None:
     released(world, "start")
     assert call(world, "damp")[0]
     node.says("DAMP: ")
-    assert call(world, "heartbeat") == (True, "heard")
+    assert call(world, "heartbeat") == (True, "received")
 
 
 def test_another_publisher_of_the_commands_makes_the_node_inactive(world: RosWorld) -> None:
@@ -319,7 +319,7 @@ def test_parameters_are_described_checked_and_some_change_live(world: RosWorld) 
     assert "SCHED_FIFO priority of the loop" in described
     assert "Max value: 98" in described
     refused = world.ros2("param", "set", NODE, "priority", "50")
-    assert "priority counts from the next configure on" in refused.stdout + refused.stderr
+    assert "priority takes effect at configure" in refused.stdout + refused.stderr
     changed = world.ros2("param", "set", NODE, "activation_timeout_s", "9.0")
     assert "successful" in changed.stdout
     outside = world.ros2("param", "set", NODE, "diagnostics_period_s", "0.0")
@@ -384,7 +384,7 @@ def test_simulated_time_is_refused(world: RosWorld) -> None:
     [
         ({"rate": "100"}, "expected a number with a decimal point from 0 to 10000"),
         ({"rate": "-5.0"}, "expected a number with a decimal point from 0 to 10000"),
-        ({"priority": "high"}, "expected a whole number from 0 to 98"),
+        ({"priority": "high"}, "expected an integer from 0 to 98"),
         ({"unsafe_no_verdict": "3"}, "expected true or false"),
         ({"use_sim_time": "3"}, "use_sim_time"),
     ],

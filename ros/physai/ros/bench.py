@@ -1,7 +1,7 @@
-"""How long a JointState takes to a ROS node and back: one that reads as `physai.ros` does, against a plain rclpy node.
+"""Round-trip time of a JointState to a ROS node: serialised, as `physai.ros` reads it, and with a plain rclpy node.
 
-Three processes: one that asks, and one that answers in each of the two ways, asked in turns. The plain one is what
-rclpy's tutorials show: a typed subscription whose callback computes with numpy and publishes a typed message.
+Three processes: a client, and one echo node per implementation; blocks of both alternate. The plain node is that of
+rclpy's tutorials: a typed subscription whose callback computes with numpy and publishes a typed message.
 """
 
 import os
@@ -36,7 +36,7 @@ def _topics(way: str) -> tuple[str, str]:
 
 
 def _answer_ours() -> None:
-    """Sends back whatever comes, until it is killed: serialised, as the policy node does."""
+    """Echoes serialised messages, as the policy node handles them, until the parent process ends."""
     there, back = _topics("physai")
     own = OwnNode("physai_answer", _domain())
     end = FixedEnd(RosMiddleware(own.node, _domain()), reads=there, writes=back)
@@ -47,7 +47,7 @@ def _answer_ours() -> None:
 
 
 def _answer_plain() -> None:
-    """A straightforward implementation, for comparison."""
+    """Echoes typed messages from a subscription callback."""
     import rclpy
     from rclpy.executors import ExternalShutdownException
     from rclpy.qos import QoSProfile
@@ -59,12 +59,12 @@ def _answer_plain() -> None:
     publisher: Any = node.create_publisher(JointState, back, QoSProfile(depth=1))
 
     def answer(message: Any) -> None:
-        told = JointState()
-        told.header.stamp = node.get_clock().now().to_msg()
-        told.name = message.name
+        reply = JointState()
+        reply.header.stamp = node.get_clock().now().to_msg()
+        reply.name = message.name
         for part in ("position", "velocity", "effort"):
-            setattr(told, part, np.array(getattr(message, part)).tolist())
-        publisher.publish(told)
+            setattr(reply, part, np.array(getattr(message, part)).tolist())
+        publisher.publish(reply)
 
     node.create_subscription(JointState, there, answer, QoSProfile(depth=1))
     with suppress(KeyboardInterrupt, ExternalShutdownException):
@@ -75,12 +75,12 @@ def _domain() -> int:
     return int(os.environ["ROS_DOMAIN_ID"])
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Measures both ways in turns.
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """Measures both implementations in alternating blocks.
 
     Raises:
-        MissingExtraError: there is no ROS 2 here.
-        DdsBenchError, WorkloadError: the answers stay away.
+        MissingExtraError: ROS 2 is not installed.
+        DdsBenchError, WorkloadError: replies are missing.
     """
     require_rclpy()
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
@@ -92,19 +92,19 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         ends: dict[str, FixedEnd] = {}
         for way in WAYS:
             there, back = _topics(way)
-            # A wire each: what waits for one answer must not be woken by the other's.
+            # Separate middleware objects, so that waiting for one reply is not interrupted by the other's.
             ends[way] = FixedEnd(RosMiddleware(own.node, _domain()), reads=back, writes=there)
             meet(ends[way])
         durations: dict[str, list[list[float]]] = {way: [] for way in WAYS}
         lost = 0
         for number in range(blocks):
             for way, end in ends.items():
-                found, missed = block_of_round_trips(end)
-                durations[way].append(found)
+                block, missed = block_of_round_trips(end)
+                durations[way].append(block)
                 lost += missed
-            say(f"block {number + 1} of {blocks}")
+            report(f"block {number + 1} of {blocks}")
             if not lost <= MAX_LOST:
-                raise WorkloadError(f"{lost} answers stayed away")
+                raise WorkloadError(f"{lost} replies are missing, allowed {MAX_LOST}")
     finally:
         own.close()
         for process in answers:
@@ -132,8 +132,7 @@ def _results(durations: dict[str, list[list[float]]], lost: int) -> list[Benchma
     return results
 
 
-ros = Bench(summary=f"a {KIND} of {JOINTS} joints to a ROS node and back, against a plain rclpy node", run=run)
-"""The benchmark `ros`."""
+ros = Bench(summary=f"round trip of a {KIND} of {JOINTS} joints to a ROS node, against a plain rclpy node", run=run)
 
 if __name__ == "__main__":
     (_answer_ours if sys.argv[1] == "physai" else _answer_plain)()

@@ -1,6 +1,6 @@
-"""The runtime behind a managed node: each transition is a request to the loop's own thread, and waits for its answer.
+"""The runtime behind a managed node: each transition is a request to the control thread and waits for its outcome.
 
-Nothing here needs rclpy: a managed node calls it, and so do tests.
+Independent of rclpy, so that it can be tested without ROS.
 """
 
 import threading
@@ -20,57 +20,57 @@ from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Transport
 
 CONFIGURE_S = 120.0
-"""Longest time for loading: a TensorRT engine may have to be built first [s]."""
+"""Timeout of loading [s], which may include building a TensorRT engine."""
 RAMP_DOWN_S = RAMP_S + DAMP_S + 1.0
-"""Longest time from the order to stop to the last command [s]."""
+"""Timeout from a stop request to the last command [s]."""
 STOP_S = RAMP_DOWN_S + END_S + 2.0
-"""Longest time until the loop's thread has ended, too: the watchdog ends meanwhile, and DDS waits a second for every
-subscriber that was killed before it took the last command [s]."""
+"""Timeout until the control thread has ended [s]: includes the end of the watchdog and DDS, which waits a second for
+every subscriber that was killed before it received the last command."""
 
 ANSWER_S = 3.0
-"""Longest time in which a request is answered [s]."""
-NOT_DRIVEN = "the policy does not drive the robot now, nothing is sent"
+"""Timeout of a request [s]."""
+NOT_DRIVEN = "the policy is not driving the robot, nothing is sent"
 
-_LOOK_S = 0.002
+_POLL_S = 0.002
 
 
 class DriveError(PhysaiError):
-    """A transition did not come about; says what is in its way."""
+    """A transition failed."""
 
 
 class Drive:
-    """One runtime in a thread of its own, from `start` to `stop`."""
+    """A runtime in a separate thread, from `start` to `stop`."""
 
     def __init__(
         self, options: RunOptions, transport: Transport, *, say: Callable[[str], None], **telemetry: Any
     ) -> None:
-        """Nothing runs yet.
+        """Creates the runtime without starting it.
 
         Args:
-            options: how to run; it stands by after loading, whatever they say.
-            transport: not yet open.
-            say: shows a line; called in the runtime's threads.
+            options: run options; `stand_by` is always set.
+            transport: transport, not yet open.
+            say: logs a line; called from the runtime's threads.
             telemetry: further arguments of `Runtime`.
         """
         self.runtime = Runtime(replace(options, stand_by=True), transport, say=say, **telemetry)
         self.end: LoopEnd | None = None
-        """Why it ended; None as long as it runs, or if it failed."""
+        """Why the loop ended; None while it runs, or if it failed."""
         self.error: Exception | None = None
-        """What it failed with."""
+        """The exception with which the loop failed."""
         self._activating = False
-        self._taken_back: Command | None = None
+        self._cancelled_by: Command | None = None
         self._thread = threading.Thread(target=self._run, name="physai-loop", daemon=True)
 
     @property
     def running(self) -> bool:
-        """Whether the loop's thread lives."""
+        """Whether the control thread is alive."""
         return self._thread.is_alive()
 
     def start(self, timeout_s: float = CONFIGURE_S) -> None:
-        """Loads, verifies and connects; returns once it is inactive.
+        """Loads and verifies the policy and connects the transport; returns in the state INACTIVE.
 
         Raises:
-            PhysaiError: what the runtime says about why not.
+            PhysaiError: the runtime's error.
             DriveError: it takes too long.
         """
         self._thread.start()
@@ -79,13 +79,13 @@ class Drive:
             raise self._failure() or DriveError(f"the policy was not ready within {timeout_s:g} s")
 
     def activate(self, timeout_s: float) -> None:
-        """Begins to send commands.
+        """Starts sending commands.
 
         Raises:
-            DriveError: the robot cannot be driven within the time; what is in the way.
+            DriveError: the runtime is not ACTIVE in time; the message gives the reason.
         """
         self._require_running()
-        self._taken_back = None
+        self._cancelled_by = None
         self._activating = True
         try:
             self._activate(timeout_s)
@@ -95,74 +95,76 @@ class Drive:
     def _activate(self, timeout_s: float) -> None:
         ticket = self.runtime.commands.put(Command.ACTIVATE)
 
-        def given_up() -> bool:
+        def cancelled() -> bool:
             refused = ticket is not None and ticket.answered and not ticket.obeyed
-            return refused or self._taken_back is not None
+            return refused or self._cancelled_by is not None
 
-        if not self._reached(Lifecycle.ACTIVE, timeout_s, given_up=given_up):
+        if not self._reached(Lifecycle.ACTIVE, timeout_s, cancelled=cancelled):
             self.runtime.commands.put(Command.DEACTIVATE)
             if ticket is not None and ticket.answered and not ticket.obeyed:
                 raise DriveError(f"not activated: {ticket.text}")
-            if self._taken_back is not None:
-                raise DriveError(f"not activated: {self._taken_back.value} was asked for meanwhile; activate it again")
-            why = str(self._failure() or "") or f"waited {timeout_s:g} s for {self.runtime.waiting_for or 'the loop'}"
-            told = "; ".join(self.runtime.transport.problems())
-            raise DriveError(f"not activated: {why}" + (f" ({told})" if told else ""))
+            if self._cancelled_by is not None:
+                raise DriveError(f"not activated: cancelled by {self._cancelled_by.value}; activate again")
+            reason = (
+                str(self._failure() or "") or f"waited {timeout_s:g} s for {self.runtime.waiting_for or 'the loop'}"
+            )
+            problems = "; ".join(self.runtime.transport.problems())
+            raise DriveError(f"not activated: {reason}" + (f" ({problems})" if problems else ""))
 
     def deactivate(self, timeout_s: float = RAMP_DOWN_S) -> None:
-        """Ramps to a safe state; returns once nothing more is sent.
+        """Ramps to a safe state; returns once no more commands are sent.
 
         Raises:
-            DriveError: it still sends after that time.
+            DriveError: it is still active after the timeout.
         """
         if not self.running or self.runtime.state is not Lifecycle.ACTIVE:
             return
         self.runtime.commands.put(Command.DEACTIVATE)
         if not self._reached(Lifecycle.INACTIVE, timeout_s) and self.running:
-            raise DriveError(f"still active {timeout_s:g} s after the order to stop")
+            raise DriveError(f"still active {timeout_s:g} s after the stop request")
 
     def brake(self, command: Command) -> None:
-        """Requests hold, damp or stop: for the next tick, and against an activation under way.
+        """Requests hold, damp or stop for the next tick, and cancels a pending activation.
 
         Raises:
-            DriveError: nothing is driven that could brake; the request counts all the same.
+            DriveError: the runtime is not ACTIVE; the request is queued nevertheless.
         """
-        told = NOT_DRIVEN + ("; the activation under way is taken back" if self._activating else "")
+        message = NOT_DRIVEN + ("; the pending activation is cancelled" if self._activating else "")
         self.runtime.commands.put(command)
-        self._taken_back = command
+        self._cancelled_by = command
         if self.runtime.state is not Lifecycle.ACTIVE:
-            raise DriveError(told + ("; none begins until reset" if command is Command.STOP else ""))
+            raise DriveError(message + ("; activation is blocked until reset" if command is Command.STOP else ""))
 
     def braked(self, command: Command, state: GuardState) -> str:
-        """As `brake`, and waits until the guard brakes; what it does then.
+        """Calls `brake`, waits until the guard is at least in `state` and returns its state.
 
         Raises:
-            DriveError: nothing is driven, or the guard was not seen to brake.
+            DriveError: the runtime is not ACTIVE, or the guard does not reach the state in time.
         """
         self.brake(command)
-        runtime, give_up = self.runtime, time.monotonic() + ANSWER_S
+        runtime, deadline = self.runtime, time.monotonic() + ANSWER_S
         while not GuardState[runtime.guard_state] >= state:
-            if runtime.state is not Lifecycle.ACTIVE or time.monotonic() > give_up:
+            if runtime.state is not Lifecycle.ACTIVE or time.monotonic() > deadline:
                 raise DriveError(f"{command}: NOT CONFIRMED, the guard is in {runtime.guard_state}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return f"{runtime.guard_state}, until reset"
 
     def request(self, command: Command, timeout_s: float = ANSWER_S) -> str:
-        """Requests a reset or a start; the answer.
+        """Requests a reset or a start and returns the reply.
 
         Raises:
             DriveError: the loop has ended.
-            CommandError: refused, or not answered in time.
+            CommandError: the request is refused, or times out.
         """
         self._require_running()
         ticket = self.runtime.commands.put(command)
         return f"{command}: requested" if ticket is None else ticket.wait(timeout_s)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
-        """Ramps to a safe state, disconnects and ends the thread; may be called twice.
+        """Ramps to a safe state, disconnects and ends the thread; idempotent.
 
         Raises:
-            DriveError: the thread does not end.
+            DriveError: the thread does not end in time.
         """
         self.runtime.commands.put(Command.SHUTDOWN)
         if self._thread.is_alive():
@@ -173,15 +175,15 @@ class Drive:
     def _run(self) -> None:
         try:
             self.end = self.runtime.run()
-        except Exception as error:  # reported by the caller of the transition
+        except Exception as error:  # raised again in the thread that waits for the transition
             self.error = error
 
-    def _reached(self, state: Lifecycle, timeout_s: float, *, given_up: Callable[[], bool] = lambda: False) -> bool:
-        give_up = time.monotonic() + timeout_s
+    def _reached(self, state: Lifecycle, timeout_s: float, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
+        deadline = time.monotonic() + timeout_s
         while self.runtime.state is not state:
-            if not self.running or given_up() or time.monotonic() > give_up:
+            if not self.running or cancelled() or time.monotonic() > deadline:
                 return self.runtime.state is state
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return True
 
     def _require_running(self) -> None:
@@ -189,7 +191,7 @@ class Drive:
             raise self._failure() or DriveError(f"the policy has ended: {self.end or 'it was never started'}")
 
     def _failure(self) -> PhysaiError | None:
-        """What the runtime failed with."""
+        """The error with which the runtime failed, if any."""
         if self.error is None or isinstance(self.error, PhysaiError):
             return self.error
         return DriveError(f"the runtime failed: {type(self.error).__name__}: {self.error}")

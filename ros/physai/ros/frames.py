@@ -1,8 +1,7 @@
-"""Targets in other frames: a PoseStamped that names another frame than the binding's is transformed by tf2.
+"""Pose targets in other frames: tf2 transforms a PoseStamped into the frame of the binding.
 
-Targets come seldom, so this is done where ROS usually does things, in a callback of the executor that spins the node;
-the loop takes the result as bytes, like any other message. Where tf2 is not installed, or there is no publisher of the
-transform, the target is refused with both frames.
+Targets are rare, so they are transformed in a callback of the node's executor; the control loop takes the result as
+bytes, like any other message. Without tf2 or a publisher of the transform, the target is rejected with both frames.
 """
 
 from collections import deque
@@ -18,15 +17,15 @@ from physai.ros.info import Info
 
 POSE = "geometry_msgs/msg/PoseStamped"
 OLDEST_S = 0.5
-"""Greatest time between a pose and the transform it is expressed by, where tf2 has none of the same time [s]."""
+"""Maximum time between a pose and the transform used for it, if tf2 has none for the time of the pose [s]."""
 Vector = npt.NDArray[np.float64]
 
 
 def rotated(quaternion: Vector, vector: Vector) -> Vector:
-    """A vector turned by a unit quaternion (w, x, y, z): v + 2·w·(u × v) + 2·u × (u × v)."""
+    """Rotates a vector by a unit quaternion (w, x, y, z): v + 2·w·(u × v) + 2·u × (u × v)."""
     w, u = quaternion[0], quaternion[1:]
-    across = np.cross(u, vector)
-    return vector + 2.0 * (w * across + np.cross(u, across))
+    cross = np.cross(u, vector)
+    return vector + 2.0 * (w * cross + np.cross(u, cross))
 
 
 def product(first: Vector, second: Vector) -> Vector:
@@ -37,20 +36,20 @@ def product(first: Vector, second: Vector) -> Vector:
 
 def moved(pose: Any, transform: Any) -> None:
     """Expresses a geometry_msgs/Pose in the parent frame of a geometry_msgs/Transform, in place."""
-    turn, shift = transform.rotation, transform.translation
-    rotation = np.array([turn.w, turn.x, turn.y, turn.z])
-    place, facing = pose.position, pose.orientation
-    position = np.array([shift.x, shift.y, shift.z]) + rotated(rotation, np.array([place.x, place.y, place.z]))
-    orientation = product(rotation, np.array([facing.w, facing.x, facing.y, facing.z]))
-    place.x, place.y, place.z = position.tolist()
-    facing.w, facing.x, facing.y, facing.z = orientation.tolist()
+    r, t = transform.rotation, transform.translation
+    p, q = pose.position, pose.orientation
+    rotation = np.array([r.w, r.x, r.y, r.z])
+    position = np.array([t.x, t.y, t.z]) + rotated(rotation, np.array([p.x, p.y, p.z]))
+    orientation = product(rotation, np.array([q.w, q.x, q.y, q.z]))
+    p.x, p.y, p.z = position.tolist()
+    q.w, q.x, q.y, q.z = orientation.tolist()
 
 
 class Frames:
-    """The transforms a node hears; nothing where tf2 is not installed."""
+    """A tf2 buffer and listener; without tf2 it transforms nothing."""
 
     def __init__(self, node: Any) -> None:
-        """Listens to /tf and /tf_static, if it can."""
+        """Subscribes to /tf and /tf_static if tf2 is installed."""
         self._buffer: Any = None
         self._missing: Any = ()
         try:
@@ -62,28 +61,30 @@ class Frames:
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
 
     def close(self) -> None:
-        """Hears nothing more."""
+        """Ends the subscriptions."""
         if self._buffer is not None:
             self._listener.unregister()
             self._buffer = None
 
     def express(self, message: Any, frame: str) -> str:
-        """Expresses a PoseStamped in a frame, in place, if it is known how; otherwise why not, and it stays."""
-        found = message.header.frame_id
-        if found == frame or self._buffer is None:
+        """Transforms a PoseStamped in place; returns an empty string, or the reason if it cannot be transformed."""
+        source = message.header.frame_id
+        if source == frame or self._buffer is None:
             return ""
         try:
             transform = self._transform(frame, message.header)
         except self._missing as error:
-            return f"frame_id is {found!r}, expected {frame!r}, and tf2 knows no way: {' '.join(str(error).split())}"
+            return (
+                f"frame_id is {source!r}, expected {frame!r}, and tf2 has no transform: {' '.join(str(error).split())}"
+            )
         if isinstance(transform, str):
-            return f"frame_id is {found!r}, expected {frame!r}: {transform}"
+            return f"frame_id is {source!r}, expected {frame!r}: {transform}"
         moved(message.pose, transform.transform)
         message.header.frame_id = frame
         return ""
 
     def _transform(self, frame: str, header: Any) -> Any:
-        """The transform at the time of a header, or the latest if that is not long ago; otherwise why not."""
+        """The transform at the time of a header, or the latest one if recent enough; otherwise the reason."""
         import tf2_ros
         from rclpy.time import Time
 
@@ -91,46 +92,47 @@ class Frames:
         try:
             return self._buffer.lookup_transform(frame, header.frame_id, at)
         except tf2_ros.ExtrapolationException:
-            # A pose usually overtakes the transform of the same time.
+            # A pose usually arrives before the transform of the same time.
             latest = self._buffer.lookup_transform(frame, header.frame_id, Time())
         age_s = (at.nanoseconds - Time.from_msg(latest.header.stamp).nanoseconds) * 1e-9
         if -OLDEST_S <= age_s <= OLDEST_S:
             return latest
-        return f"the pose and tf2's latest transform lie {abs(age_s):.3g} s apart, at most {OLDEST_S:g} s are allowed"
+        return f"the pose and tf2's latest transform are {abs(age_s):.3g} s apart, at most {OLDEST_S:g} s are allowed"
 
 
 class FramedReader:
-    """A topic of poses, expressed in one frame as they come in."""
+    """Reader of a pose topic that transforms messages into one frame on arrival."""
 
     def __init__(self, topic: str, frame: str, frames: Frames, publishers: Publishers) -> None:
-        """Nothing heard yet; `put` is the callback of the subscription."""
+        """Creates an empty reader; `put` is the callback of the subscription."""
         self.topic = topic
         self.full_name = publishers.topic
-        """Where it is, after namespace and remapping."""
+        """Name after namespace and remapping."""
         self._publishers = publishers
         self.problem = ""
-        """Why the last message was refused; empty if it was not."""
+        """Why the last message was rejected; empty if it was accepted."""
         self._frame, self._frames = frame, frames
         self._waiting: deque[tuple[bytes, Info]] = deque(maxlen=DEPTH)
 
     def put(self, message: Any, info: Any) -> None:
-        """Takes a message of the subscription in."""
+        """Transforms and queues a message."""
         from rclpy.serialization import serialize_message
 
-        why = self._publishers.problem() or self._frames.express(message, self._frame)
-        self.problem = f"{self.topic}: refused: {why}" if why else ""
-        if not why:
+        reason = self._publishers.problem() or self._frames.express(message, self._frame)
+        self.problem = f"{self.topic}: refused: {reason}" if reason else ""
+        if not reason:
             self._waiting.append((serialize_message(message), Info(info["source_timestamp"])))
 
     def take(self) -> list[tuple[bytes, Info]]:
-        """All messages that wait, oldest first."""
-        found: list[tuple[bytes, Info]] = []
+        """All queued messages, oldest first."""
+        messages: list[tuple[bytes, Info]] = []
+        # One by one: the executor's thread may append meanwhile.
         while self._waiting:
-            found.append(self._waiting.popleft())
-        return found
+            messages.append(self._waiting.popleft())
+        return messages
 
     def publisher(self, handle: int) -> Endpoint | None:
-        """What is known of the only publisher."""
+        """The only publisher."""
         del handle
         return self._publishers.only()
 

@@ -1,4 +1,4 @@
-"""Who else is at a topic, as rclpy's node graph has it: how many, of which type, with which QoS."""
+"""Publishers and subscribers of a topic in rclpy's node graph: number, type and QoS."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,60 +9,61 @@ from physai.deploy_jetson.transport.dds.wire import Endpoint
 
 
 class Publishers:
-    """The publishers of a topic that a node reads."""
+    """The publishers of a topic that a node subscribes to."""
 
     def __init__(self, node: Any, topic: str, qos: Any = None) -> None:
-        """Looks at nothing yet.
+        """Does not query the graph yet.
 
         Args:
             node: rclpy node.
-            topic: its full name, after namespace and remapping.
-            qos: of the subscription, overrides included; None where it is not known yet.
+            topic: full name, after namespace and remapping.
+            qos: QoS of the subscription, overrides included; None if not known yet.
         """
         self.topic = topic
         self.qos = qos
         self._node = node
 
     def problem(self) -> str:
-        """That there are several, whose messages rclpy does not tell apart; empty for one or none. Takes some 10 µs."""
+        """Reports more than one publisher, whose messages rclpy cannot tell apart; empty otherwise. Takes about 10 µs."""
         if self._node.count_publishers(self.topic) <= 1:
             return ""
-        count = len(self._speakers())
+        count = len(self._primary())
         return f"{count} publishers, expected 1: stop all but one, or put a multiplexer between" if count > 1 else ""
 
     def only(self) -> Endpoint | None:
-        """What is known of the only publisher; None if there are several or none."""
-        found = self._speakers()
-        return endpoint(found[0], self.topic) if len(found) == 1 else None
+        """The publisher, if there is exactly one."""
+        infos = self._primary()
+        return endpoint(infos[0], self.topic) if len(infos) == 1 else None
 
-    def _speakers(self) -> list[Any]:
-        """The publishers, but for the watchdogs of others among them: rclpy does not tell what else they say."""
-        found: list[Any] = self._node.get_publishers_info_by_topic(self.topic)
-        watched = _by_watchdog(found)
-        return [info for info in found if info.node_name not in watched]
+    def _primary(self) -> list[Any]:
+        """The publishers without the watchdogs of other publishers among them."""
+        infos: list[Any] = self._node.get_publishers_info_by_topic(self.topic)
+        # By node name, the only way to recognise a watchdog in rclpy's graph.
+        watched = _by_watchdog(infos)
+        return [info for info in infos if info.node_name not in watched]
 
     def mismatch(self) -> str:
-        """Why the QoS of a publisher does not fit that of the subscription; empty if all fit."""
+        """Why a publisher's QoS is incompatible with the subscription's; empty if all are compatible."""
         return mismatch(self._node.get_publishers_info_by_topic(self.topic), self.qos, offered=True)
 
 
 def _by_watchdog(infos: Sequence[Any]) -> dict[str, Any]:
-    """Endpoints by the name that the node of their watchdog would have."""
+    """Endpoints by the node name of their watchdog."""
     return {info.node_name + WATCHDOG_SUFFIX: info for info in infos}
 
 
 def endpoints(infos: Sequence[Any], topic: str) -> tuple[Endpoint, ...]:
-    """The publishers, or the subscribers, of a topic in the words of the DDS transport."""
+    """Converts rclpy's publishers or subscribers of a topic to endpoints of the DDS transport."""
     companions = {name: owner(info) for name, info in _by_watchdog(infos).items()}
     return tuple(endpoint(info, topic, companions.get(info.node_name, "")) for info in infos)
 
 
 def endpoint(info: Any, topic: str, companion_of: str = "") -> Endpoint:
-    """A publisher or subscriber in the words of the DDS transport.
+    """Converts one of rclpy's publishers or subscribers to an endpoint of the DDS transport.
 
     Args:
         info: rclpy's TopicEndpointInfo.
-        topic: its full name.
+        topic: full name of the topic.
         companion_of: see `Endpoint.companion_of`.
     """
     from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
@@ -81,17 +82,17 @@ def endpoint(info: Any, topic: str, companion_of: str = "") -> Endpoint:
 
 
 def owner(info: Any) -> str:
-    """See `Endpoint.owner`; of a TopicEndpointInfo."""
+    """`Endpoint.owner` of a TopicEndpointInfo: the GUID prefix of its DDS participant."""
     return bytes(info.endpoint_gid[:12]).hex()
 
 
 def mismatch(infos: Any, own: Any, *, offered: bool) -> str:
-    """Why the QoS of one of the others cannot meet ours, in rclpy's words; empty if all fit.
+    """The first QoS incompatibility, as reported by rclpy; empty if there is none.
 
     Args:
-        infos: the others, as rclpy's TopicEndpointInfo.
-        own: our QoS profile.
-        offered: whether the others publish.
+        infos: remote endpoints, as rclpy's TopicEndpointInfo.
+        own: local QoS profile.
+        offered: whether the remote endpoints are publishers.
     """
     from rclpy.qos import QoSCompatibility, qos_check_compatible
 

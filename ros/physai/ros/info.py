@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 ONLY_PUBLISHER = 1
-"""Handle under which every message of a topic comes in: rclpy does not tell who sent it."""
+"""Publication handle of all messages of a topic: rclpy does not provide the sender."""
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What rclpy knows of one message."""
+    """Message information, with the attributes of Cyclone DDS's sample info."""
 
     source_timestamp: int
-    """When it was published, CLOCK_REALTIME of the sender [ns]."""
+    """Time of publication, CLOCK_REALTIME of the sender [ns]."""
     valid_data: bool = True
     publication_handle: int = ONLY_PUBLISHER

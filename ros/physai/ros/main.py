@@ -14,56 +14,56 @@ from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
 
 THREADS = 8
-"""One for a transition and one for each call of an operator, which may wait for seconds."""
+"""Executor threads: one for a transition and one for each concurrent service call, which may block for seconds."""
 MAX_ERRORS = 100
-"""Unforeseen errors of callbacks, after which the process ends in order."""
+"""Unexpected callback errors after which the process shuts down."""
 
 SPIN_S = 0.1
 REFUSED = 2
-"""Exit code for what was said wrongly: a parameter, a name."""
+"""Exit code for an invalid parameter or name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Until SIGINT or SIGTERM, which ramp the robot to a safe state first; what was said wrongly is one line.
+    """Runs until SIGINT or SIGTERM, then ramps the robot to a safe state; invalid arguments give a one-line error.
 
     Args:
-        arguments: of the process, ROS's own included.
+        arguments: command line, ROS arguments included.
     """
-    asked: list[int] = []
+    stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, frame: asked.append(received))
+        signal.signal(number, lambda received, frame: stop_signals.append(received))
     try:
-        # rclpy's own handlers would close the publishers before the last command has left.
+        # rclpy's own handlers would close the publishers before the last command is sent.
         rclpy.init(args=list(arguments or sys.argv), signal_handler_options=SignalHandlerOptions.NO)
         node = PolicyNode()
     except (PhysaiError, ParameterException, NameValidationException, RuntimeError) as error:
-        # Said in a parameter file or on the command line, before there is a node to log it.
+        # From a parameter file or the command line, before there is a node to log it.
         print(f"{NODE_NAME}: {' '.join(str(error).split())}", file=sys.stderr)
         rclpy.try_shutdown()
         return REFUSED
     executor = MultiThreadedExecutor(THREADS)
     executor.add_node(node)
-    failed: list[Exception] = []
+    errors: list[Exception] = []
 
     def spin() -> None:
-        """Lets callbacks run; one that fails is told, and takes neither the others nor the robot with it."""
+        """Runs callbacks; an error in one is logged and stops neither the others nor the control loop."""
         try:
             executor.spin_once(SPIN_S)
         except ExternalShutdownException:
-            asked.append(0)
+            stop_signals.append(0)
         except Exception as error:
             node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-            failed.append(error)
-            if len(failed) == MAX_ERRORS:
-                node.get_logger().error(f"{MAX_ERRORS} callbacks have failed; the node ends")
-                asked.append(0)
+            errors.append(error)
+            if len(errors) == MAX_ERRORS:
+                node.get_logger().error(f"{MAX_ERRORS} callbacks have failed; the node shuts down")
+                stop_signals.append(0)
 
     try:
-        while not asked:
+        while not stop_signals:
             spin()
         node.finish(spin)
     finally:
-        # A second signal, as from a terminal and ros2 launch together, must not kill an orderly shutdown.
+        # A second signal, as from a terminal and ros2 launch together, must not interrupt the shutdown.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         executor.shutdown()

@@ -1,14 +1,13 @@
-"""The active policy as a managed node of ROS 2: same loop, guard and telemetry as `physai robot run`.
+"""The active policy as a ROS 2 managed node: same loop, guard and telemetry as `physai robot run`.
 
-The loop has a thread of its own and takes its sensor messages itself (`physai.ros.wire`). What rclpy's executor runs is
-everything else: transitions, parameters, the operator's services, diagnostics. Only one transition is under way at a
-time, and nothing else waits for it.
+The control loop has its own thread and takes sensor messages itself (`physai.ros.wire`). rclpy's executor runs the
+rest: transitions, parameters, services, diagnostics. Transitions are serialised; nothing else waits for them.
 
 Topics are those of the robot's binding. Services (std_srvs/Trigger) under the node's name: `hold`, `damp`, `estop`,
 `reset` (to standstill), `start` (back to the policy; also `resume`), `heartbeat`, `load_slot` (switch to the version in
-the idle slot, as `physai robot activate`). Each reports its outcome, and success only if that is what was requested
-for. `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published when it changes; `/diagnostics`
-comes once a second.
+the idle slot, as `physai robot activate`). Each reports the outcome; success means that the request was
+fulfilled. `~/status` (std_msgs/String, latched) is the runtime's status as JSON, published on change; `/diagnostics`
+is published once a second.
 """
 
 import json
@@ -48,19 +47,19 @@ from physai.sdk.safety import GuardState
 NODE_NAME = "physai_policy"
 
 LOOK_S = 0.05
-"""Time between two looks at the runtime [s]."""
+"""Period of the timer that monitors the runtime [s]."""
 
 STOP_CONFIRM_S = 3.0
-"""Longest time an emergency stop may take to be read back [s]."""
+"""Timeout until all joints are measured at rest after an emergency stop [s]."""
 
 FINISH_S = STOP_S + 1.0
-"""Longest time that the end of the process waits for a transition under way [s]."""
+"""Timeout of a transition in progress at the end of the process [s]."""
 
 BRAKES = {"hold": (Command.HOLD, GuardState.HOLD), "damp": (Command.DAMP, GuardState.DAMP)}
-"""Service to request, and the state that it leads to at least."""
+"""Services that brake: command, and minimum guard state it leads to."""
 
 RELEASES = {"reset": Command.RESET, "start": Command.START, "resume": Command.START}
-"""Service to request, of those that lead back to motion."""
+"""Services that lead back to motion."""
 
 ACTIVE, INACTIVE = "active", "inactive"
 SUCCESS, FAILURE, ERROR = (
@@ -73,32 +72,32 @@ SUCCESS, FAILURE, ERROR = (
 class PolicyNode(LifecycleNodeMixin, Node):
     """configure loads and verifies, activate drives, deactivate ramps to HOLD, cleanup disconnects."""
 
-    def __init__(self, **given: Any) -> None:
-        """Declares what it offers; nothing is loaded.
+    def __init__(self, **options: Any) -> None:
+        """Declares parameters, services and publishers; nothing is loaded.
 
         Args:
-            given: further arguments of rclpy's Node.
+            options: further arguments of rclpy's Node.
         """
-        # A stop must not wait for a transition, nor must a query of the node's state.
+        # Reentrant: neither a stop nor a query of the node's state must wait for a transition.
         operator = ReentrantCallbackGroup()
-        Node.__init__(self, NODE_NAME, **given)
+        Node.__init__(self, NODE_NAME, **options)
         LifecycleNodeMixin.__init__(self, callback_group=operator)
-        self._turn = threading.Lock()
-        """Held by the transition that is under way."""
-        self._to_change = self._service_change_state.callback
+        self._transition_lock = threading.Lock()
+        """Held by the transition in progress."""
+        self._change_state = self._service_change_state.callback
         self._service_change_state.callback = self._on_change_state
         self._drive: Drive | None = None
         self._reached = ""
-        self._told_status = ""
-        self._told_s = 0.0
+        self._published_status = ""
+        self._published_s = 0.0
         for name, parameter in PARAMETERS.items():
             self._declare(name, parameter)
         self.add_on_set_parameters_callback(self._on_parameters)
         services: dict[str, Callable[[], str]] = {
-            **{name: partial(self._braked, *given) for name, given in BRAKES.items()},
-            **{name: partial(self._released, command) for name, command in RELEASES.items()},
-            "estop": self._stopped,
-            "heartbeat": self._heard,
+            **{name: partial(self._brake, *brake) for name, brake in BRAKES.items()},
+            **{name: partial(self._release, command) for name, command in RELEASES.items()},
+            "estop": self._stop,
+            "heartbeat": self._heartbeat,
             "load_slot": self._load_slot,
         }
         for name, action in services.items():
@@ -106,7 +105,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
         self._status = self.create_publisher(String, "~/status", latched)
         self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 1)
-        # Time that goes on whatever is done to the clock.
+        # Steady time: independent of use_sim_time and of changes to the system clock.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         looking = MutuallyExclusiveCallbackGroup()
         self._look = self.create_timer(LOOK_S, self._on_look, callback_group=looking, clock=steady)
@@ -118,39 +117,41 @@ class PolicyNode(LifecycleNodeMixin, Node):
             raise ParameterError(f"parameter {name}: {_line(error)}; expected {expected(name)}") from error
 
     def finish(self, spin: Callable[[], None]) -> None:
-        """Ramps to HOLD and finalises, whatever transition is under way.
+        """Ramps to HOLD and finalises, even during a transition.
 
         Args:
-            spin: lets the executor work for a moment.
+            spin: runs the executor once.
         """
         drive = self._drive
         if drive is not None:
             self._transition("shutdown", drive.stop, "")
-        give_up = time.monotonic() + FINISH_S
-        while not self._turn.acquire(blocking=False):
-            if time.monotonic() > give_up:
+        deadline = time.monotonic() + FINISH_S
+        while not self._transition_lock.acquire(blocking=False):
+            if time.monotonic() > deadline:
                 return
             spin()
         try:
             self.trigger_shutdown()
         except RuntimeError:
-            self.get_logger().debug("finalised already")
+            self.get_logger().debug("already finalised")
         finally:
-            self._turn.release()
+            self._transition_lock.release()
 
     def _on_change_state(self, request: Any, response: Any) -> Any:
-        """What rclpy does, which alone would run two transitions at once, and end the process at an impossible one."""
+        """Wraps rclpy's handler, which would run two transitions concurrently and raise on an invalid one."""
         response.success = False
-        if not self._turn.acquire(blocking=False):
-            self.get_logger().warning("refused: another transition is under way")
+        if not self._transition_lock.acquire(blocking=False):
+            self.get_logger().warning("refused: another transition is in progress")
             return response
         try:
-            return self._to_change(request, response)
+            return self._change_state(request, response)
         except RuntimeError as error:
-            self.get_logger().warning(f"refused: transition {request.transition.id} is none from here: {_line(error)}")
+            self.get_logger().warning(
+                f"refused: transition {request.transition.id} is not valid in this state: {_line(error)}"
+            )
             return response
         finally:
-            self._turn.release()
+            self._transition_lock.release()
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Loads and verifies the active bundle, starts its engine, connects the topics."""
@@ -158,59 +159,59 @@ class PolicyNode(LifecycleNodeMixin, Node):
         return self._transition("configure", self._configure, INACTIVE)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Begins to drive the robot, once its sensors are heard."""
+        """Starts driving the robot once its sensor samples are sound."""
         del state
         timeout_s = float(self._value("activation_timeout_s"))
         return self._transition("activate", lambda: self._loaded().activate(timeout_s), ACTIVE)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Ramps to HOLD, then sends nothing more."""
+        """Ramps to HOLD, then stops sending."""
         del state
         return self._transition("deactivate", self._deactivate, INACTIVE)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Disconnects and forgets the policy."""
+        """Disconnects and unloads the policy."""
         del state
         return self._transition("cleanup", self._unload, "")
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Ramps to HOLD if it drives, then ends."""
+        """Ramps to HOLD if active, then unloads the policy."""
         del state
         return self._transition("shutdown", self._unload, "")
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Damps, then lets everything go."""
+        """Damps, then unloads the policy."""
         del state
         if self._drive is not None:
-            with suppress(DriveError):  # it may have ended already
+            with suppress(DriveError):  # it may not be active any more
                 self._drive.brake(Command.DAMP)
         return self._transition("error processing", self._unload, "")
 
     def _transition(self, name: str, action: Callable[[], None], to: str) -> TransitionCallbackReturn:
-        """Does it; a failure is told, and leaves the node in the state it was in."""
+        """Runs the action of a transition; an expected error is logged and leaves the node in its state."""
         try:
             action()
         except PhysaiError as error:
             self.get_logger().error(f"{name}: {error}")
             return FAILURE
         except Exception as error:
-            # rclpy would go to error processing without a word.
+            # rclpy would enter error processing without logging it.
             self.get_logger().error(f"{name}: {type(error).__name__}: {_line(error)}\n{traceback.format_exc()}")
             return ERROR
         self._reached = to
         return SUCCESS
 
     def _configure(self) -> None:
-        if self._value_of("use_sim_time"):
+        if self._use_sim_time():
             raise ParameterError(
-                "use_sim_time is true, but the loop runs on the machine's own clock and judges the age of samples "
-                "by it; set use_sim_time to false, and run the simulator in real time"
+                "use_sim_time is true, but the control loop uses the system clock, also for the age of samples; set "
+                "use_sim_time to false, and run the simulator in real time"
             )
         values = {name: self._value(name) for name in PARAMETERS}
         options = run_options(values)
         transport = RosTransport(options_of_transport(values), self)
-        drive = Drive(options, transport, say=self._say, **telemetry_arguments(values))
-        # An emergency stop reaches it from now on.
+        drive = Drive(options, transport, say=self._log, **telemetry_arguments(values))
+        # Set before `start`, so that an emergency stop reaches it while it loads.
         self._drive = drive
         try:
             drive.start()
@@ -219,7 +220,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
             raise
 
     def _deactivate(self) -> None:
-        # A loop that has ended by itself sends nothing any more.
+        # After the loop has ended by itself there is nothing to deactivate.
         if self._drive is not None:
             self._drive.deactivate()
 
@@ -228,7 +229,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
             if self._drive is not None:
                 self._drive.stop()
         finally:
-            # Not before: while it ramps down, an emergency stop must reach it.
+            # Only now: an emergency stop must reach it while it ramps down.
             self._drive = None
 
     def _loaded(self) -> Drive:
@@ -236,8 +237,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
             raise DriveError("no policy is loaded; configure the node first")
         return self._drive
 
-    def _say(self, text: str) -> None:
-        # rclpy knows a message by the line that logs it, and a line by one severity.
+    def _log(self, text: str) -> None:
+        # Two call sites, because rclpy allows only one severity per calling line.
         if text.startswith(("warning:", "HOLD", "DAMP", "PROTECTIVE_STOP")):
             self.get_logger().warning(text)
         else:
@@ -247,8 +248,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
         value: Value = self.get_parameter(name).value
         return value
 
-    def _value_of(self, name: str) -> bool:
-        return bool(self.has_parameter(name) and self.get_parameter(name).value)
+    def _use_sim_time(self) -> bool:
+        return bool(self.has_parameter("use_sim_time") and self.get_parameter("use_sim_time").value)
 
     def _on_parameters(self, changed: list[Any]) -> SetParametersResult:
         try:
@@ -256,43 +257,43 @@ class PolicyNode(LifecycleNodeMixin, Node):
                 if parameter.name in PARAMETERS:
                     check_change(parameter.name, parameter.value, loaded=self._drive is not None)
                 elif parameter.name == "use_sim_time" and parameter.value and self._drive is not None:
-                    raise ParameterError("use_sim_time: the control loop runs on the machine's own clock")
+                    raise ParameterError("use_sim_time: the control loop uses the system clock")
         except ParameterError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return SetParametersResult(successful=True)
 
-    def _braked(self, command: Command, state: GuardState) -> str:
+    def _brake(self, command: Command, state: GuardState) -> str:
         return self._loaded().braked(command, state)
 
-    def _released(self, command: Command) -> str:
+    def _release(self, command: Command) -> str:
         return f"{command}: {self._loaded().request(command)}"
 
-    def _stopped(self) -> str:
-        """Stops, and says so only once every joint was measured at rest."""
+    def _stop(self) -> str:
+        """Stops; returns only once every joint is measured at rest."""
         drive = self._loaded()
         drive.brake(Command.STOP)
-        give_up = time.monotonic() + STOP_CONFIRM_S
+        deadline = time.monotonic() + STOP_CONFIRM_S
         while not drive.runtime.status().get("stopped"):
-            if time.monotonic() > give_up:
+            if time.monotonic() > deadline:
                 raise DriveError(
-                    f"NOT CONFIRMED: the joints were not seen to rest within {STOP_CONFIRM_S:g} s; take the power away"
+                    f"NOT CONFIRMED: the joints are not measured at rest after {STOP_CONFIRM_S:g} s; cut the power"
                 )
             time.sleep(LOOK_S / 10)
         return "stopped: every joint was measured at rest"
 
-    def _heard(self) -> str:
+    def _heartbeat(self) -> str:
         drive = self._loaded()
         if not drive.running:
             raise DriveError("the control loop has ended; configure the node again")
         drive.runtime.commands.heartbeat_ns = time.monotonic_ns()
-        return "heard"
+        return "received"
 
     def _load_slot(self) -> str:
-        """Switches to what is installed; the running loop takes it over between two ticks."""
+        """Activates the version in the idle slot; a running loop swaps to it between two ticks."""
         trial = UpdateAgent(root=Path(str(self._value("root")))).activate()
-        takes_over = self._drive is not None and self._value("hot_swap")
-        taken = "the loop takes it over, or says why not" if takes_over else "configure loads it"
-        return f"version {trial.version} is active in slot {trial.slot}, on trial; {taken}"
+        swaps = self._drive is not None and self._value("hot_swap")
+        loading = "the loop swaps to it, or logs why not" if swaps else "configure loads it"
+        return f"version {trial.version} is active in slot {trial.slot}, on trial; {loading}"
 
     def _answer(self, action: Callable[[], str], request: Any, response: Any) -> Any:
         del request
@@ -305,25 +306,25 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def _on_look(self) -> None:
         drive = self._drive
-        if drive is not None and self._turn.acquire(blocking=False):
+        if drive is not None and self._transition_lock.acquire(blocking=False):
             try:
                 if not drive.running:
-                    self._ended(drive)
+                    self._on_loop_end(drive)
                 elif self._reached == ACTIVE and drive.runtime.state is not Lifecycle.ACTIVE:
-                    # It has lost the robot to another commander; `activate` asks for it again.
+                    # Another commander has taken the robot; `activate` requests it again.
                     self.trigger_deactivate()
             finally:
-                self._turn.release()
+                self._transition_lock.release()
         status: dict[str, Any] = {} if self._drive is None else self._drive.runtime.status()
         diagnosis = diagnose(status)
-        told = f"{diagnosis.level} {diagnosis.message} {status.get('version')}"
+        digest = f"{diagnosis.level} {diagnosis.message} {status.get('version')}"
         now_s = time.monotonic()
-        if told != self._told_status:
-            self._told_status = told
+        if digest != self._published_status:
+            self._published_status = digest
             self._status.publish(String(data=json.dumps(status | {"message": diagnosis.message})))
-        elif now_s - self._told_s < float(self._value("diagnostics_period_s")):
+        elif now_s - self._published_s < float(self._value("diagnostics_period_s")):
             return
-        self._told_s = now_s
+        self._published_s = now_s
         message = DiagnosticArray()
         message.header.stamp = self.get_clock().now().to_msg()
         values = [KeyValue(key=key, value=value) for key, value in diagnosis.values.items()]
@@ -338,10 +339,12 @@ class PolicyNode(LifecycleNodeMixin, Node):
         ]
         self._diagnostics.publish(message)
 
-    def _ended(self, drive: Drive) -> None:
-        """The loop has ended by itself: the node follows it down."""
+    def _on_loop_end(self, drive: Drive) -> None:
+        """Deactivates and cleans up the node after the loop has ended by itself."""
         if drive.end is LoopEnd.OTHER_CONTRACT:
-            self.get_logger().warning("a policy with another contract was activated; configure the node again for it")
+            self.get_logger().warning(
+                "a policy with another contract was activated; configure the node again to load it"
+            )
         else:
             self.get_logger().error(f"the control loop has ended: {drive.error or drive.end}")
         self._drive = None

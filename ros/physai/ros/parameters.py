@@ -1,4 +1,4 @@
-"""Parameters of the policy node: what each means, its bounds, and which may change while a policy is loaded."""
+"""Parameters of the policy node: meaning, bounds, and whether they may change while a policy is loaded."""
 
 import math
 import os
@@ -14,7 +14,7 @@ Value = str | int | float | bool
 
 
 class ParameterError(PhysaiError):
-    """A parameter has a value it cannot have."""
+    """A parameter has an invalid value."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Parameter:
     """One parameter."""
 
     default: Value
-    """Also says which type it has."""
+    """Default value; determines the type."""
     description: str
     lower: float = -math.inf
     upper: float = math.inf
@@ -34,75 +34,64 @@ NAMES = OptionNames(
     unsafe_no_verdict="the parameter unsafe_no_verdict: true (in the launch's params_file)",
     rate="the parameter rate (in the launch's params_file)",
 )
-"""How messages recommend what is a parameter here."""
+"""Names of the options in messages of the runtime."""
 
 DEFAULT_ROOT = os.environ.get("PHYSAI_ROBOT_ROOT") or "/var/lib/physai"
 
 PARAMETERS: Mapping[str, Parameter] = {
-    "root": Parameter(DEFAULT_ROOT, "the robot's tree of slots, as of `physai robot setup`"),
+    "root": Parameter(DEFAULT_ROOT, "folder of the robot's slots, see `physai robot setup`"),
     "binding": Parameter("", "YAML file of topics; empty: the built-in one of the robot"),
     "rate": Parameter(0.0, "refuse a policy of another rate [Hz]; 0: any", 0.0, 10_000.0),
-    "cpu": Parameter(-1, "core for the loop alone; -1: any", -1, 1023),
-    "priority": Parameter(0, "SCHED_FIFO priority of the loop; 0: ordinary scheduling", 0, MAX_PRIORITY),
-    "lock_memory": Parameter(True, "no page of the process may be swapped out"),
+    "cpu": Parameter(-1, "core to pin the control loop to; -1: any", -1, 1023),
+    "priority": Parameter(0, "SCHED_FIFO priority of the loop; 0: default scheduling", 0, MAX_PRIORITY),
+    "lock_memory": Parameter(True, "lock the memory of the process (mlockall)"),
     "heartbeat_s": Parameter(
-        0.0, "hold without a call of ~/heartbeat for longer [s]; 0: no heartbeat required", 0.0, 3600.0
+        0.0, "hold if ~/heartbeat is not called for this long [s]; 0: no heartbeat required", 0.0, 3600.0
     ),
-    "hot_swap": Parameter(True, "take over policies that are activated meanwhile"),
+    "hot_swap": Parameter(True, "swap to policies that are activated while the loop runs"),
     "unsafe_no_verdict": Parameter(False, "run a policy that was installed without a valid verdict"),
     "recorder": Parameter("", "folder of the flight recorder; empty: none"),
     "metrics_port": Parameter(-1, "port for Prometheus on 127.0.0.1; 0: any free one, -1: none", -1, 65535),
-    "activation_timeout_s": Parameter(
-        5.0, "longest wait for sound sensor samples at activation [s]", 0.1, 600.0, live=True
-    ),
-    "diagnostics_period_s": Parameter(1.0, "time between two messages on /diagnostics [s]", 0.1, 60.0, live=True),
+    "activation_timeout_s": Parameter(5.0, "timeout for sound sensor samples at activation [s]", 0.1, 600.0, live=True),
+    "diagnostics_period_s": Parameter(1.0, "period of /diagnostics [s]", 0.1, 60.0, live=True),
 }
-"""Parameters by name."""
 
 
 def expected(name: str) -> str:
-    """What may be said for a parameter, in words."""
+    """Type and range of a parameter, for messages."""
     parameter = PARAMETERS[name]
     if isinstance(parameter.default, bool):
         return "true or false"
     if isinstance(parameter.default, str):
-        return "a text"
-    kind = "a number with a decimal point" if isinstance(parameter.default, float) else "a whole number"
+        return "a string"
+    kind = "a number with a decimal point" if isinstance(parameter.default, float) else "an integer"
     return f"{kind} from {parameter.lower:g} to {parameter.upper:g}"
 
 
 def check(name: str, value: Value) -> None:
-    """Whether a parameter may have a value.
-
-    Raises:
-        ParameterError: it may not; what is allowed.
-    """
+    """Raises ParameterError, with the allowed values, if a value has the wrong type or is out of range."""
     parameter = PARAMETERS[name]
     if type(value) is not type(parameter.default):
         raise ParameterError(f"{name}: {value!r} is a {type(value).__name__}, expected {expected(name)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not (math.isfinite(value) and parameter.lower <= value <= parameter.upper):
-            raise ParameterError(f"{name}: {value} lies outside {parameter.lower:g} to {parameter.upper:g}")
+            raise ParameterError(f"{name}: {value} is outside {parameter.lower:g} to {parameter.upper:g}")
     elif isinstance(value, str) and not (value.isprintable() and len(value) <= 4096):
         raise ParameterError(f"{name}: not a path: {value[:40]!r}")
 
 
 def check_change(name: str, value: Value, *, loaded: bool) -> None:
-    """Whether a parameter may change to a value now.
-
-    Raises:
-        ParameterError: not to this value, or not while a policy is loaded.
-    """
+    """Raises ParameterError if the value is invalid, or if the parameter must not change while a policy is loaded."""
     check(name, value)
     if loaded and not PARAMETERS[name].live:
-        raise ParameterError(f"{name} counts from the next configure on: clean the node up first (ros2 lifecycle set)")
+        raise ParameterError(f"{name} takes effect at configure: clean the node up first (ros2 lifecycle set)")
 
 
 def run_options(values: Mapping[str, Value]) -> RunOptions:
-    """How to run, by the parameters.
+    """Converts the parameters to options of the runtime.
 
     Raises:
-        ParameterError: one of them has a value it cannot have.
+        ParameterError: a value is invalid.
     """
     for name, value in values.items():
         check(name, value)
@@ -126,6 +115,6 @@ def run_options(values: Mapping[str, Value]) -> RunOptions:
 
 
 def transport_options(values: Mapping[str, Value]) -> dict[str, str]:
-    """Options of the transport, by the parameters."""
+    """Converts the parameters to options of the transport."""
     binding = str(values["binding"])
     return {"binding": binding} if binding else {}

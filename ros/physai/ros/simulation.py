@@ -1,8 +1,8 @@
-"""The standard services of a simulator (package `simulation_interfaces`) for a virtual robot.
+"""The standard simulator services (package `simulation_interfaces`) for a virtual robot.
 
-Served below the node's namespace, as other simulators do: `get_simulator_features`, `get_simulation_state`,
-`set_simulation_state`, `reset_simulation`, `step_simulation`, `get_entities`, `get_entity_info`, `get_entity_state`,
-`get_entities_states`. What is not supported is answered with RESULT_FEATURE_UNSUPPORTED and a reason.
+Services in the node's namespace: `get_simulator_features`, `get_simulation_state`, `set_simulation_state`,
+`reset_simulation`, `step_simulation`, `get_entities`, `get_entity_info`, `get_entity_state`, `get_entities_states`.
+Unsupported requests are answered with RESULT_FEATURE_UNSUPPORTED and a reason.
 """
 
 import re
@@ -28,7 +28,7 @@ from physai.sdk.transport.simulation import MAX_STEPS, Entity, Simulation, Simul
 
 WORLD = "world"
 MAX_FILTER = 256
-"""Longest regular expression that is looked at."""
+"""Maximum length of a regular expression."""
 
 FEATURES = (
     SimulatorFeatures.ENTITY_CATEGORIES,
@@ -43,24 +43,24 @@ FEATURES = (
     SimulatorFeatures.STEP_SIMULATION_MULTIPLE,
 )
 CUSTOM_INFO = (
-    f"physai's twin. A step is a control period of the contract, {MAX_STEPS} at most in one call. Time is the "
-    "machine's own clock: it is not reset, and nothing is published on /clock."
+    f"physai's twin. A step is a control period of the contract, at most {MAX_STEPS} per call. Time is the system "
+    "clock: it is not reset, and /clock is not published."
 )
 
 
 class SimulationServices:
-    """Services on a node; they answer while the node is spun."""
+    """Services on a node, which must be spun."""
 
     def __init__(self, node: Any, simulation: Simulation) -> None:
-        """Offers the services.
+        """Creates the services.
 
         Args:
             node: rclpy node.
-            simulation: what they control.
+            simulation: the simulation to control.
         """
         self._simulation = simulation
         self._log: Any = node.get_logger()
-        offered: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
+        actions: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
             "get_simulator_features": (GetSimulatorFeatures, self._features),
             "get_simulation_state": (GetSimulationState, self._state),
             "set_simulation_state": (SetSimulationState, self._change),
@@ -71,8 +71,10 @@ class SimulationServices:
             "get_entity_state": (GetEntityState, self._entity_state),
             "get_entities_states": (GetEntitiesStates, self._entities_states),
         }
-        made = [node.create_service(kind, name, partial(self._answer, do)) for name, (kind, do) in offered.items()]
-        self.names = tuple(str(service.service_name) for service in made)
+        services = [
+            node.create_service(kind, name, partial(self._answer, action)) for name, (kind, action) in actions.items()
+        ]
+        self.names = tuple(str(service.service_name) for service in services)
         """Full names of the services."""
 
     def _answer(self, action: Callable[[Any, Any], None], request: Any, response: Any) -> Any:
@@ -97,16 +99,16 @@ class SimulationServices:
 
     def _change(self, request: Any, response: Any) -> None:
         del response
-        wanted = int(request.state.state)
-        if wanted not in list(SimulationState):
+        requested = int(request.state.state)
+        if requested not in list(SimulationState):
             raise _RefusedError(
                 Result.RESULT_FEATURE_UNSUPPORTED,
-                f"state {wanted}; expected {', '.join(f'{state.value} ({state.name})' for state in SimulationState)}",
+                f"state {requested}; expected {', '.join(f'{state.value} ({state.name})' for state in SimulationState)}",
             )
-        state = SimulationState(wanted)
+        state = SimulationState(requested)
         if state is self._simulation.state:
             raise _RefusedError(
-                SetSimulationState.Response.ALREADY_IN_TARGET_STATE, f"the simulation is {state.name.lower()} already"
+                SetSimulationState.Response.ALREADY_IN_TARGET_STATE, f"the simulation is already {state.name.lower()}"
             )
         self._simulation.change(state)
         self._log.info(f"simulation: {state.name.lower()}")
@@ -117,7 +119,7 @@ class SimulationServices:
         if not whole and request.scope != ResetSimulation.Request.SCOPE_STATE:
             raise _RefusedError(
                 Result.RESULT_FEATURE_UNSUPPORTED,
-                f"scope {request.scope}; expected 0 or 255 (the first starting pose) or 2 (the next one that is drawn)",
+                f"scope {request.scope}; expected 0 or 255 (first initial pose) or 2 (next random initial pose)",
             )
         self._simulation.reset(whole=whole)
         self._log.info("simulation: reset")
@@ -127,7 +129,7 @@ class SimulationServices:
         self._simulation.step(int(request.steps))
 
     def _entities(self, request: Any, response: Any) -> None:
-        response.entities = [entity.name for entity in self._found(request.filters)]
+        response.entities = [entity.name for entity in self._select(request.filters)]
 
     def _info(self, request: Any, response: Any) -> None:
         self._named(request.entity)
@@ -138,9 +140,9 @@ class SimulationServices:
         response.state = _message(self._named(request.entity))
 
     def _entities_states(self, request: Any, response: Any) -> None:
-        found = self._found(request.filters)
-        response.entities = [entity.name for entity in found]
-        response.states = [_message(entity) for entity in found]
+        selected = self._select(request.filters)
+        response.entities = [entity.name for entity in selected]
+        response.states = [_message(entity) for entity in selected]
 
     def _named(self, name: str) -> Entity:
         robot = self._simulation.robot()
@@ -148,10 +150,10 @@ class SimulationServices:
             raise _RefusedError(Result.RESULT_NOT_FOUND, f"there is no {name!r}, only {robot.name!r}")
         return robot
 
-    def _found(self, filters: Any) -> tuple[Entity, ...]:
-        """Entities that pass the filters: the robot, or nothing."""
+    def _select(self, filters: Any) -> tuple[Entity, ...]:
+        """Entities that pass the filters: the robot, or none."""
         if filters.tags.tags or filters.bounds.type:
-            raise _RefusedError(Result.RESULT_FEATURE_UNSUPPORTED, "entities have neither tags nor bounds here")
+            raise _RefusedError(Result.RESULT_FEATURE_UNSUPPORTED, "entities have neither tags nor bounds")
         robot = self._simulation.robot()
         categories = [one.category for one in filters.categories]
         passes = not categories or EntityCategory.CATEGORY_ROBOT in categories
@@ -159,7 +161,7 @@ class SimulationServices:
 
 
 class _RefusedError(Exception):
-    """A request that is answered with a code of its own."""
+    """A request is refused with a specific result code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -167,13 +169,13 @@ class _RefusedError(Exception):
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a regular expression occurs in a name; an empty one does."""
+    """Whether a regular expression matches anywhere in a name; an empty one does."""
     if len(pattern) > MAX_FILTER:
         raise SimulationError(f"filter has {len(pattern)} characters, expected at most {MAX_FILTER}")
     try:
         return re.search(pattern, name) is not None
     except re.error as error:
-        raise SimulationError(f"filter {pattern!r} is no regular expression: {error}") from error
+        raise SimulationError(f"filter {pattern!r} is not a regular expression: {error}") from error
 
 
 def _message(entity: Entity) -> Any:

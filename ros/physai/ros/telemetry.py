@@ -1,4 +1,4 @@
-"""The policy node's parameters as telemetry of its runtime."""
+"""Telemetry of the policy node's runtime, from its parameters."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from physai.ros.parameters import Value
 
 
 def telemetry_arguments(values: Mapping[str, Value]) -> dict[str, Any]:
-    """Further arguments of `Runtime`, by the parameters."""
+    """Converts the parameters to telemetry arguments of `Runtime`."""
     folder, port = str(values["recorder"]), int(values["metrics_port"])
     flight = FlightOptions(folder=Path(folder)) if folder else None
     options = TelemetryOptions(metrics_port=None if port < 0 else port, flight=flight)

@@ -1,4 +1,4 @@
-"""Both ends of a robot's ROS 2 topics through rclpy: `--transport ros`, and what the policy node hands its runtime."""
+"""The transport `ros`: both ends of a robot's ROS 2 topics through rclpy. The policy node uses it, too."""
 
 import os
 import threading
@@ -20,7 +20,7 @@ ROBOT_NODE = "physai_virtual_robot"
 
 
 class RosTransport(DdsTransport):
-    """The runtime's end, on a node of its own or on one that is given."""
+    """The runtime's end, on its own node or on a given one."""
 
     name = "ros"
 
@@ -28,13 +28,13 @@ class RosTransport(DdsTransport):
         """Checks the options; connects nothing.
 
         Args:
-            options: as those of the transport dds.
-            node: rclpy node to use; None to make one.
+            options: same options as the transport dds.
+            node: rclpy node to use; None to create one.
 
         Raises:
-            UnknownNameError: there is no such option.
-            TransportError: the domain is none.
-            MissingExtraError: there is no ROS 2 in this environment.
+            UnknownNameError: an option does not exist.
+            TransportError: the domain is invalid.
+            MissingExtraError: ROS 2 is not installed.
         """
         super().__init__(options)
         require_rclpy()
@@ -42,7 +42,7 @@ class RosTransport(DdsTransport):
         self._own: OwnNode | None = None
         self._wire: RosMiddleware | None = None
         self._resolved: int | None = None
-        """File of the binding that a companion reads."""
+        """Descriptor of the file with the binding for the companion."""
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
@@ -64,9 +64,9 @@ class RosTransport(DdsTransport):
         return RosMiddleware(self._own.node, self._domain)
 
     def companion(self) -> WatchdogEndpoint:
-        """See `SupportsWatchdog`: on DDS without ROS where that reaches the same robot, else on a node of its own.
+        """See `SupportsWatchdog`: on DDS without ROS if that reaches the same robot, otherwise on its own node.
 
-        Either uses the names that the topics have after remapping.
+        Topic names are those after remapping.
         """
         node = self._given if self._own is None else self._own.node
         binding = resolved(find_binding(self._contract, self._options.get("binding")), node)
@@ -84,12 +84,12 @@ class RosTransport(DdsTransport):
             os.close(descriptor)
 
     def diagnose(self, level: int, message: str, values: Mapping[str, str]) -> None:
-        """See `SupportsDiagnostics`; a node that was passed in publishes it itself."""
+        """See `SupportsDiagnostics`; a given node publishes its own diagnostics."""
         if self._given is None:
             super().diagnose(level, message, values)
 
     def close(self) -> None:
-        """See `Transport.close`; a node that was given stays."""
+        """See `Transport.close`; a given node is not destroyed."""
         super().close()
         self._forget_binding()
         own, self._own = self._own, None
@@ -98,7 +98,7 @@ class RosTransport(DdsTransport):
 
 
 def resolved(binding: Binding, node: Any) -> Binding:
-    """A binding under the full names that its topics have for a node."""
+    """A binding with the topics' full names in the namespace of a node, after remapping."""
 
     def full(topics: tuple[TopicBinding, ...]) -> tuple[TopicBinding, ...]:
         return tuple(
@@ -109,7 +109,7 @@ def resolved(binding: Binding, node: Any) -> Binding:
 
 
 class RosRobotEndpoint(DdsRobotEndpoint):
-    """The robot's end, on a node of its own."""
+    """The robot's end, on its own node."""
 
     name = "ros"
 
@@ -124,14 +124,15 @@ class RosRobotEndpoint(DdsRobotEndpoint):
         return RosMiddleware(self._own.node, self._domain)
 
     def serve(self, simulation: Simulation) -> str:
-        """See `ServesSimulation`: the services of the package simulation_interfaces, where that is installed."""
+        """See `ServesSimulation`: the services of the package simulation_interfaces, if that is installed."""
         if self._own is None:
-            raise TransportError("the link ros is not open")
+            raise TransportError("the transport ros is not open")
         try:
             from physai.ros.simulation import SimulationServices
         except ImportError as error:
             return (
-                f"no services to pause, step or reset ({error}); for them install ros-$ROS_DISTRO-simulation-interfaces"
+                f"no services to pause, step or reset ({error}); to have them, install "
+                "ros-$ROS_DISTRO-simulation-interfaces"
             )
         services = SimulationServices(self._own.node, simulation)
         self._own.spin()
@@ -146,10 +147,10 @@ class RosRobotEndpoint(DdsRobotEndpoint):
 
 
 class OwnNode:
-    """A node in a context of its own, whose subscriptions are read directly; it is spun for its services only."""
+    """A node in a separate context, whose subscriptions are read directly; it is spun only for its services."""
 
     def __init__(self, name: str, domain: int) -> None:
-        """Joins the domain; ROS arguments of the process (remappings) count."""
+        """Joins the domain; the process's ROS arguments (remappings) apply."""
         import rclpy
         from rclpy.context import Context
 
@@ -160,7 +161,7 @@ class OwnNode:
         self._spinner = threading.Thread(target=self._spin, name="physai-ros", daemon=True)
 
     def spin(self) -> None:
-        """Answers calls of its services, in a thread of its own."""
+        """Serves its services in a separate thread."""
         from rclpy.executors import SingleThreadedExecutor
 
         self._executor = SingleThreadedExecutor(context=self._context)
@@ -183,13 +184,13 @@ class OwnNode:
 
 
 def speaks_dds() -> bool:
-    """Whether Cyclone DDS is there and ROS 2's middleware is one that it understands."""
+    """Whether Cyclone DDS is installed and interoperates with ROS 2's middleware."""
     middleware = os.environ.get("RMW_IMPLEMENTATION") or "rmw_fastrtps_cpp"
     return middleware in DDS_MIDDLEWARE and find_spec("cyclonedds") is not None
 
 
 def require_rclpy() -> None:
-    """Raises MissingExtraError where there is no ROS 2 in this environment."""
+    """Raises MissingExtraError if rclpy cannot be imported."""
     try:
         import rclpy
     except ImportError as error:

@@ -1,10 +1,10 @@
-"""ROS 2 topics through rclpy, as bytes: what `physai.deploy_jetson.transport.dds.node` is for Cyclone DDS.
+"""Serialised ROS 2 messages through rclpy; the counterpart of `physai.deploy_jetson.transport.dds.node`.
 
-Messages are taken and published serialised, so that the layouts of the DDS transport serve here too and rclpy builds no
-Python object. The control loop takes them itself, in its own thread: subscriptions are in a callback group that no
-executor ever runs, so no message waits for a thread that spins, and none costs the loop Python's lock.
+Messages are taken and published serialised, so that the layouts of the DDS transport apply and rclpy creates no Python
+objects. The control loop takes them itself, in its own thread: subscriptions are in a callback group that no executor
+runs, so messages do not wait for a spinning thread, and such a thread does not compete with the loop for the GIL.
 
-Topics are named relative to the node's namespace and can be remapped; their QoS can be overridden by parameters.
+Topics are relative to the node's namespace and can be remapped; parameters can override their QoS.
 """
 
 import time
@@ -22,23 +22,23 @@ from physai.ros.info import Info
 from physai.sdk.transport.protocol import TransportError
 
 LOOK_S = 0.02
-"""Time between two looks at who publishes a topic, some 10 µs each [s]; a publisher takes longer to be discovered."""
+"""Period of the check for several publishers of a topic, about 10 µs each [s]; discovery takes longer."""
 MAX_TAKEN = 10_000
-"""Most messages that are taken at once."""
+"""Maximum number of messages taken at once."""
 WAIT_SLICE_NS = 100_000_000
-"""Longest wait inside rclpy [ns], where no signal is seen."""
+"""Maximum wait inside rclpy [ns], during which signals are not handled."""
 
 
 class RosMiddleware:
-    """Readers and writers of bytes on an rclpy node; for one thread, which need not be the one that spins the node."""
+    """Readers and writers of bytes on an rclpy node, for use by one thread, not necessarily the one that spins it."""
 
     def __init__(self, node: Any, domain: int, *, frames: Mapping[str, str] | None = None) -> None:
-        """Nothing is made yet.
+        """Creates no endpoints yet.
 
         Args:
             node: rclpy node, or lifecycle node.
-            domain: its ROS_DOMAIN_ID, for messages to people.
-            frames: topics of poses whose messages are to be expressed in a frame; the node must be spun for them.
+            domain: its ROS_DOMAIN_ID, for messages.
+            frames: target frame of pose topics, by topic; transforming them requires that the node is spun.
         """
         self.domain = domain
         self._node = node
@@ -48,51 +48,53 @@ class RosMiddleware:
         self._spun: list[Any] = []
         self._subscriptions: list[Any] = []
         self._publishers: list[Any] = []
-        self._waiting: Any = None
+        self._wait_set: Any = None
 
     def reader(self, topic: str, kind: str, *, reliable: bool) -> "RosReader | FramedReader":
         """A subscription; best effort unless `reliable`.
 
         Raises:
-            TransportError: the message's package is not built here, or rclpy refuses.
+            TransportError: the message type is not installed, or rclpy fails.
         """
         from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 
         if self._frames is not None and kind == POSE and topic in self._frame_of:
             publishers = Publishers(self._node, self._node.resolve_topic_name(relative(topic)))
             framed = FramedReader(topic, self._frame_of[topic], self._frames, publishers)
-            # A transition waits for samples, so none may wait for the transition, which is in the node's own group.
-            apart = MutuallyExclusiveCallbackGroup()
-            spun = self._subscribe(topic, kind, framed.put, reliable=reliable, callback_group=apart)
+            # Not the node's default group: there, the callback would wait for a transition that waits for samples.
+            separate = MutuallyExclusiveCallbackGroup()
+            spun = self._subscribe(topic, kind, framed.put, reliable=reliable, callback_group=separate)
             publishers.qos = spun.qos_profile
             self._spun.append(spun)
             self._framed.append(framed)
             return framed
-        made = self._subscribe(topic, kind, _never_called, reliable=reliable, callback_group=_untouched(), raw=True)
-        self._subscriptions.append(made)
-        self._waiting = None
-        return RosReader(self._node, made, topic)
+        subscription = self._subscribe(
+            topic, kind, _never_called, reliable=reliable, callback_group=_never_executed(), raw=True
+        )
+        self._subscriptions.append(subscription)
+        self._wait_set = None
+        return RosReader(self._node, subscription, topic)
 
-    def _subscribe(self, topic: str, kind: str, callback: Any, *, reliable: bool, **further: Any) -> Any:
+    def _subscribe(self, topic: str, kind: str, callback: Any, *, reliable: bool, **options: Any) -> Any:
         from rclpy.qos_overriding_options import QoSOverridingOptions
 
-        options = QoSOverridingOptions.with_default_policies()
+        overriding = QoSOverridingOptions.with_default_policies()
         try:
             return self._node.create_subscription(
                 _message_class(kind),
                 relative(topic),
                 callback,
                 _qos(DEPTH, reliable=reliable),
-                qos_overriding_options=options,
-                **further,
+                qos_overriding_options=overriding,
+                **options,
             )
         except TransportError:
             raise
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be subscribed to: {_told(error)}") from error
+            raise TransportError(f"{topic}: cannot subscribe: {_line(error)}") from error
 
     def problems(self) -> tuple[str, ...]:
-        """Why poses were refused last."""
+        """Why the latest poses were rejected."""
         return tuple(one.problem for one in self._framed if one.problem)
 
     def forget(self) -> None:
@@ -104,12 +106,12 @@ class RosMiddleware:
         """A reliable publisher.
 
         Raises:
-            TransportError: the message's package is not built here, or rclpy refuses.
+            TransportError: the message type is not installed, or rclpy fails.
         """
         from rclpy.qos_overriding_options import QoSOverridingOptions
 
         try:
-            made = self._node.create_publisher(
+            publisher = self._node.create_publisher(
                 _message_class(kind),
                 relative(topic),
                 _qos(1, reliable=True),
@@ -118,52 +120,52 @@ class RosMiddleware:
         except TransportError:
             raise
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be published: {_told(error)}") from error
-        self._publishers.append(made)
-        return RosWriter(self._node, made, topic)
+            raise TransportError(f"{topic}: cannot publish: {_line(error)}") from error
+        self._publishers.append(publisher)
+        return RosWriter(self._node, publisher, topic)
 
     def exchange(self, topic: str, kind: str) -> tuple["RosReader", "RosWriter"]:
-        """See `Wire.exchange`: outside the node's namespace, as runtimes of other namespaces are on it.
+        """See `Middleware.exchange`; not in the node's namespace, because runtimes of all namespaces share the topic.
 
         Raises:
-            TransportError: the message's package is not built here, or rclpy refuses.
+            TransportError: the message type is not installed, or rclpy fails.
         """
         message = _message_class(kind)
         try:
-            made = self._node.create_subscription(
+            subscription = self._node.create_subscription(
                 message,
                 topic,
                 _never_called,
                 _qos(EXCHANGE_DEPTH, reliable=True),
-                callback_group=_untouched(),
+                callback_group=_never_executed(),
                 raw=True,
             )
-            self._spun.append(made)
+            self._spun.append(subscription)
             publisher = self._node.create_publisher(message, topic, _qos(1, reliable=True))
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be had: {_told(error)}") from error
+            raise TransportError(f"{topic}: cannot be created: {_line(error)}") from error
         self._publishers.append(publisher)
-        return RosReader(self._node, made, topic, several=True), RosWriter(self._node, publisher, topic)
+        return RosReader(self._node, subscription, topic, several=True), RosWriter(self._node, publisher, topic)
 
     def wait(self, timeout_s: float) -> None:
-        """Blocks until a message is there, at most `timeout_s` and never long enough to delay a signal.
+        """Blocks until a message arrives, for at most `timeout_s` and a slice short enough for signals.
 
-        As rclpy's own `wait_for_message`: a wait set of just these subscriptions, independent of any executor.
+        Uses a wait set of these subscriptions alone, independent of any executor, like rclpy's `wait_for_message`.
         """
         from rclpy.impl.implementation_singleton import rclpy_implementation
 
         limit_ns = max(0, min(WAIT_SLICE_NS, int(timeout_s * 1e9)))
-        handles = [made.handle for made in self._subscriptions]
-        with ExitStack() as held:
+        handles = [subscription.handle for subscription in self._subscriptions]
+        with ExitStack() as stack:
             for handle in handles:
-                held.enter_context(handle)
-            if self._waiting is None:
-                # Kept, because the middleware takes longer to make one than to wait with it.
-                self._waiting = rclpy_implementation.WaitSet(len(handles), 0, 0, 0, 0, 0, self._node.context.handle)
-            self._waiting.clear_entities()
+                stack.enter_context(handle)
+            if self._wait_set is None:
+                # Reused, because creating a wait set takes longer than waiting with it.
+                self._wait_set = rclpy_implementation.WaitSet(len(handles), 0, 0, 0, 0, 0, self._node.context.handle)
+            self._wait_set.clear_entities()
             for handle in handles:
-                self._waiting.add_subscription(handle)
-            self._waiting.wait(limit_ns)
+                self._wait_set.add_subscription(handle)
+            self._wait_set.wait(limit_ns)
 
     def publishers(self, topic: str | None = None) -> tuple[Endpoint, ...]:
         """Publishers of a topic by its full name, or of every topic the node sees."""
@@ -181,63 +183,63 @@ class RosMiddleware:
 
     @property
     def owner(self) -> str:
-        """See `Endpoint.owner`: that of this node's own publishers; empty as long as there are none."""
+        """`Endpoint.owner` of this node's publishers; empty while there are none."""
         name, namespace = self._node.get_name(), self._node.get_namespace()
-        for made in self._publishers:
-            for info in self._node.get_publishers_info_by_topic(made.topic_name):
+        for publisher in self._publishers:
+            for info in self._node.get_publishers_info_by_topic(publisher.topic_name):
                 if (info.node_name, info.node_namespace) == (name, namespace):
                     return owner(info)
         return ""
 
     def close(self) -> None:
-        """Ends its subscriptions and publishers; the node stays."""
-        for made in (*self._subscriptions, *self._spun):
-            self._node.destroy_subscription(made)
+        """Destroys its subscriptions and publishers, but not the node."""
+        for subscription in (*self._subscriptions, *self._spun):
+            self._node.destroy_subscription(subscription)
         if self._frames is not None:
             self._frames.close()
-        for made in self._publishers:
-            self._node.destroy_publisher(made)
+        for publisher in self._publishers:
+            self._node.destroy_publisher(publisher)
         self._subscriptions.clear()
-        self._waiting = None
+        self._wait_set = None
         self._publishers.clear()
 
 
 class RosReader:
-    """The newest messages of one topic."""
+    """Takes the newest messages of one topic."""
 
     def __init__(self, node: Any, subscription: Any, topic: str, *, several: bool = False) -> None:
-        """Wraps a subscription that no executor runs, and whose topic may have several publishers."""
+        """Wraps a subscription that no executor runs; `several` allows more than one publisher."""
         self.topic = topic
         self._several = several
         self.full_name = str(subscription.topic_name)
-        """Where it is, after namespace and remapping."""
+        """Name after namespace and remapping."""
         self._publishers = Publishers(node, self.full_name, subscription.qos_profile)
         self._handle: Any = subscription.handle
         self._kind: Any = subscription.msg_type
-        self._looked_s = 0.0
-        self._alone = True
+        self._checked_s = 0.0
+        self._accepted = True
 
-    def _only_one(self) -> bool:
-        """Whether the topic has one publisher at most, or may have more."""
+    def _publishers_accepted(self) -> bool:
+        """Whether the topic has at most one publisher, or may have several."""
         if self._several:
             return True
         now_s = time.monotonic()
-        if now_s - self._looked_s > LOOK_S:
-            self._looked_s = now_s
-            self._alone = not self._publishers.problem()
-        return self._alone
+        if now_s - self._checked_s > LOOK_S:
+            self._checked_s = now_s
+            self._accepted = not self._publishers.problem()
+        return self._accepted
 
     def take(self) -> list[tuple[bytes, Info]]:
-        """The newest messages that wait, oldest first; none as long as the topic has several publishers.
+        """Takes the newest queued messages, oldest first; none while the topic has several publishers.
 
-        rclpy does not tell whose a message is, and two robots on one topic make a third that does not exist. So the
-        last sample grows old, and the robot holds.
+        rclpy does not identify the sender, and messages of two robots would be mixed into the state of one. Without new
+        messages the last sample expires and the robot holds.
 
         Raises:
             TransportError: rclpy failed.
         """
-        # Everything is taken, however deep the queue was made by an override: what waits longest is oldest.
-        found: deque[tuple[bytes, Info]] = deque(maxlen=EXCHANGE_DEPTH if self._several else DEPTH)
+        # Drain the whole queue, whose depth an override may have changed, and keep the newest messages.
+        newest: deque[tuple[bytes, Info]] = deque(maxlen=EXCHANGE_DEPTH if self._several else DEPTH)
         try:
             with self._handle:
                 for _ in range(MAX_TAKEN):
@@ -245,13 +247,13 @@ class RosReader:
                     if taken is None:
                         break
                     data, info = taken
-                    found.append((data, Info(info["source_timestamp"])))
+                    newest.append((data, Info(info["source_timestamp"])))
         except Exception as error:
-            raise TransportError(f"{self.topic}: rclpy cannot be read: {_told(error)}") from error
-        return list(found) if found and self._only_one() else []
+            raise TransportError(f"{self.topic}: rclpy cannot take messages: {_line(error)}") from error
+        return list(newest) if newest and self._publishers_accepted() else []
 
     def publisher(self, handle: int) -> Endpoint | None:
-        """What is known of the publisher; None if there is none, or rclpy cannot tell which it was."""
+        """The publisher; None if there is none, or several."""
         del handle
         return self._publishers.only()
 
@@ -269,22 +271,22 @@ class RosWriter:
         self._publisher = publisher
         self.topic = topic
         self.full_name = str(publisher.topic_name)
-        """Where it is, after namespace and remapping."""
+        """Name after namespace and remapping."""
 
     def write(self, message: memoryview, stamp_ns: int) -> None:
-        """Publishes a message; its source stamp is the middleware's own.
+        """Publishes a message; the middleware sets its source timestamp.
 
         Raises:
-            TransportError: it was not taken.
+            TransportError: rclpy failed.
         """
         del stamp_ns
         try:
             self._publisher.publish(bytes(message))
         except Exception as error:
-            raise TransportError(f"{self.topic}: rclpy did not take the message: {_told(error)}") from error
+            raise TransportError(f"{self.topic}: rclpy cannot publish the message: {_line(error)}") from error
 
     def reached(self) -> bool:
-        """Whether it reaches a subscriber."""
+        """Whether there is a subscriber."""
         return int(self._publisher.get_subscription_count()) > 0
 
     def mismatch(self) -> str:
@@ -294,11 +296,11 @@ class RosWriter:
 
 
 @cache
-def _untouched() -> Any:
-    """A callback group whose members every executor leaves alone."""
+def _never_executed() -> Any:
+    """A callback group that no executor executes."""
     from rclpy.callback_groups import CallbackGroup
 
-    class Untouched(CallbackGroup):
+    class NeverExecuted(CallbackGroup):
         def can_execute(self, entity: Any) -> bool:
             del entity
             return False
@@ -310,7 +312,7 @@ def _untouched() -> Any:
         def ending_execution(self, entity: Any) -> None:
             del entity
 
-    return Untouched()
+    return NeverExecuted()
 
 
 def _never_called(data: bytes) -> None:
@@ -318,7 +320,7 @@ def _never_called(data: bytes) -> None:
 
 
 def relative(topic: str) -> str:
-    """A binding's topic without its leading slash: below the node's namespace."""
+    """A binding's topic without its leading slash, which makes it relative to the node's namespace."""
     return topic.removeprefix("/")
 
 
@@ -340,8 +342,8 @@ def _message_class(kind: str) -> Any:
         return get_message(kind)
     except (ImportError, AttributeError, ValueError) as error:
         package = kind.partition("/")[0]
-        raise TransportError(f"{kind} is not built here ({_told(error)}); install ros-$ROS_DISTRO-{package}") from error
+        raise TransportError(f"{kind} is not installed ({_line(error)}); install ros-$ROS_DISTRO-{package}") from error
 
 
-def _told(error: Exception) -> str:
+def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

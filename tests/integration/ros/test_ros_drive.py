@@ -178,13 +178,13 @@ def test_whoever_brakes_takes_an_activation_back(
     def brake() -> None:
         assert asked.wait(WAIT_S)
         until(lambda: not queue.waiting)
-        with pytest.raises(DriveError, match="nothing is sent; the activation under way is taken back"):
+        with pytest.raises(DriveError, match="nothing is sent; the pending activation is cancelled"):
             drive.brake(order)
 
     # Before the order to activate there is nothing to take back.
     monkeypatch.setattr(queue, "put", note)
     threading.Thread(target=brake).start()
-    with pytest.raises(DriveError, match=f"{order.value} was asked for meanwhile"):
+    with pytest.raises(DriveError, match=f"cancelled by {order.value}"):
         drive.activate(WAIT_S)
     robot.shy = False
     time.sleep(0.3)
@@ -235,7 +235,7 @@ def test_where_nothing_is_driven_no_request_succeeds(drives: Drives, state: Guar
         drive.request(Command.START)
     with pytest.raises(CommandError, match="reset: there is no stop to reset"):
         drive.request(Command.RESET)
-    with pytest.raises(DriveError, match="nothing is sent; none begins until reset"):
+    with pytest.raises(DriveError, match="nothing is sent; activation is blocked until reset"):
         drive.brake(Command.STOP)
     drive.stop(WAIT_S)
     with pytest.raises(DriveError, match=r"does not drive the robot now, nothing is sent$"):

@@ -43,12 +43,12 @@ def test_what_is_given_counts() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("priority", 99, "99 lies outside 0 to 98"),
-        ("priority", True, "expected a whole number from 0 to 98"),
-        ("cpu", 1.0, "expected a whole number from -1 to 1023"),
+        ("priority", 99, "99 is outside 0 to 98"),
+        ("priority", True, "expected an integer from 0 to 98"),
+        ("cpu", 1.0, "expected an integer from -1 to 1023"),
         ("rate", 100, "100 is a int, expected a number with a decimal point from 0 to 10000"),
-        ("rate", math.nan, "nan lies outside"),
-        ("heartbeat_s", -1.0, "-1.0 lies outside 0 to 3600"),
+        ("rate", math.nan, "nan is outside"),
+        ("heartbeat_s", -1.0, "-1.0 is outside 0 to 3600"),
         ("root", "a\x1b[2Jb", "not a path"),
         ("unsafe_no_verdict", "yes", "expected true or false"),
     ],
@@ -73,7 +73,7 @@ def test_no_number_beyond_its_bounds(name: str, value: float) -> None:
 def test_only_some_change_while_a_policy_is_loaded() -> None:
     check_change("priority", 80, loaded=False)
     check_change("activation_timeout_s", 9.0, loaded=True)
-    with pytest.raises(ParameterError, match="priority counts from the next configure on"):
+    with pytest.raises(ParameterError, match="priority takes effect at configure"):
         check_change("priority", 80, loaded=True)
-    with pytest.raises(ParameterError, match="lies outside"):
+    with pytest.raises(ParameterError, match="is outside"):
         check_change("activation_timeout_s", 0.0, loaded=True)
