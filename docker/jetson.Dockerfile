@@ -1,5 +1,5 @@
-# What a robot runs, with TensorRT for Jetson (Thor, or Orin with JetPack 7). Build on the robot, or for linux/arm64, from
-# the repository's root. JETSON_RELEASE is the robot's release of Jetson Linux, CUDA its CUDA version: r38.4 and 13-0 for
+# The robot's image, with TensorRT for Jetson (Thor, or Orin with JetPack 7). Build it from the repository's root, on the
+# robot or for linux/arm64. JETSON_RELEASE is the robot's Jetson Linux release, CUDA its CUDA version: r38.4 and 13-0 for
 # JetPack 7.1, r39.2 and 13-2 for JetPack 7.2.0.
 #   docker build -f docker/jetson.Dockerfile --build-arg JETSON_RELEASE=r39.2 --build-arg CUDA=13-2 -t physai-jetson .
 #   docker run -d --name physai-agent --runtime nvidia -v /var/lib/physai:/var/lib/physai -v /run/physai:/run/physai \
@@ -24,7 +24,7 @@ RUN apt-get update \
 
 WORKDIR /physai
 COPY . .
-# The environment sees the system's packages: TensorRT's Python package is one of them.
+# With system packages, because TensorRT's Python package is one of them.
 RUN python3 -m venv --system-site-packages /opt/physai \
     && /opt/physai/bin/pip install --no-cache-dir -c constraints.txt '.[robot]'
 

@@ -1,9 +1,9 @@
-# The policy node in ROS 2, for x86_64 and for a Jetson Thor (arm64, JetPack 7): built with
+# The ROS 2 policy node, for x86_64 and Jetson Thor (arm64, JetPack 7). Build:
 #   docker build -f docker/ros.Dockerfile --build-arg ROS_DISTRO=jazzy -t physai-ros .
-# and run with the robot's tree, its network and the right to be scheduled in time:
+# Run with the robot's slots, the host network and permission for real-time scheduling:
 #   docker run --network host --ipc host --cap-add SYS_NICE --cap-add IPC_LOCK --ulimit rtprio=80 --ulimit memlock=-1 \
 #     -v /var/lib/physai:/var/lib/physai -v /etc/physai:/etc/physai:ro physai-ros
-# With `--build-arg EXTRAS=ros,sim` it holds the twin, too, and simulate.launch.py works in it.
+# `--build-arg EXTRAS=ros,sim` adds the twin, which simulate.launch.py needs.
 ARG ROS_DISTRO=jazzy
 FROM ros:${ROS_DISTRO}-ros-base
 ARG ROS_DISTRO
@@ -14,13 +14,14 @@ RUN apt-get update && apt-get install --yes --no-install-recommends \
     && rm -rf /var/lib/apt/lists/*
 ENV RMW_IMPLEMENTATION=rmw_cyclonedds_cpp
 
-# An environment that sees rclpy: pip may not replace what Debian has installed, such as an older cryptography.
+# A virtual environment with system packages for rclpy; outside of one, pip cannot replace Debian's packages, such as an
+# older cryptography.
 RUN python3 -m venv --system-site-packages /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 COPY . /opt/physai
 RUN pip install --no-cache-dir "/opt/physai[${EXTRAS}]" colcon-common-extensions
 WORKDIR /opt/physai_ws
-# What the launch files name comes by rosdep; colcon is run by the environment's Python, so that the node is, too.
+# rosdep installs the dependencies of the launch files. colcon runs in the environment's Python, so the node does, too.
 RUN cp -r /opt/physai/ros/colcon src && . /opt/ros/${ROS_DISTRO}/setup.sh \
     && apt-get update && rosdep update --rosdistro ${ROS_DISTRO} \
     && rosdep install --from-paths src --ignore-src --default-yes && rm -rf /var/lib/apt/lists/* \

@@ -101,10 +101,8 @@ class SimulationServices:
         del response
         requested = int(request.state.state)
         if requested not in list(SimulationState):
-            raise _RefusedError(
-                Result.RESULT_FEATURE_UNSUPPORTED,
-                f"state {requested}; expected {', '.join(f'{state.value} ({state.name})' for state in SimulationState)}",
-            )
+            supported = ", ".join(f"{state.value} ({state.name})" for state in SimulationState)
+            raise _RefusedError(Result.RESULT_FEATURE_UNSUPPORTED, f"state {requested}; expected {supported}")
         state = SimulationState(requested)
         if state is self._simulation.state:
             raise _RefusedError(

@@ -229,7 +229,7 @@ def test_where_nothing_is_driven_no_request_succeeds(drives: Drives, state: Guar
     command = Command.HOLD if state is GuardState.HOLD else Command.DAMP
     drive = drives.make(LocalRobot())
     drive.start(WAIT_S)
-    with pytest.raises(DriveError, match=r"does not drive the robot now, nothing is sent$"):
+    with pytest.raises(DriveError, match=r"is not driving the robot, nothing is sent$"):
         drive.braked(command, state)
     with pytest.raises(CommandError, match="start: refused: nothing is driven"):
         drive.request(Command.START)
@@ -238,7 +238,7 @@ def test_where_nothing_is_driven_no_request_succeeds(drives: Drives, state: Guar
     with pytest.raises(DriveError, match="nothing is sent; activation is blocked until reset"):
         drive.brake(Command.STOP)
     drive.stop(WAIT_S)
-    with pytest.raises(DriveError, match=r"does not drive the robot now, nothing is sent$"):
+    with pytest.raises(DriveError, match=r"is not driving the robot, nothing is sent$"):
         drive.braked(command, state)
     with pytest.raises(DriveError, match="the policy has ended"):
         drive.request(Command.RESET)

@@ -1,10 +1,10 @@
-"""ros2_control and the policy together: the controllers are loaded first, then the policy is configured and driven.
+"""Starts ros2_control, loads the controllers, then configures and activates the policy.
 
 ros2 launch physai_ros control.launch.py root:=$PWD/slots
 
-Without further arguments the arm is a UR10e of ros2_control's mock components, which moves as it is told and reads no
-sensor. `description` and `controllers` name another URDF and its controllers; where another launch file starts the
-robot's driver already, `policy.launch.py` alone is enough.
+Without further arguments the arm is a UR10e of ros2_control's mock components, which mirror commands as states.
+`description` and `controllers` select another URDF and its controllers. If another launch file already starts the
+robot's driver, use `policy.launch.py`.
 """
 
 from pathlib import Path
@@ -39,12 +39,12 @@ def generate_launch_description() -> LaunchDescription:
 
 def _robot_and_policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     description, controllers, load, namespace = values(context, "description", "controllers", "load", "namespace")
-    described = {"robot_description": Path(description).read_text()}
+    robot_description = {"robot_description": Path(description).read_text()}
     publisher = Node(
         package="robot_state_publisher",
         executable="robot_state_publisher",
         namespace=namespace,
-        parameters=[described],
+        parameters=[robot_description],
     )
     manager = Node(
         package="controller_manager",
@@ -65,7 +65,7 @@ def _robot_and_policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
 
     def loaded(event: ProcessExited, context: LaunchContext) -> LaunchDescriptionEntity:
         del context
-        return policy() if event.returncode == 0 else end_all("the controllers were not loaded, see above")
+        return policy() if event.returncode == 0 else end_all("the controllers could not be loaded, see above")
 
-    # The policy is not activated without a subscriber to its commands, so it waits for the controllers.
+    # After the controllers, because activation requires a subscriber to the policy's commands.
     return [publisher, manager, spawner, RegisterEventHandler(OnProcessExit(target_action=spawner, on_exit=loaded))]

@@ -1,4 +1,4 @@
-"""Brings the robot's active policy up: configured, and with `autostart` driving; ends its trial with `watch`.
+"""Starts the policy node: configures and activates it with `autostart`, and ends its trial with `watch`.
 
 ros2 launch physai_ros policy.launch.py root:=/var/lib/physai namespace:=arm
 """
@@ -19,7 +19,7 @@ NAME = "physai_policy"
 
 
 def generate_launch_description() -> LaunchDescription:
-    """The node, and the transitions that bring it up."""
+    """The node and its transitions."""
     return LaunchDescription([*policy_arguments(), OpaqueFunction(function=_policy)])
 
 
@@ -33,19 +33,21 @@ def _policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         namespace=namespace,
         parameters=[params_file, *([given] if given else [])],
         output="both",
-        # A policy that dies must not leave the rest of the robot believing in it.
+        # Without the policy node the rest of the launch must not stay up as if the robot were controlled.
         on_exit=end_all("the policy node has ended"),
     )
     full_name = f"/{namespace.strip('/')}/{NAME}".replace("//", "/")
-    again = f"the reason is above. Try again: ros2 lifecycle set {full_name}"
-    refused = _told(node, "configuring", "unconfigured", f"the policy was refused; {again} configure, then activate")
-    not_driven = _told(node, "activating", "inactive", f"the robot is not driven; {again} activate")
+    again = f"see the reason above. Try again: ros2 lifecycle set {full_name}"
+    refused = _log_fallback(
+        node, "configuring", "unconfigured", f"the policy was refused; {again} configure, then activate"
+    )
+    not_driven = _log_fallback(node, "activating", "inactive", f"the robot is not driven; {again} activate")
     watch = _watch(root or root_in(params_file, full_name))
-    return [refused, not_driven, *_brought_up(node), watch]
+    return [refused, not_driven, *_start(node), watch]
 
 
-def _brought_up(node: LifecycleNode) -> list[LaunchDescriptionEntity]:
-    """The node, configured with `autostart`, and then activated if that succeeded."""
+def _start(node: LifecycleNode) -> list[LaunchDescriptionEntity]:
+    """The node; with `autostart` it is configured, and activated if that succeeds."""
 
     def configured(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         if context.locals.event.goal_state != "inactive":
@@ -57,7 +59,7 @@ def _brought_up(node: LifecycleNode) -> list[LaunchDescriptionEntity]:
         target_lifecycle_node=node,
         start_state="configuring",
         entities=[OpaqueFunction(function=configured)],
-        # However the first one ends: a person who configures it again wants to look at it before it drives.
+        # Only the first time: an operator who configures the node again activates it themselves.
         handle_once=True,
     )
     configure = EmitEvent(event=_change(node, Transition.TRANSITION_CONFIGURE), condition=autostart)
@@ -65,8 +67,8 @@ def _brought_up(node: LifecycleNode) -> list[LaunchDescriptionEntity]:
 
 
 def _watch(root: str) -> ExecuteProcess:
-    """Commits the version on trial once it has shown itself, or goes back; ends with the launch."""
-    ended = "`physai robot watch` has ended: until it runs again, no trial is committed or rolled back"
+    """Runs `physai robot watch`, which commits or rolls back the version on trial."""
+    ended = "`physai robot watch` has ended: no trial is committed or rolled back until it runs again"
     return ExecuteProcess(
         cmd=[PHYSAI, "robot", "watch", "--root", root],
         name="watch",
@@ -80,8 +82,8 @@ def _change(node: LifecycleNode, transition: int) -> ChangeState:
     return ChangeState(lifecycle_node_matcher=matches_action(node), transition_id=transition)
 
 
-def _told(node: LifecycleNode, start: str, goal: str, text: str) -> RegisterEventHandler:
-    """A line when a transition falls back."""
+def _log_fallback(node: LifecycleNode, start: str, goal: str, text: str) -> RegisterEventHandler:
+    """Logs a line if a transition fails and the node falls back to its previous state."""
     return RegisterEventHandler(
         OnStateTransition(target_lifecycle_node=node, start_state=start, goal_state=goal, entities=[LogInfo(msg=text)])
     )

@@ -1,4 +1,4 @@
-"""Records what a robot measures and is told, for `physai logs check` and `physai sim calibrate`.
+"""Records measurements and commands of a robot, for `physai logs check` and `physai sim calibrate`.
 
 ros2 launch physai_ros record.launch.py output:=swing topics:="/joint_states /effort_controller/commands"
 """

@@ -1,6 +1,6 @@
-"""The whole chain without hardware: the twin stands in for the robot, the active policy drives it.
+"""Drives the digital twin with the active policy, without hardware.
 
-At the end the policy brings the robot to rest first, as it would a real one; the robot is there until it has.
+At shutdown the policy brings the virtual robot to rest first, as it would a real one.
 
 ros2 launch physai_ros simulate.launch.py task:=ur10e-reach root:=demo/ur10e-reach-slots twin:=twin.json
 """
@@ -10,14 +10,14 @@ from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from physai_ros.launching import PHYSAI, end_all, policy, policy_arguments, values
 
 LINGER_S = 8
-"""How long the robot outlives the request to end while it is still commanded [s]: the policy needs at most 4 s."""
+"""How long the virtual robot keeps running after SIGINT while it receives commands [s]; the policy needs up to 4 s."""
 
 
 def generate_launch_description() -> LaunchDescription:
     """The virtual robot, and what `policy.launch.py` starts."""
     arguments = [
         DeclareLaunchArgument("task", description="task of the policy, as in `physai tasks`"),
-        DeclareLaunchArgument("twin", default_value="", description="twin.json; empty: the robot's model as it is"),
+        DeclareLaunchArgument("twin", default_value="", description="twin.json; empty: the nominal robot"),
         *policy_arguments(),
     ]
     return LaunchDescription([*arguments, OpaqueFunction(function=_robot), policy()])

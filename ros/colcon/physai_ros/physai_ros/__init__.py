@@ -1,1 +1,1 @@
-"""Executables of the colcon package; what they run is `physai.ros`."""
+"""Executables of the colcon package; the implementation is `physai.ros`."""

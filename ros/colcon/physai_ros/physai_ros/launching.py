@@ -1,4 +1,4 @@
-"""What the launch files have in common."""
+"""Code shared by the launch files."""
 
 from pathlib import Path
 
@@ -12,21 +12,21 @@ from launch_ros.substitutions import ExecutableInPackage
 SHARE = Path(get_package_share_directory("physai_ros"))
 
 PHYSAI = ExecutableInPackage("physai", "physai_ros")
-"""physai's command line in the Python that runs the node, whether or not that is in PATH."""
+"""The `physai` executable of the node's Python, which need not be in PATH."""
 
 POLICY_ARGUMENTS = {
-    "root": ("", "the robot's tree of slots; empty: that of params_file"),
-    "binding": ("", "YAML file of topics, or a built-in one's name; empty: that of params_file, else the robot's"),
-    "namespace": ("", "of the node and its topics"),
+    "root": ("", "folder of the robot's slots; empty: as in params_file"),
+    "binding": ("", "YAML file of topics, or name of a built-in one; empty: as in params_file, or the robot's"),
+    "namespace": ("", "namespace of the node and its topics"),
     "params_file": (str(SHARE / "config" / "policy.yaml"), "parameters of the policy node"),
-    "autostart": ("true", "whether to configure and activate it"),
-    "watch": ("true", "whether to run `physai robot watch`, which ends trials; false where the robot's service does"),
+    "autostart": ("true", "whether to configure and activate the node"),
+    "watch": ("true", "whether to run `physai robot watch`, which ends trials; false if a service runs it"),
 }
-"""Default and meaning of what every launch file with a policy takes."""
+"""Default and description of the arguments of every launch file with a policy."""
 
 
 def policy_arguments() -> list[DeclareLaunchArgument]:
-    """Declares them."""
+    """Declarations of POLICY_ARGUMENTS."""
     return [
         DeclareLaunchArgument(name, default_value=default, description=text)
         for name, (default, text) in POLICY_ARGUMENTS.items()
@@ -34,7 +34,7 @@ def policy_arguments() -> list[DeclareLaunchArgument]:
 
 
 def policy() -> IncludeLaunchDescription:
-    """What `policy.launch.py` brings up, with the arguments of the file that includes it."""
+    """Includes `policy.launch.py` with the arguments of the including file."""
     return IncludeLaunchDescription(
         PythonLaunchDescriptionSource(str(SHARE / "launch" / "policy.launch.py")),
         launch_arguments={name: LaunchConfiguration(name) for name in POLICY_ARGUMENTS}.items(),
@@ -42,17 +42,17 @@ def policy() -> IncludeLaunchDescription:
 
 
 def values(context: LaunchContext, *names: str) -> tuple[str, ...]:
-    """Launch arguments as they were given."""
+    """Values of launch arguments."""
     return tuple(LaunchConfiguration(name).perform(context) for name in names)
 
 
 def end_all(reason: str) -> OpaqueFunction:
-    """Ends the whole launch, unless it is about to end already: launch_ros fails on a second shutdown."""
+    """Shuts the launch down, unless it is already shutting down: launch_ros fails on a second shutdown."""
     return unless_ending(Shutdown(reason=reason))
 
 
 def unless_ending(action: LaunchDescriptionEntity) -> OpaqueFunction:
-    """Does something, unless the launch is about to end."""
+    """Performs an action, unless the launch is shutting down."""
 
     def act(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         return [] if context.is_shutdown else [action]

@@ -1,4 +1,4 @@
-"""What a file of ROS parameters says of a node, for launch files that have to know it before the node is there."""
+"""Reads a node's parameters from a ROS parameter file, for launch files that need them before the node exists."""
 
 import re
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ DEFAULT_ROOT = "/var/lib/physai"
 
 
 def root_in(params_file: str, node: str) -> str:
-    """The parameter `root` of a node; the node's own default where the file says nothing, or cannot be read.
+    """The parameter `root` of a node; the node's default if the file does not set it or cannot be read.
 
     Args:
-        params_file: YAML file as nodes take it with `--params-file`.
+        params_file: YAML file in the format of `--params-file`.
         node: full name, `/namespace/name`.
     """
     try:
         record: object = yaml.safe_load(Path(params_file).read_text(encoding="utf-8"))
     except Exception:
-        # Whatever PyYAML raises: `!!bool x` alone is a KeyError. The node will say what is wrong with it.
+        # PyYAML raises many types: `!!bool x` is a KeyError. The node itself reports what is wrong with the file.
         return DEFAULT_ROOT
-    found = [parameters.get("root") for pattern, parameters in _sections(record, "") if _names(pattern, node)]
-    roots = [root for root in found if isinstance(root, str) and root]
+    values = [parameters.get("root") for pattern, parameters in _sections(record, "") if _matches(pattern, node)]
+    roots = [root for root in values if isinstance(root, str) and root]
     return roots[-1] if roots else DEFAULT_ROOT
 
 
 def _sections(record: object, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name, or pattern of names, and parameters; namespaces may be nested."""
+    """Node name or pattern, and its parameters; namespaces may be nested."""
     if not isinstance(record, dict):
         return
     for key, value in cast("dict[object, object]", record).items():
@@ -39,7 +39,7 @@ def _sections(record: object, prefix: str) -> Iterator[tuple[str, dict[str, Any]
             yield from _sections(value, f"{prefix}/{str(key).strip('/')}")
 
 
-def _names(pattern: str, node: str) -> bool:
-    """Whether a name with `*` for one part and `**` for any number of them means the node."""
+def _matches(pattern: str, node: str) -> bool:
+    """Whether a pattern matches a node's name; `*` stands for one token, `**` for any number of tokens."""
     parts = [".*" if part == "**" else re.escape(part).replace(r"\*", "[^/]*") for part in pattern.split("/")]
     return re.fullmatch("/".join(parts).replace("/.*", "(/.*)?"), node) is not None

@@ -1,4 +1,4 @@
-"""The executables of this package: `ros2 run physai_ros policy_node` and `ros2 run physai_ros physai`."""
+"""Executables of this package: `ros2 run physai_ros policy_node` and `ros2 run physai_ros physai`."""
 
 import sys
 
@@ -13,7 +13,7 @@ def policy_node() -> int:
 
 
 def physai() -> int:
-    """Runs a verb of physai's command line, in the Python that runs the node."""
+    """Runs physai's command line in the node's Python."""
     try:
         from physai.sdk.cli.main import main
     except ModuleNotFoundError as error:
@@ -22,7 +22,7 @@ def physai() -> int:
 
 
 def _missing(error: ModuleNotFoundError) -> int:
-    """Says what to install where physai is not in this Python."""
+    """Prints what to install if physai is missing in this Python."""
     if error.name is None or error.name.partition(".")[0] != "physai":
         raise error
     print(
