@@ -91,7 +91,7 @@ def test_a_refused_first_configuration_drives_nothing_later(world: RosWorld, slo
     root, made = world.folder / "slots", slots("cartpole-swingup", "cartpole")
     words = ("task:=cartpole-swingup", f"root:={root}", f"params_file:={world.parameters()}")
     launched = world.launch("simulate.launch.py", *words)
-    launched.says("the policy was refused; the reason is above")
+    launched.says("the policy was refused; see the reason above")
     launched.says("`physai robot watch` has ended")
     # Without the socket of a runtime that an earlier test killed.
     shutil.copytree(made, root, symlinks=True, ignore=shutil.ignore_patterns(CONTROL_FILE))

@@ -24,7 +24,7 @@ class Publishers:
         self._node = node
 
     def problem(self) -> str:
-        """Message if there are several publishers, which rclpy cannot tell apart; otherwise empty. Takes about 10 µs."""
+        """Error text if there are several publishers, which rclpy cannot tell apart; else empty. Takes about 10 µs."""
         if self._node.count_publishers(self.topic) <= 1:
             return ""
         count = len(self._primary())

@@ -1,33 +1,26 @@
-"""What this package contributes to `physai bench`; each is imported when it runs."""
+"""Benchmarks that this package contributes to `physai bench`."""
 
+import importlib
 from collections.abc import Sequence
 
 from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback
 
-
-def _flash(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    from physai.deploy_jetson.bench.flash import run
-
-    return run(options, say)
+_PACKAGE = "physai.deploy_jetson.bench"
 
 
-def _crash(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    from physai.deploy_jetson.bench.power_cuts.report import run
+def lazy_bench(summary: str, *modules: str) -> Bench:
+    """A benchmark that calls `run` of modules of this package and imports them only then."""
 
-    return run(options, say)
+    def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+        return [
+            result
+            for module in modules
+            for result in importlib.import_module(f"{_PACKAGE}.{module}").run(options, report)
+        ]
+
+    return Bench(summary=summary, run=run)
 
 
-def _forgery(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    from physai.deploy_jetson.bench.forgery.forgery import run
-
-    return run(options, say)
-
-
-flash = Bench(summary="time and bytes to install a bundle, and to flash it over ssh compared with scp", run=_flash)
-"""The benchmark `flash`."""
-
-crash = Bench(summary="power cuts and kills during install, activate, commit, rollback and gc", run=_crash)
-"""The benchmark `crash`."""
-
-forgery = Bench(summary="forged bundles, verdicts and trust files; command lines that make no sense", run=_forgery)
-"""The benchmark `forgery`."""
+flash = lazy_bench("time and bytes to install a bundle, and to flash it over ssh compared with scp", "flash")
+crash = lazy_bench("power cuts and kills during install, activate, commit, rollback and gc", "power_cuts.report")
+forgery = lazy_bench("forged bundles, verdicts and trust files; malformed command lines", "forgery.forgery")

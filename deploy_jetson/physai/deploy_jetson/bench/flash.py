@@ -64,7 +64,7 @@ def bench_bundle(workshop: SampleSigners, version: int, *, width: int, variant_s
     return workshop.validated(workshop.published(members, version=version))
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures all of it.
 
     Raises:
@@ -76,13 +76,13 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
     data = bench_bundle(workshop, 1, width=width)
     with tempfile.TemporaryDirectory(prefix="physai-flash-") as name:
         folder = Path(name)
-        say(f"install: {len(data) / 1e6:.2f} MB, {rounds} rounds")
+        report(f"install: {len(data) / 1e6:.2f} MB, {rounds} rounds")
         results = [*_measure_install(folder, workshop, data, rounds)]
         (folder / "ssh").mkdir()
         with ssh_server(folder / "ssh") as server:
-            say(f"flash over ssh: {rounds} rounds")
+            report(f"flash over ssh: {rounds} rounds")
             results += _measure_flash(folder, server, workshop, data, rounds)
-            say(f"second flash: {DELTA_ROUNDS} rounds")
+            report(f"second flash: {DELTA_ROUNDS} rounds")
             results.append(_measure_delta(folder, server, workshop, width))
     return results
 

@@ -248,7 +248,7 @@ def test_a_refusal_names_joint_state_and_both_values(
     assert "joint_effort_target[slider], state 0: torch " in message
     wanted = float(visits.outputs["joint_effort_target"][0, 0])
     assert f"torch {wanted:.9g}, onnx {2.0 * wanted:.9g}" in message
-    assert "Rounding to float32 alone moves the trained policy by up to" in message
+    assert "Rounding to float32 alone changes the trained policy by up to" in message
 
 
 def test_a_policy_that_answers_nan_is_refused(cartpole: Task, tmp_path: Path) -> None:

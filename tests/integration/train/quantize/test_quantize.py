@@ -138,7 +138,7 @@ def test_another_task_is_refused(original: Original) -> None:
 
 def test_states_of_another_policy_are_refused(original: Original, states: VisitedStates, tmp_path: Path) -> None:
     foreign = replace(states, policy_sha256="0" * 64)
-    with pytest.raises(QuantiseError, match="visited by the policy 000000000000"):
+    with pytest.raises(QuantiseError, match="those of policy 000000000000"):
         quantise_policy(original, foreign, tmp_path, variants=("int8",), tensorrt=False)
     assert not list(tmp_path.iterdir())
 

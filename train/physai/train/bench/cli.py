@@ -6,7 +6,7 @@ from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, Progres
 from physai.train.bench.process import physai
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Five runs, three when quick."""
     seconds: list[float] = []
     for _ in range(3 if options.quick else 5):

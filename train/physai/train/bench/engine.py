@@ -51,13 +51,13 @@ class EngineBenchSize:
 FULL, QUICK = EngineBenchSize(worlds=1024, steps=60, rounds=9), EngineBenchSize(worlds=16, steps=5, rounds=3)
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures each task's robot."""
     size = QUICK if options.quick else FULL
     results: list[BenchmarkResult] = []
     for name in options.chosen(TASKS):
         task = load_task(name)
-        say(f"{name}: {size.worlds} worlds, {size.rounds} × {size.steps} steps each way")
+        report(f"{name}: {size.worlds} worlds, {size.rounds} × {size.steps} steps each way")
         results += measure(task, size, action_repeat=preset_for(name).action_repeat)
     return results
 

@@ -9,7 +9,7 @@ from physai.train.bench.process import physai
 TASK = "ur10e-reach"
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Three runs of a few iterations with the task's preset; smaller ones when quick."""
     iterations = 2 if options.quick else 5
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2") if options.quick else ()
@@ -20,5 +20,5 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         if trained.record["iterations"] != iterations:
             raise WorkloadError(f"{TASK}: ran {trained.record['iterations']} iterations, expected {iterations}")
         peaks.append(trained.peak_bytes / 2**20)
-        say(f"{TASK}: {peaks[-1]:.0f} MiB")
+        report(f"{TASK}: {peaks[-1]:.0f} MiB")
     return [BenchmarkResult(name=f"peak_rss_mb.{TASK}", unit="MiB", runs=tuple(peaks))]

@@ -13,7 +13,7 @@ BEST_PUBLISHED = {f"{board}-swingup": max(scores.values()) for board, scores in 
 TIME_BUDGET_S = 1200.0
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains, exports and scores each task with each seed."""
     results: list[BenchmarkResult] = []
     for task in options.chosen(tuple(BEST_PUBLISHED)):
@@ -21,7 +21,7 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         scores: list[float] = []
         for seed in range(1 if options.quick else options.seeds):
             scores.append(score(task, seed, quick=options.quick))
-            say(f"{task}, seed {seed}: score {scores[-1]:.4f}, best published {BEST_PUBLISHED[task]}")
+            report(f"{task}, seed {seed}: score {scores[-1]:.4f}, best published {BEST_PUBLISHED[task]}")
         results.append(BenchmarkResult(name=f"score.{board}", unit="1", runs=tuple(scores)))
         over = tuple(value / BEST_PUBLISHED[task] for value in scores)
         results.append(BenchmarkResult(name=f"score_over_board.{board}", unit="1", runs=over, peer="HistorySAC"))

@@ -30,7 +30,7 @@ def list_benchmarks() -> dict[str, str]:
     return {**BENCHMARKS, **{name: _load(entry).summary for name, entry in _contributed().items()}}
 
 
-def run_benchmark(name: str, options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run_benchmark(name: str, options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Runs one benchmark.
 
     Raises:
@@ -40,13 +40,13 @@ def run_benchmark(name: str, options: BenchmarkOptions, say: ProgressCallback) -
         PhysaiError: a contributed benchmark cannot be loaded.
     """
     if name in BENCHMARKS:
-        return importlib.import_module(f"physai.train.bench.{name}").run(options, say)
+        return importlib.import_module(f"physai.train.bench.{name}").run(options, report)
     contributed = _contributed()
     if name not in contributed:
         raise unknown_name("benchmark", name, [*BENCHMARKS, *contributed])
     bench = _load(contributed[name])
     try:
-        return bench.run(options, say)
+        return bench.run(options, report)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "physai":
             raise

@@ -17,7 +17,7 @@ FRESH_SEED = 0xF2E5_8E9
 """Seed of the held-out episodes; the evaluations during training use others."""
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Trains every task with its preset and each seed.
 
     Raises:
@@ -29,7 +29,7 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         shares: list[float] = []
         for seed in range(1 if options.quick else options.seeds):
             taken, share = solve(task, seed, quick=options.quick)
-            say(f"{task}, seed {seed}: {taken:.1f} s, success in {share:.1%} of held-out episodes")
+            report(f"{task}, seed {seed}: {taken:.1f} s, success in {share:.1%} of held-out episodes")
             seconds.append(taken)
             shares.append(share)
         results.append(BenchmarkResult(name=f"seconds_to_success.{task}", unit="s", runs=tuple(seconds)))

@@ -55,20 +55,20 @@ FULL = TrainBenchSize(config=CONFIG, iterations=6, rounds=7, races=3)
 QUICK = TrainBenchSize(config=replace(CONFIG, num_envs=16, horizon=8, minibatches=2), iterations=1, rounds=3, races=0)
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Measures throughput and, unless quick, races to success."""
     size = QUICK if options.quick else replace(FULL, races=options.seeds)
     task = load_task(options.chosen((TASK,))[0])
     threads_before = torch.get_num_threads()
     try:
-        threads, results = throughput(task, size, say)
-        return [*results, *races(task, size, threads, say)]
+        threads, results = throughput(task, size, report)
+        return [*results, *races(task, size, threads, report)]
     finally:
         torch.set_num_threads(threads_before)
 
 
 def throughput(
-    task: Task, size: TrainBenchSize, say: ProgressCallback
+    task: Task, size: TrainBenchSize, report: ProgressCallback
 ) -> tuple[dict[str, int], Sequence[BenchmarkResult]]:
     """Best number of torch threads of each learner, and its rates with it.
 
@@ -85,7 +85,7 @@ def throughput(
         for name, learner in learners.items()
         for count in THREADS
     }
-    say(f"{task.name}: {', '.join(learners)}, each with {' and '.join(map(str, THREADS))} torch threads")
+    report(f"{task.name}: {', '.join(learners)}, each with {' and '.join(map(str, THREADS))} torch threads")
     rates = alternate(turns, size.rounds)
     for learner in learners.values():
         learner.check(1 + size.iterations * size.rounds * len(THREADS))
@@ -115,7 +115,7 @@ def _turn(learner: Contender, threads: int, iterations: int, steps: int) -> Call
 
 
 def races(
-    task: Task, size: TrainBenchSize, threads: dict[str, int], say: ProgressCallback
+    task: Task, size: TrainBenchSize, threads: dict[str, int], report: ProgressCallback
 ) -> Sequence[BenchmarkResult]:
     """Time each learner takes to succeed, seed by seed.
 
@@ -127,7 +127,7 @@ def races(
         for name, make in CONTENDERS.items():
             torch.set_num_threads(threads[name])
             taken = time_to_success(make, task, replace(size.config, seed=seed))
-            say(f"{name}, seed {seed}: " + (f"{taken:.1f} s" if taken else f"no success in {TIME_BUDGET_S:g} s"))
+            report(f"{name}, seed {seed}: " + (f"{taken:.1f} s" if taken else f"no success in {TIME_BUDGET_S:g} s"))
             if taken is None and name == "physai":
                 raise WorkloadError(f"{task.name}, seed {seed}: physai had no success in {TIME_BUDGET_S:g} s")
             # A peer that fails has needed at least this long, so that ours over theirs is at most what is reported.

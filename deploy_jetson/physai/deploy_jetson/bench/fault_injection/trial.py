@@ -46,16 +46,16 @@ OWN_SHARE, CHANGED_SHARE = 0.05, 0.15
 """Least shares of the commands that are the policy's own, and that differ from the one before."""
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Seven million sequences, 110,000 ticks, five kinds of lies.
 
     Raises:
         WorkloadError: too little happened to say anything.
     """
     load = QUICK if options.quick else FULL
-    searched = search(load, say)
+    searched = search(load, report)
     with tempfile.TemporaryDirectory() as folder:
-        worlds = [one for seed in range(load.seeds) for one in _play(seed, load, Path(folder), say)]
+        worlds = [one for seed in range(load.seeds) for one in _play(seed, load, Path(folder), report)]
         lies = [
             tell_lie(lie, kind=kind, seed=seed, health=Path(folder) / "health")
             for lie in CAUGHT
@@ -63,22 +63,22 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
             for seed in range(load.seeds)
         ]
     for text in _broken(searched, worlds, lies)[:10]:
-        say(f"broken: {text}")
+        report(f"broken: {text}")
     _require(load, searched, worlds, lies)
     return _results(searched, worlds, lies)
 
 
-def search(load: Workload, say: ProgressCallback) -> list[SearchResult]:
+def search(load: Workload, report: ProgressCallback) -> list[SearchResult]:
     """Every event from every state of the supervisor, and sequences one by one."""
     found = [close(every_event())]
-    say(f"{found[0].transitions} events from {found[0].states} states, which are all that any sequence leads to")
+    report(f"{found[0].transitions} events from {found[0].states} states, which are all that any sequence leads to")
     for events, depth in ((varied_events(), load.depth), (frequent_events(), load.depth + 3)):
         found.append(enumerate_sequences(events, depth))
-        say(f"{found[-1].sequences} sequences of {depth} out of {len(events)} events")
+        report(f"{found[-1].sequences} sequences of {depth} out of {len(events)} events")
     return found
 
 
-def _play(seed: int, load: Workload, folder: Path, say: ProgressCallback) -> list[ComposedWorld]:
+def _play(seed: int, load: Workload, folder: Path, report: ProgressCallback) -> list[ComposedWorld]:
     worlds: list[ComposedWorld] = []
     for kind in (PENDULUM, *ARMS):
         policy, spare = (
@@ -87,7 +87,7 @@ def _play(seed: int, load: Workload, folder: Path, say: ProgressCallback) -> lis
         )
         world = compose(policy, periods=load.periods, seed=seed, health=folder / "health", spare=spare)
         verdict, findings = world.judge.verdict, world.findings
-        say(
+        report(
             f"{kind} {seed}: {world.ticks} ticks, {sum(findings.injected.values())} faults, {verdict.stops} stops, "
             f"{verdict.resets} resets, {verdict.starts} starts, {verdict.violations} violations"
         )

@@ -106,7 +106,7 @@ class Scene:
         return Forger(self.originals, keys.publisher, keys.validator, seed, donors=self.donors)
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Forges, then talks nonsense to every verb.
 
     Raises:
@@ -120,11 +120,11 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         for found in pool.imap_unordered(_batch, range(count // BATCH)):
             accepted, tried = accepted + found, tried + BATCH
             if tried % (10 * BATCH) == 0:
-                say(f"{tried} forgeries, {accepted} accepted")
-    bad_inputs, tracebacks = _talk(say, quick=options.quick)
+                report(f"{tried} forgeries, {accepted} accepted")
+    bad_inputs, tracebacks = _probe_verbs(report, quick=options.quick)
     counts = {"tried": tried, "accepted": accepted, "bad_inputs": bad_inputs, "tracebacks": tracebacks}
     found = [BenchmarkResult(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
-    say("a policy that hangs")
+    report("a policy that hangs")
     return [*found, BenchmarkResult(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
 
 
@@ -192,7 +192,7 @@ def _trust_file(forger: Forger, sound: Sequence[bytes]) -> bytes:
     return change(data)
 
 
-def _talk(say: ProgressCallback, *, quick: bool) -> tuple[int, int]:
+def _probe_verbs(report: ProgressCallback, *, quick: bool) -> tuple[int, int]:
     """Bad inputs, and how many of them end in a traceback; each verb in a process of its own."""
     words = list(inputs())[:: 40 if quick else 4]
     verbs = list(dict.fromkeys(one[0] for one in words))
@@ -203,8 +203,8 @@ def _talk(say: ProgressCallback, *, quick: bool) -> tuple[int, int]:
         (folder / "home").mkdir()
         for verb in verbs:
             mine = [one for one in words if one[0] == verb]
-            say(f"{len(mine)} bad inputs of {verb[:20]!r}")
-            bad += _endings(mine, folder, say)
+            report(f"{len(mine)} bad inputs of {verb[:20]!r}")
+            bad += _endings(mine, folder, report)
         # A process of its own begins and ends with more than the call does; no argument of one holds a NUL.
         alone = [one for one in words if "\0" not in "".join(one)][::100]
         bad += sum(_ends_in_traceback(one, folder) for one in alone)
@@ -225,7 +225,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **robot, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
 
 
-def _endings(words: list[tuple[str, ...]], folder: Path, say: ProgressCallback) -> int:
+def _endings(words: list[tuple[str, ...]], folder: Path, report: ProgressCallback) -> int:
     finished = subprocess.run(
         [sys.executable, "-m", "physai.deploy_jetson.bench.forgery.bad_inputs"],
         input=json.dumps(words),
@@ -239,5 +239,5 @@ def _endings(words: list[tuple[str, ...]], folder: Path, say: ProgressCallback) 
         raise WorkloadError(f"bad inputs ended the process: {finished.stderr.strip()[-300:] or finished.returncode}")
     found: list[dict[str, str]] = json.loads(finished.stdout)
     for one in found[:5]:
-        say(f"physai {one['arguments']}: {one['trace'][-600:]}")
+        report(f"physai {one['arguments']}: {one['trace'][-600:]}")
     return len(found)

@@ -14,7 +14,7 @@ KILLS, QUICK_KILLS = 2000, 20
 _TENTH = 0.1
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
     """Replays every power cut, then kills.
 
     Raises:
@@ -26,15 +26,15 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
         nonlocal shown
         if share >= shown + _TENTH:
             shown = share
-            say(f"power cuts: {share:.0%}")
+            report(f"power cuts: {share:.0%}")
 
     found = crash_states(nested=not options.quick, progress=progress)
     least = QUICK_MIN_STATES if options.quick else MIN_STATES
     if not found.states >= least:
         raise WorkloadError(f"{found.states} states, at least {least} are expected")
     for bad in found.bad[:5]:
-        say(f"bad state: {bad.step}, operation {bad.operation}, depth {bad.depth}: {bad.reason}")
-    kills = _kill(QUICK_KILLS if options.quick else KILLS, say)
+        report(f"bad state: {bad.step}, operation {bad.operation}, depth {bad.depth}: {bad.reason}")
+    kills = _kill(QUICK_KILLS if options.quick else KILLS, report)
     counts = {
         "states": found.states,
         "bad_states": len(found.bad),
@@ -48,9 +48,9 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
     return [BenchmarkResult(name=name, unit="1", runs=(float(count),)) for name, count in counts.items()]
 
 
-def _kill(kills: int, say: ProgressCallback) -> dict[str, Any]:
+def _kill(kills: int, report: ProgressCallback) -> dict[str, Any]:
     """`physai.deploy_jetson.bench.power_cuts.kills.Kills` as a record; in a process of its own, because it forks."""
-    say(f"{kills} kills")
+    report(f"{kills} kills")
     command = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", str(kills)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
@@ -58,5 +58,5 @@ def _kill(kills: int, say: ProgressCallback) -> dict[str, Any]:
         raise WorkloadError(f"the kills ended with exit code {finished.returncode}: {lines[-1]}")
     record: dict[str, Any] = json.loads(finished.stdout)
     for bad in record["bad"][:5]:
-        say(f"bad kill: {bad}")
+        report(f"bad kill: {bad}")
     return record

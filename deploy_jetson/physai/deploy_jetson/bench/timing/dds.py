@@ -1,7 +1,7 @@
-"""How long a JointState takes there and back over DDS: our fixed layout against plain cyclonedds-python.
+"""Round-trip time of a JointState over DDS: our fixed layout compared with plain cyclonedds-python.
 
-Three processes on loopback, in a domain of their own: one that asks, and one that answers for each of the two ways,
-so that both are measured in turns, in the same minutes, on the same machine.
+Three processes on loopback in a separate domain: a client, and one echo process per implementation. Blocks of both
+alternate, so that they are measured under the same conditions.
 """
 
 import json
@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -30,11 +30,11 @@ JOINTS = 30
 RATE_HZ = 500.0
 BLOCKS = 20
 BLOCK = 250
-"""Round trips of one way before it is the other's turn."""
+"""Round trips per block."""
 WARM_UP = 100
 KIND = "sensor_msgs/msg/JointState"
 ANSWER_S = 1.0
-"""Time after which a round trip counts as lost [s]."""
+"""Timeout of a round trip, after which it counts as lost [s]."""
 START_S = 30.0
 MAX_LOST = 50
 
@@ -47,45 +47,45 @@ class DdsBenchError(PhysaiError):
 
 @dataclass(frozen=True)
 class RoundTrips:
-    """Durations of round trips of a JointState of 30 joints at 500 Hz [s], in blocks of alternating ways."""
+    """Durations of round trips of a JointState of 30 joints at 500 Hz [s], in alternating blocks."""
 
     fixed_s: list[list[float]]
     """Fixed layout in one preallocated buffer, as the transport `dds` sends it; one list per block."""
     typed_s: list[list[float]]
     """Typed DataWriter and DataReader of cyclonedds-python."""
     lost: int
-    """Round trips without an answer, of both ways."""
+    """Lost round trips of both implementations."""
 
     def quantile(self, way: Way, q: float) -> float:
-        """Quantile of all round trips of one way [s]."""
+        """Quantile of all round trips of one implementation [s]."""
         return float(np.quantile(np.concatenate(self.fixed_s if way == "fixed" else self.typed_s), q))
 
     @property
     def over_typed_p50(self) -> float:
-        """`dds_rtt_over_typed.p50`: median over the pairs of neighbouring blocks of the ratio of their medians."""
+        """`dds_rtt_over_typed.p50`: median ratio of the medians of neighbouring blocks."""
         pairs = zip(self.fixed_s, self.typed_s, strict=True)
         return statistics.median(statistics.median(fixed) / statistics.median(typed) for fixed, typed in pairs)
 
 
 def measure_round_trips(*, blocks: int = BLOCKS) -> RoundTrips:
-    """Measures both ways in turns, in processes of their own.
+    """Measures both implementations in alternating blocks, in separate processes.
 
     Args:
-        blocks: blocks of each way; 20 take about 20 seconds.
+        blocks: blocks per implementation; 20 take about 20 seconds.
 
     Raises:
         MissingExtraError: Cyclone DDS is not installed.
-        DdsBenchError: DDS does not work on this machine, or the answers stay away.
+        DdsBenchError: DDS does not work on this machine, or replies are missing.
     """
     import_cyclonedds()
-    # Domains above 100 are no default of any tool; two benchmarks at once should not interfere.
+    # Domains above 100 are not a default of any tool; the process id separates concurrent benchmarks.
     environment = {**os.environ, "CYCLONEDDS_URI": LOOPBACK, "ROS_DOMAIN_ID": str(101 + os.getpid() % 100)}
     answers = [_start([way], environment) for way in ("fixed", "typed")]
     try:
         asking = _start([str(blocks)], environment)
         output, errors = asking.communicate(timeout=START_S + 20.0 * blocks * BLOCK / RATE_HZ)
     except subprocess.TimeoutExpired:
-        raise DdsBenchError("the round trips over DDS did not end in time") from None
+        raise DdsBenchError("the round trips over DDS timed out") from None
     finally:
         for process in answers:
             process.kill()
@@ -101,7 +101,7 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
 
 
 class FixedEnd:
-    """One end of our way."""
+    """One end with the fixed layout of the transport `dds`."""
 
     def __init__(self, node: Middleware, *, reads: str, writes: str) -> None:
         """Connects the two topics."""
@@ -136,7 +136,7 @@ class FixedEnd:
 
 
 class TypedEnd:
-    """One end of the way that cyclonedds-python offers."""
+    """One end with cyclonedds-python's typed reader and writer."""
 
     def __init__(self, node: DdsNode, *, reads: str, writes: str) -> None:
         """Connects the two topics."""
@@ -195,7 +195,7 @@ def _end(way: Way, node: DdsNode, *, asks: bool) -> FixedEnd | TypedEnd:
 
 
 def _answer(way: Way) -> None:
-    """Sends back whatever comes, until it is killed."""
+    """Echoes messages until the parent process ends."""
     end = _end(way, DdsNode(int(os.environ["ROS_DOMAIN_ID"])), asks=False)
     parent = os.getppid()
     while os.getppid() == parent:
@@ -204,7 +204,7 @@ def _answer(way: Way) -> None:
 
 
 def _ask(blocks: int) -> RoundTrips:
-    """Asks both in turns, at the given rate."""
+    """Measures both in alternating blocks at RATE_HZ."""
     node = DdsNode(int(os.environ["ROS_DOMAIN_ID"]))
     ends = {way: _end(way, node, asks=True) for way in ("fixed", "typed")}
     for end in ends.values():
@@ -217,23 +217,23 @@ def _ask(blocks: int) -> RoundTrips:
             durations[way].append(block)
             lost += missed
             if not lost <= MAX_LOST:
-                raise DdsBenchError(f"{lost} answers stayed away for more than {ANSWER_S:g} s")
+                raise DdsBenchError(f"{lost} replies took longer than {ANSWER_S:g} s, allowed {MAX_LOST}")
     return RoundTrips(durations["fixed"], durations["typed"], lost)
 
 
 def meet(end: FixedEnd | TypedEnd) -> None:
-    """Waits until the other process is found, then warms both up."""
+    """Waits until the other process is discovered, then warms both up."""
     start = time.monotonic()
     met = 0
     while met < WARM_UP:
         if not time.monotonic() - start < START_S:
-            raise DdsBenchError(f"the answering process was not found within {START_S:g} s")
+            raise DdsBenchError(f"the echo process was not discovered within {START_S:g} s")
         end.send()
         met += end.receive(0.05)
 
 
 def block_of_round_trips(end: FixedEnd | TypedEnd) -> tuple[list[float], int]:
-    """Durations of the round trips of one block, and how many were lost."""
+    """Durations of the round trips of one block [s], and the number lost."""
     durations: list[float] = []
     lost = 0
     due = time.perf_counter()
@@ -255,8 +255,8 @@ def _main(argument: str) -> None:
     if argument in ("fixed", "typed"):
         _answer(argument)
     else:
-        found = _ask(int(argument))
-        print(json.dumps({"fixed_s": found.fixed_s, "typed_s": found.typed_s, "lost": found.lost}))
+        trips = _ask(int(argument))
+        print(json.dumps(asdict(trips)))
 
 
 if __name__ == "__main__":

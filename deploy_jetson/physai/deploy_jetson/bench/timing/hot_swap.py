@@ -1,6 +1,6 @@
-"""New policies activated under a running loop, one after the other: deadlines missed, and how long each change took.
+"""Hot swaps of policies in a running loop: missed deadlines and the slowest tick.
 
-Installing and activating happens in a process of its own, as on a robot.
+A separate process installs and activates the policies, as on a robot.
 """
 
 import subprocess
@@ -28,52 +28,52 @@ PRIORITY = 80
 SLOWER = 0.2
 """Factor on the times of the sample's contract: 500 Hz, deadline 1.8 ms."""
 
-_LOOK_S = 0.01
-_PATIENCE_S = 60.0
+_POLL_S = 0.01
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SwapStatistics:
-    """Result."""
+    """Statistics of a run."""
 
     swaps: int
     ticks: int
     missed: int
     skipped: int
     worst_tick_us: float
-    """From when a tick was due until its command was out, the slowest."""
+    """Longest time from when a tick was due until its command was sent."""
     steal_s: float
-    """Time the machine beneath took meanwhile, from all cores [s]; 0 where that is not known."""
+    """Steal time of all cores [s]; 0 if not known."""
     warnings: tuple[str, ...]
-    """What the operator was told, changes of policy aside."""
+    """Messages of the runtime except those about swaps."""
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """A hundred changes, with SCHED_FIFO where that is granted.
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """A hundred swaps, with SCHED_FIFO if permitted.
 
     Raises:
         WorkloadError: not every policy took over.
     """
-    found = measure(3 if options.quick else 100, realtime=Realtime(priority=PRIORITY))
-    for text in found.warnings:
-        say(text)
+    stats = measure(3 if options.quick else 100, realtime=Realtime(priority=PRIORITY))
+    for text in stats.warnings:
+        report(text)
     return [
-        BenchmarkResult(name="swaps", unit="1", runs=(float(found.swaps),)),
-        BenchmarkResult(name="swaps_missed", unit="1", runs=(float(found.missed),)),
-        BenchmarkResult(name="swaps_skipped", unit="1", runs=(float(found.skipped),)),
-        BenchmarkResult(name="swaps_ticks", unit="1", runs=(float(found.ticks),)),
-        BenchmarkResult(name="swaps_worst_tick_us", unit="us", runs=(found.worst_tick_us,)),
-        BenchmarkResult(name="swaps_steal", unit="s", runs=(found.steal_s,)),
+        BenchmarkResult(name="swaps", unit="1", runs=(float(stats.swaps),)),
+        BenchmarkResult(name="swaps_missed", unit="1", runs=(float(stats.missed),)),
+        BenchmarkResult(name="swaps_skipped", unit="1", runs=(float(stats.skipped),)),
+        BenchmarkResult(name="swaps_ticks", unit="1", runs=(float(stats.ticks),)),
+        BenchmarkResult(name="swaps_worst_tick_us", unit="us", runs=(stats.worst_tick_us,)),
+        BenchmarkResult(name="swaps_steal", unit="s", runs=(stats.steal_s,)),
     ]
 
 
 def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> SwapStatistics:
-    """Drives a robot in this process while another activates policies.
+    """Drives a robot in this process while another process activates policies.
 
     Args:
-        swaps: how many.
-        realtime: what to ask the kernel for.
-        width: neurons of each layer of the policies.
+        swaps: number of swaps.
+        realtime: requested scheduling.
+        width: neurons per layer of the policies.
 
     Raises:
         WorkloadError: not every policy took over.
@@ -88,8 +88,8 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> SwapStatistic
             (folder / f"{version}.physai").write_bytes(bundle)
         site = Site.make(folder / "robot", workshop, {1: (folder / "1.physai").read_bytes()}, now=now)
         site.run(1)
-        said: list[str] = []
-        runtime = Runtime(RunOptions(root=site.agent.root, realtime=realtime), LocalRobot(), say=said.append)
+        messages: list[str] = []
+        runtime = Runtime(RunOptions(root=site.agent.root, realtime=realtime), LocalRobot(), say=messages.append)
         command = [sys.executable, "-m", "physai.deploy_jetson.bench.timing.hot_swap", str(folder), str(swaps)]
         activator = subprocess.Popen(command, start_new_session=True)
         try:
@@ -100,7 +100,7 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> SwapStatistic
         summary = runtime.summary()
     counts = summary.counts
     if counts.swaps != swaps:
-        raise WorkloadError(f"{counts.swaps} of {swaps} policies took over: {said[-3:]}")
+        raise WorkloadError(f"{counts.swaps} of {swaps} policies took over: {messages[-3:]}")
     return SwapStatistics(
         swaps=counts.swaps,
         ticks=counts.ticks,
@@ -108,12 +108,12 @@ def measure(swaps: int, *, realtime: Realtime, width: int = 64) -> SwapStatistic
         skipped=counts.skipped,
         worst_tick_us=summary.stages_us["whole"]["max"],
         steal_s=summary.steal_s or 0.0,
-        warnings=tuple(text for text in said if "has taken over" not in text),
+        warnings=tuple(text for text in messages if "has taken over" not in text),
     )
 
 
 def activate(folder: Path, swaps: int) -> None:
-    """Installs and activates one version after the other, each once the one before has taken over; ends the runtime."""
+    """Installs and activates one version after another, waits for each to take over, then ends the runtime."""
     root = folder / "robot"
     agent = UpdateAgent(root=root, backend="onnxruntime", ticks=5, tick_clock_ns=quick_clock, apart=False)
     control = health_path(root).with_name(CONTROL_FILE)
@@ -127,15 +127,15 @@ def activate(folder: Path, swaps: int) -> None:
 
 
 def _wait_for_version(control: Path, version: int) -> None:
-    give_up = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < give_up:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline:
         try:
             if tell(control, "status").get("version") == version:
                 return
         except ControlError:
-            pass  # it has not started yet
-        time.sleep(_LOOK_S)
-    raise WorkloadError(f"version {version} did not take over within {_PATIENCE_S:g} s")
+            pass  # the runtime has not started yet
+        time.sleep(_POLL_S)
+    raise WorkloadError(f"version {version} did not take over within {_TIMEOUT_S:g} s")
 
 
 if __name__ == "__main__":

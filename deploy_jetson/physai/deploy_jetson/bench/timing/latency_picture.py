@@ -1,9 +1,9 @@
-"""Draws what a run measured of itself: the percentiles of every stage of a tick, as an SVG.
+"""Plots the percentiles of every stage of a tick as an SVG.
 
 python -m physai.deploy_jetson.bench.timing.latency_picture docs/images/tick-latencies.svg --seconds 120
 
-A whole runtime drives a robot that is not there, at 500 Hz: bundle, guard, telemetry, flight recorder, control socket
-and all. For comparison it shows an idle timer of the same rate, measured right after: its delays are the machine's.
+A complete runtime drives a simulated robot at 500 Hz, with bundle, guard, telemetry, flight recorder and control
+socket. For comparison, an idle timer of the same rate, measured afterwards, shows the delays of the machine.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from physai.sdk.base.files import write_atomic
 
 SECONDS = 60.0
 SLOWER = 1.0 / (RATE_HZ * sample_contract().timing.control_dt)
-"""What makes the sample policy one of `RATE_HZ`."""
+"""Factor on the sample contract's times that gives `RATE_HZ`."""
 POINTS = 120
-"""Points of a curve."""
+"""Points per curve."""
 
 LEAST_US = 1.0
-"""What is shorter is drawn as long as this [µs]."""
+"""Lower limit of plotted durations [µs]."""
 
 _COLOURS = {
     "whole": "#b2182b",
@@ -67,20 +67,20 @@ class Curve:
 
 
 def curve(name: str, histogram: Histogram) -> Curve:
-    """Percentiles of a histogram, evenly spread over the decades, as many as its number of values supports."""
+    """Percentiles of a histogram, evenly spaced per decade of 1 - share, as far as its number of values supports."""
     decades = np.linspace(0.0, log10(max(2, histogram.count)), POINTS)
     shares = tuple((1.0 - 10.0**-decades).tolist())
     return Curve(name, shares, tuple(max(LEAST_US, value * 1e-3) for value in histogram.quantiles_ns(shares)))
 
 
 def drawing(curves: Sequence[Curve], *, deadline_us: float, title: str, lines: Sequence[str]) -> str:
-    """The picture: shares of all ticks to the right, one decade of rareness each; time upwards, logarithmic.
+    """The SVG: shares of ticks on the x-axis, one decade of 1 - share per unit; time on a logarithmic y-axis.
 
     Args:
         curves: at least one.
-        deadline_us: by when a command must be out, counted as the stage `whole` is [µs].
-        title: above it.
-        lines: below the title: where and how it was measured.
+        deadline_us: deadline of a command, measured like the stage `whole` [µs].
+        title: title.
+        lines: lines below the title, such as machine and conditions.
     """
     frame = _Frame.around(curves, deadline_us)
     parts = [
@@ -100,7 +100,7 @@ def drawing(curves: Sequence[Curve], *, deadline_us: float, title: str, lines: S
 
 @dataclass(frozen=True)
 class _Frame:
-    """From shares and microseconds to places in the picture."""
+    """Maps shares and microseconds to coordinates."""
 
     decades: float
     lowest: int
@@ -121,7 +121,7 @@ class _Frame:
         return _HEIGHT - _BOTTOM - part * (_HEIGHT - _TOP - _BOTTOM)
 
     def grid(self) -> Iterator[str]:
-        """Lines and their numbers."""
+        """Grid lines and tick labels."""
         for power in range(self.lowest, self.highest + 1):
             y = self.y(10.0**power)
             number = f"{10.0 ** (power - 3):g} ms" if power >= 3 else f"{10.0**power:g} µs"
@@ -132,7 +132,7 @@ class _Frame:
                 x = self.x(share)
                 yield f'<path d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="#eee"/>'
                 yield _text(x, _HEIGHT - _BOTTOM + 18, f"{100.0 * share:.6g} %", 'text-anchor="middle"')
-        yield _text(_LEFT, _HEIGHT - 12, "of all ticks take at most so long", 'fill="#666"')
+        yield _text(_LEFT, _HEIGHT - 12, "of all ticks take at most this long", 'fill="#666"')
 
 
 def _path(frame: _Frame, one: Curve) -> str:
@@ -150,7 +150,7 @@ def _deadline(frame: _Frame, deadline_us: float) -> Iterator[str]:
 
 
 def _labels(frame: _Frame, curves: Sequence[Curve]) -> Iterator[str]:
-    """Names at the ends of the curves, moved apart where they would touch."""
+    """Names at the ends of the curves, moved apart where they would overlap."""
     ends = sorted((frame.y(one.values_us[-1]), one.name) for one in curves)
     last = -np.inf
     for y, name in ends:
@@ -163,7 +163,7 @@ def _text(x: float, y: float, text: str, style: str) -> str:
 
 
 def timer_alone(seconds: float) -> Histogram:
-    """How late an idle timer of the same rate wakes, without any work."""
+    """Wake-up latency of an idle timer of the same rate."""
     alarm, period_ns = DeadlineTimer(), round(1e9 / RATE_HZ)
     lates: list[int] = []
     due = alarm.wait(0) + period_ns
@@ -177,15 +177,15 @@ def timer_alone(seconds: float) -> Histogram:
 
 
 def measured_run(folder: Path, seconds: float, realtime: Realtime) -> Runtime:
-    """A whole runtime's run, with everything that is on by default.
+    """Runs a complete runtime, with everything that is on by default.
 
     Args:
-        folder: for the robot's tree.
+        folder: parent of the robot's slots.
         seconds: how long it drives.
-        realtime: what to ask the kernel for.
+        realtime: requested scheduling.
 
     Raises:
-        PhysaiError: it does not start.
+        PhysaiError: the runtime does not start.
     """
     now = datetime.now(UTC)
     workshop = SampleSigners(created=now)
@@ -202,34 +202,34 @@ def measured_run(folder: Path, seconds: float, realtime: Realtime) -> Runtime:
 
 
 def main() -> None:
-    """Measures, and writes the picture."""
+    """Measures, and writes the SVG."""
     parser = argparse.ArgumentParser(description="Percentiles of every stage of a tick, as an SVG.")
     parser.add_argument("output", type=Path, metavar="SVG")
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S")
     parser.add_argument("--priority", type=int, default=PRIORITY, metavar="P", help="SCHED_FIFO priority")
-    parser.add_argument("--load", default="", metavar="TEXT", help="what else the machine does meanwhile")
-    given = parser.parse_args()
-    realtime = Realtime(priority=given.priority)
+    parser.add_argument("--load", default="", metavar="TEXT", help="description of other load on the machine")
+    arguments = parser.parse_args()
+    realtime = Realtime(priority=arguments.priority)
     with tempfile.TemporaryDirectory(dir=ram_disk()) as folder:
         load = os.getloadavg()[0]
-        runtime = measured_run(Path(folder), given.seconds, realtime)
+        runtime = measured_run(Path(folder), arguments.seconds, realtime)
         summary = runtime.summary()
-        # Measured second, as the priority that the run asked for stays with this thread.
-        timer = timer_alone(given.seconds)
+        # After the run, because this thread keeps the priority that the run requested.
+        timer = timer_alone(arguments.seconds)
     print(summary_text(summary))
     stages = runtime.telemetry.meter.stages
-    stolen = "" if summary.steal_s is None else f"; the machine beneath took {summary.steal_s:.2f} s for itself"
+    stolen = "" if summary.steal_s is None else f"; steal time {summary.steal_s:.2f} s"
     lines = [
         f"{summary.counts.ticks} ticks at {RATE_HZ:g} Hz, {summary.counts.missed} missed{stolen}",
-        f"{device_text()}; {given.load or f'load average {load:.1f}'}",
+        f"{device_text()}; {arguments.load or f'load average {load:.1f}'}",
     ]
     text = drawing(
         [*(curve(name, histogram) for name, histogram in stages.items()), curve("timer alone", timer)],
         deadline_us=sample_contract(slower=SLOWER).timing.deadline_s * 1e6,
-        title="How long the stages of a tick take",
+        title="Latency of the stages of a tick",
         lines=lines,
     )
-    write_atomic(given.output, text.encode())
+    write_atomic(arguments.output, text.encode())
 
 
 if __name__ == "__main__":

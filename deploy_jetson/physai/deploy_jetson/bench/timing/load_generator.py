@@ -1,6 +1,6 @@
-"""Load generator: busy processes next to a measured control loop.
+"""Load generator: busy processes during the measurement of a control loop.
 
-Each computes, copies memory that no cache holds, and calls the kernel, in turns of some milliseconds.
+Each alternates every few milliseconds between computing, copying more memory than the caches hold, and system calls.
 """
 
 import os
@@ -16,11 +16,11 @@ BYTES = 32 << 20
 
 @contextmanager
 def cpu_load(count: int, *, cores: set[int] | None = None) -> Generator[None]:
-    """That many processes of ordinary priority while this lasts.
+    """Runs busy processes of default priority during the block.
 
     Args:
-        count: how many.
-        cores: where they may run; None for anywhere.
+        count: number of processes.
+        cores: cores to run on; None for any.
     """
     command = [sys.executable, "-m", __name__, ",".join(map(str, sorted(cores or ())))]
     running = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
@@ -34,7 +34,7 @@ def cpu_load(count: int, *, cores: set[int] | None = None) -> Generator[None]:
             process.wait()
 
 
-def _waste(cores: set[int]) -> None:
+def _load(cores: set[int]) -> None:
     if cores:
         os.sched_setaffinity(0, cores)
     parent = os.getppid()
@@ -51,4 +51,4 @@ def _compute() -> int:
 
 
 if __name__ == "__main__":
-    _waste({int(word) for word in sys.argv[1].split(",") if word})
+    _load({int(word) for word in sys.argv[1].split(",") if word})

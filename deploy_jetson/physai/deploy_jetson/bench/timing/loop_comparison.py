@@ -1,7 +1,7 @@
-"""A whole tick compared with the bare graph, and the runtime's loop with an idle timer and a plain loop.
+"""Compares a complete tick with the bare graph, and the runtime's loop with an idle timer and a plain loop.
 
-All on one policy, one robot that is not there, and one rate. What the timer misses is the machine's doing, not ours;
-the plain loop is the one would write first: `step(); sleep(period - elapsed)`.
+All with the same policy, simulated robot and rate. Deadlines that the idle timer misses are due to the machine; the
+plain loop is `step(); sleep(period - elapsed)`.
 """
 
 import time
@@ -29,10 +29,10 @@ from physai.sdk.policy.header import POLICY_FILE, PolicyHeader
 from physai.sdk.transport.protocol import Array
 
 DEADLINE_SHARE = 0.9
-"""Deadline of the benchmark, as a share of the period."""
+"""Deadline as a fraction of the period."""
 
 TURN, SETTLING = 250, 50
-"""Periods of one way on end, and how many of them do not count."""
+"""Consecutive periods of one variant, and how many of them are discarded as warm-up."""
 
 _DECIMATION = 4
 _NS = 1_000_000_000
@@ -40,18 +40,18 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Overhead:
-    """Periods of four ways in turns [ns]; the bare graph is warmed up wherever the tick is."""
+    """Durations of four alternating variants [ns]; the bare graph is warmed up when the tick is."""
 
     ticks: list[int]
-    """From waking to the end of everything a tick does, counters included."""
+    """From wake-up to the end of a tick, health counters included."""
     runs: list[int]
-    """From waking to the end of a bare `session.run`."""
+    """From wake-up to the end of a bare `session.run`."""
     cold_ticks: list[int]
-    """As `ticks`, straight from sleep: nothing is warmed up."""
+    """As `ticks`, without warm-up before the deadline."""
     cold_runs: list[int]
-    """As `runs`, straight from sleep."""
+    """As `runs`, without warm-up before the deadline."""
     lates: list[int]
-    """From when a warmed up tick was due until it began."""
+    """From when a warmed-up tick was due until it began."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class Block:
     periods: int
     missed: int
     gaps: list[int]
-    """Times from one start to the next [ns]."""
+    """Intervals between starts [ns]."""
     memory_growth_kib: float = 0.0
-    """Anonymous memory that was taken and not given back."""
+    """Growth of the process's anonymous memory [KiB]."""
     busy_share: float = 0.0
-    """Share of a core that its thread used, watching the clock included."""
+    """CPU share of its thread, busy-waiting included."""
 
     @property
     def missed_per_million(self) -> float:
-        """Share of the periods whose work ended after the deadline."""
+        """Missed deadlines per million periods."""
         return 1e6 * self.missed / self.periods
 
 
 def at_rate(header: PolicyHeader, rate_hz: float) -> PolicyHeader:
-    """The policy's header as if it had been made for another rate; the graph does not know its rate."""
+    """The policy's header with the timing of another rate; the graph itself is independent of the rate."""
     period_s = 1.0 / rate_hz
     timing = TimingSpec(
         control_dt=period_s,
@@ -88,9 +88,9 @@ def at_rate(header: PolicyHeader, rate_hz: float) -> PolicyHeader:
 
 
 class StaticTransport(LocalRobot):
-    """A transport that costs next to nothing: each sample is the last one with new stamps, commands are counted.
+    """A transport with negligible cost: each sample is the last one with new stamps, commands are only counted.
 
-    The transport's own time comes on top; see `dds_rtt_us` for DDS.
+    A real transport adds its own time; see `dds_rtt_us` for DDS.
     """
 
     def open(self, contract: PolicyContract) -> None:
@@ -115,16 +115,16 @@ class LoopComparison:
     """The loop, the timer and the plain loop on one policy."""
 
     def __init__(self, data: bytes, rate_hz: float, health: Path, *, most_ticks: int) -> None:
-        """Loads the policy three times, once for each.
+        """Loads the policy for the loop and for the bare graph.
 
         Args:
-            data: the policy, an ONNX file.
-            rate_hz: of every loop.
-            health: where to keep the counters.
-            most_ticks: of one block.
+            data: ONNX file of the policy.
+            rate_hz: rate of all loops.
+            health: file for the health counters.
+            most_ticks: maximum ticks of one block.
 
         Raises:
-            PhysaiError: it does not load.
+            PhysaiError: the policy does not load.
         """
         self.header = header = at_rate(OnnxEngine(data, source="the policy").header, rate_hz)
         self.period_ns = round(_NS / rate_hz)
@@ -158,7 +158,7 @@ class LoopComparison:
         self.inputs = {name: np.zeros((1, size), np.float32) for name, size in header.inputs.items()}
 
     def overhead(self, periods: int) -> Overhead:
-        """Ticks and bare runs in turns of half a second, so that each finds caches as it leaves them itself."""
+        """Alternates ticks and bare runs every half second, long enough for each to settle its own caches."""
         run, inputs = self.session.run, self.inputs
         warmed_up = [
             DeadlineTimer(warm_up=warm_up, period_ns=self.period_ns)
@@ -198,7 +198,7 @@ class LoopComparison:
         self.health.warm_up()
 
     def ours(self, seconds: float) -> Block:
-        """The runtime's loop, its ramp at the end included."""
+        """The runtime's loop, including its final ramp."""
         counts = self.loop.counts
         missed, periods, first = counts.missed, counts.ticks + counts.skipped, self.ring.count
         before, begun, used = _anonymous_kib(), time.monotonic(), time.thread_time()
@@ -211,7 +211,7 @@ class LoopComparison:
         )
 
     def timer(self, seconds: float) -> Block:
-        """An idle timer of the same rate, whose missed and skipped periods are counted as the loop counts its own."""
+        """An idle timer of the same rate; missed and skipped periods are counted as in the loop."""
         missed = number = 0
         starts: list[int] = []
         periods = round(seconds * _NS / self.period_ns)
@@ -226,7 +226,7 @@ class LoopComparison:
         return Block(number, missed, np.diff(starts).tolist())
 
     def plain(self, seconds: float) -> Block:
-        """The plain loop; missed is what ends after the deadline of its period, counted from its own start."""
+        """The plain loop; a period is missed if it ends after its deadline, counted from the loop's start."""
         missed = 0
         starts: list[int] = []
         fields = self.robot.sample().fields
@@ -252,7 +252,7 @@ class LoopComparison:
 
 
 def _anonymous_kib() -> float:
-    """Resident memory that belongs to no file: pages of libraries come and go as the kernel likes."""
+    """Resident anonymous memory [KiB]; file-backed pages are excluded, because the kernel may drop them at any time."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith("RssAnon:")))
 

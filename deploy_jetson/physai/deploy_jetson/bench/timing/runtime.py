@@ -1,8 +1,8 @@
-"""Duration of a whole tick compared with the bare graph, and missed deadlines compared with an idle timer.
+"""Duration of a complete tick compared with the bare graph, and missed deadlines compared with an idle timer.
 
 physai bench runtime                                 two minutes
-physai bench runtime --seconds 600                   ten minutes of the loop without a pause, twenty in all
-physai bench runtime --seconds 600 --busy 2          the same with two processes that load the machine
+physai bench runtime --seconds 600                   ten minutes of the loop, about twenty in total
+physai bench runtime --seconds 600 --busy 2          the same with two busy processes as load
 python -m physai.deploy_jetson.bench.timing.runtime --help  with another policy, rate, core or priority
 """
 
@@ -31,38 +31,38 @@ PRIORITY = 80
 ROUNDS, SECONDS = 3, 12.0
 QUICK_SECONDS = 0.8
 WIDTH = 64
-"""Neurons of each layer of the policy, unless another is given."""
+"""Neurons per layer of the default policy."""
 
 OVERHEAD_S, PLAIN_S = 8.0, 4.0
-"""Time for ticks and bare runs, and for the plain loop, in a round; at most two thirds and a third of the loop's."""
+"""Time per round for ticks and bare runs, and for the plain loop; at most 2/3 and 1/3 of the loop's time."""
 
 DDS_BLOCKS, QUICK_DDS_BLOCKS = 20, 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeBenchPlan:
-    """What to measure."""
+    """Settings of a measurement."""
 
     data: bytes
-    """The policy, an ONNX file."""
+    """ONNX file of the policy."""
     rate_hz: float = RATE_HZ
-    """Of every loop."""
+    """Rate of all loops."""
     rounds: int = ROUNDS
     seconds: float = SECONDS
-    """Of the runtime's loop, without a pause, and of the bare timer, in each round."""
+    """Time per round of the runtime's loop, and of the idle timer [s]."""
     realtime: Realtime = field(default_factory=lambda: Realtime(priority=PRIORITY))
-    """What to ask the kernel for."""
-    hogs: int = 0
-    """Processes that take what the machine has; on the other cores, where the loop has one of its own."""
+    """Requested scheduling."""
+    busy: int = 0
+    """Number of busy processes as load; on the other cores, if the loop is pinned to one."""
 
 
 @dataclass
 class _Series:
-    """Names and units of what was measured, and its runs so far."""
+    """Runs so far, by name and unit."""
 
     runs: dict[tuple[str, str], list[float]] = field(default_factory=dict[tuple[str, str], list[float]])
     missed: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    """By contender, missed periods and all of them."""
+    """Missed periods and all periods, by contender."""
 
     def add(self, name: str, unit: str, value: float) -> None:
         self.runs.setdefault((name, unit), []).append(value)
@@ -80,7 +80,7 @@ class _Series:
             self.add(f"tick_overhead_us{kind}.{share}", "us", tick[share] - bare[share])
 
     def block(self, kind: str, *blocks: Block) -> None:
-        """Adds what a contender missed, and how long its periods were."""
+        """Adds missed deadlines and intervals of a contender."""
         total = self.missed.setdefault(kind, [0, 0])
         total[0] += sum(block.missed for block in blocks)
         total[1] += sum(block.periods for block in blocks)
@@ -91,14 +91,14 @@ class _Series:
             BenchmarkResult(name=name, unit=unit, runs=tuple(values)) for (name, unit), values in self.runs.items()
         ]
         for kind, (missed, periods) in self.missed.items():
-            # Of all rounds together: a median of few rounds would hide the one in which something was missed.
+            # Over all rounds: a median of few rounds would hide the one with misses.
             found.append(BenchmarkResult(name=f"missed_per_million{kind}", unit="1", runs=(1e6 * missed / periods,)))
             found.append(BenchmarkResult(name=f"periods{kind}", unit="1", runs=(float(periods),)))
         return found
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Three rounds of some half a minute at 500 Hz, with SCHED_FIFO where that is granted, then DDS.
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """DDS round trips, then three rounds of about half a minute at 500 Hz, with SCHED_FIFO if permitted.
 
     Raises:
         WorkloadError: no command reached the robot.
@@ -107,18 +107,18 @@ def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkR
     rounds, seconds = (1, QUICK_SECONDS) if options.quick else (ROUNDS, SECONDS)
     if options.seconds is not None:
         rounds, seconds = 1, options.seconds
-    # DDS first: its processes have ended, and this one is not yet real-time.
-    found = _round_trips(QUICK_DDS_BLOCKS if options.quick else DDS_BLOCKS, say)
-    return [*measure(RuntimeBenchPlan(data=data, rounds=rounds, seconds=seconds, hogs=options.busy), say), *found]
+    # DDS first, while this process is not yet real-time; its own processes have ended by then.
+    dds = _round_trips(QUICK_DDS_BLOCKS if options.quick else DDS_BLOCKS, report)
+    return [*measure(RuntimeBenchPlan(data=data, rounds=rounds, seconds=seconds, busy=options.busy), report), *dds]
 
 
-def _round_trips(blocks: int, say: ProgressCallback) -> list[BenchmarkResult]:
+def _round_trips(blocks: int, report: ProgressCallback) -> list[BenchmarkResult]:
     try:
         from physai.deploy_jetson.bench.timing.dds import measure_round_trips
     except ModuleNotFoundError as error:
-        say(f"DDS is not measured: {error.name} is not installed")
+        report(f"DDS is not measured: {error.name} is not installed")
         return []
-    say(f"round trips over DDS, {blocks} s")
+    report(f"round trips over DDS, {blocks} s")
     found = measure_round_trips(blocks=blocks)
     results = [
         BenchmarkResult(name=f"dds_rtt_us.{way}.{share}", unit="us", runs=(1e6 * found.quantile(way, SHARES[share]),))
@@ -131,12 +131,12 @@ def _round_trips(blocks: int, say: ProgressCallback) -> list[BenchmarkResult]:
     return [*results, ratio]
 
 
-def measure(plan: RuntimeBenchPlan, say: Callable[[str], None]) -> list[BenchmarkResult]:
-    """Measures everything, contenders in turn.
+def measure(plan: RuntimeBenchPlan, report: Callable[[str], None]) -> list[BenchmarkResult]:
+    """Measures all contenders in turn.
 
     Args:
-        plan: what.
-        say: reports progress.
+        plan: settings.
+        report: reports progress.
 
     Raises:
         PhysaiError: the policy does not load.
@@ -144,25 +144,25 @@ def measure(plan: RuntimeBenchPlan, say: Callable[[str], None]) -> list[Benchmar
     """
     series = _Series()
     others = None if plan.realtime.cpu is None else os.sched_getaffinity(0) - {plan.realtime.cpu}
-    with tempfile.TemporaryDirectory(dir=ram_disk()) as folder, cpu_load(plan.hogs, cores=others):
+    with tempfile.TemporaryDirectory(dir=ram_disk()) as folder, cpu_load(plan.busy, cores=others):
         most = round(2.0 * plan.rate_hz * (plan.seconds + 10.0))
         contest = LoopComparison(plan.data, plan.rate_hz, Path(folder) / "health", most_ticks=most)
         for warning in acquire(plan.realtime):
-            say(f"warning: {warning}")
+            report(f"warning: {warning}")
         for index in range(plan.rounds):
-            say(
+            report(
                 f"round {index + 1} of {plan.rounds}, {_round_s(plan):.0f} s; load average {os.getloadavg()[0]:.2f}, "
-                f"{plan.hogs} hogs of ours"
+                f"{plan.busy} busy processes"
             )
             _round(contest, series, plan)
         contest.health.close()
     if not contest.robot.sent:
         raise WorkloadError("no command reached the robot")
-    return [*series.results(), BenchmarkResult(name="hogs", unit="1", runs=(float(plan.hogs),))]
+    return [*series.results(), BenchmarkResult(name="hogs", unit="1", runs=(float(plan.busy),))]
 
 
 def _parts(plan: RuntimeBenchPlan) -> tuple[float, float]:
-    """Seconds for ticks and bare runs, and for the plain loop."""
+    """Time per round for ticks and bare runs, and for the plain loop [s]."""
     return min(OVERHEAD_S, plan.seconds * 2.0 / 3.0), min(PLAIN_S, plan.seconds / 3.0)
 
 
@@ -179,7 +179,7 @@ def _round(contest: LoopComparison, series: _Series, plan: RuntimeBenchPlan) -> 
     gc.disable()
     try:
         overhead = contest.overhead(max(2000, round(overhead_s * plan.rate_hz)))
-        # The machine's noise on either side of what is measured, as it comes and goes.
+        # Half of the idle timer before the loop and half after it, because the machine's noise varies over time.
         timers = [contest.timer(plan.seconds / 2.0)]
         ours = contest.ours(plan.seconds)
         timers.append(contest.timer(plan.seconds / 2.0))
@@ -201,30 +201,32 @@ def _round(contest: LoopComparison, series: _Series, plan: RuntimeBenchPlan) -> 
 
 
 def ram_disk() -> Path | None:
-    """Where files are kept in memory, as a robot keeps its counters: writing to a disk's page may wait for the disk."""
+    """A folder in memory, if there is one, as for a robot's counters: writing to a file on a disk may block."""
     shared = Path("/dev/shm")
     return shared if os.access(shared, os.W_OK) else None
 
 
 def main() -> None:
-    """Measures, and prints one JSON object."""
-    parser = argparse.ArgumentParser(description="What a tick costs, and how many deadlines are missed.")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="ONNX file (default: a small pendulum's)")
+    """Measures and prints one JSON object."""
+    parser = argparse.ArgumentParser(description="Cost of a tick, and missed deadlines.")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="ONNX file (default: a small sample policy)")
     parser.add_argument("--rate", type=float, default=RATE_HZ, metavar="HZ")
     parser.add_argument("--rounds", type=int, default=1, metavar="N")
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="of the loop, and of a bare timer")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="S", help="time of the loop, and of the idle timer"
+    )
     parser.add_argument("--priority", type=int, metavar="P", help="SCHED_FIFO priority (default: none)")
     parser.add_argument("--cpu", type=int, metavar="N")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that take what the machine has")
-    given = parser.parse_args()
-    data = sample_policy(width=WIDTH)[POLICY_FILE] if given.policy is None else given.policy.read_bytes()
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of busy processes as load")
+    arguments = parser.parse_args()
+    data = sample_policy(width=WIDTH)[POLICY_FILE] if arguments.policy is None else arguments.policy.read_bytes()
     plan = RuntimeBenchPlan(
         data=data,
-        rate_hz=given.rate,
-        rounds=given.rounds,
-        seconds=given.seconds,
-        realtime=Realtime(priority=given.priority, cpu=given.cpu),
-        hogs=given.busy,
+        rate_hz=arguments.rate,
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        realtime=Realtime(priority=arguments.priority, cpu=arguments.cpu),
+        busy=arguments.busy,
     )
     print(json.dumps(document("runtime", measure(plan, print)), indent=2))
 

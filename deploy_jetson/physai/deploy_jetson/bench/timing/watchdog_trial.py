@@ -1,7 +1,7 @@
-"""A policy's call hangs, again and again, and the robot's end of UDP measures how long the first safe command takes.
+"""Repeatedly hangs a policy's call and measures, at the robot's end of UDP, the time until the first safe command.
 
-The runtime, its watchdog and the robot's end are three processes. The call hangs without letting go of Python's lock,
-so nothing else in the runtime's process runs either. It returns after a while; the robot is then reset and started.
+The runtime, its watchdog and the robot's end are three processes. The hanging call holds the GIL, so that nothing
+else in the runtime's process runs. After the call returns, the robot is reset and started again.
 """
 
 import ctypes
@@ -39,38 +39,38 @@ from physai.sdk.transport.registry import open_transport
 
 HANGS = 100
 HANG_S = 0.2
-"""How long the call hangs [s]; several times the bound."""
+"""Duration of a hang [s]; several times the bound."""
 
 PRIORITY = 80
 ANGLE = 1.0
-"""What the robot's end measures, so that the policy commands something [rad]."""
+"""Constant joint position that the robot's end reports, for which the policy's command is not 0 [rad]."""
 
 SAFE_EFFORT = 1e-6
-"""What the watchdog's command may be: the joint is at rest and has nothing to damp [N·m]."""
+"""Tolerance of the watchdog's command, which is 0 because the joint is at rest [N·m]."""
 
 RUNNING_S = 0.1
-"""Time in RUN before a hang, and a little more of it each time, so that it begins anywhere in a period [s]."""
+"""Minimum time in RUN before a hang [s]; increased a little each time, to vary the phase within a period."""
 
 _ROUNDS, _ROUND = 7, 2000
 _LOOK_S = 0.01
 _ANSWER_S = 1.0
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
-def run(options: BenchmarkOptions, say: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """A hundred hangs, with SCHED_FIFO where that is granted.
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """A hundred hangs, with SCHED_FIFO if permitted.
 
     Raises:
-        WorkloadError: the runtime does not drive, or a hang did not come about.
+        WorkloadError: the runtime does not drive, or does not hang.
     """
     trial = measure(3 if options.quick else HANGS)
     if trial.unsafe:
-        say(f"{trial.unsafe} of {len(trial.delays_ms)} first commands after a hang were not safe")
+        report(f"{trial.unsafe} of {len(trial.delays_ms)} first commands after a hang were not safe")
     return [*trial.results(), BenchmarkResult(name="watchdog_tick_us", unit="us", runs=tick_cost_us())]
 
 
 def tick_cost_us(joints: int = 12) -> tuple[float, ...]:
-    """What a tick pays for its watchdog [us]: claim, look, and the command that was sent; the medians of rounds."""
+    """Cost of the watchdog per tick [µs]: claim, check, and record of the sent command; median of each round."""
     descriptor = allocate(joints)
     shared = SharedMemory(descriptor, joints)
     os.close(descriptor)
@@ -92,17 +92,17 @@ def tick_cost_us(joints: int = 12) -> tuple[float, ...]:
 
 @dataclass
 class WatchdogTrial:
-    """What was measured."""
+    """Measurements of the trial."""
 
     bound_ms: float
-    """Longest that it may take [ms]."""
+    """Upper bound of the delay [ms]."""
     delays_ms: list[float] = field(default_factory=list[float])
     """From each hang to the first command at the robot's end [ms]."""
     unsafe: int = 0
-    """First commands that were not the safe one."""
+    """Number of first commands that were not safe."""
 
     def results(self) -> list[BenchmarkResult]:
-        """For `physai bench`."""
+        """Results for `physai bench`."""
         delays, unsafe = tuple(self.delays_ms), float(self.unsafe)
         return [
             BenchmarkResult(name="watchdog_ms", unit="ms", runs=delays),
@@ -114,7 +114,7 @@ class WatchdogTrial:
 
 
 def measure(hangs: int) -> WatchdogTrial:
-    """Hangs a runtime so many times.
+    """Hangs a runtime `hangs` times.
 
     Raises:
         WorkloadError: see `run`.
@@ -139,7 +139,7 @@ def measure(hangs: int) -> WatchdogTrial:
 
 
 def _installed(folder: Path) -> Path:
-    """The tree of a robot with an active policy."""
+    """Sets up a robot with an active policy; returns the folder of its slots."""
     now = datetime.now(UTC)
     workshop = SampleSigners(created=(now - timedelta(hours=1)).replace(microsecond=0))
     bundle = workshop.validated(workshop.published(sample_policy(), version=1))
@@ -149,7 +149,7 @@ def _installed(folder: Path) -> Path:
 
 
 class TrialRobot:
-    """The robot's end: measures an angle that never changes, and notes when which command came."""
+    """The robot's end: reports a constant position and logs commands with their time of arrival."""
 
     def __init__(self, contract: PolicyContract, port: int) -> None:
         self.port = port
@@ -162,7 +162,7 @@ class TrialRobot:
         self._thread.start()
 
     def _serve(self) -> None:
-        # A robot's end that comes late measures itself.
+        # Real-time priority, or the delays of this thread would be measured.
         become_helper(Realtime(priority=PRIORITY))
         due, fields = time.monotonic(), {"joint_pos": np.array([ANGLE])}
         while not self._over.is_set():
@@ -174,10 +174,10 @@ class TrialRobot:
             self._link.publish(fields, time.time_ns())
 
     def first_after(self, moment_ns: int) -> tuple[int, float]:
-        """When the first command after a moment came, CLOCK_MONOTONIC [ns], and what it was.
+        """Time, CLOCK_MONOTONIC [ns], and value of the first command after `moment_ns`.
 
         Raises:
-            WorkloadError: none came.
+            WorkloadError: there is none.
         """
         for one in list(self._log):
             if one[0] > moment_ns:
@@ -209,21 +209,21 @@ def _runtime(root: Path, port: int) -> Generator["subprocess.Popen[str]"]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
-        process.wait(_PATIENCE_S)
+        process.wait(_TIMEOUT_S)
     finally:
         process.kill()
         process.communicate()
 
 
 def _wait_for_run(control: Path) -> None:
-    """Resets and starts the policy where the guard has taken over.
+    """Resets and starts the policy until the guard is in RUN.
 
     Raises:
-        WorkloadError: it does not run.
+        WorkloadError: it is not in RUN in time.
     """
-    give_up = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     guard = ""
-    while time.monotonic() < give_up:
+    while time.monotonic() < deadline:
         with suppress(ControlError):
             guard = str(tell(control, "status").get("guard", ""))
             if guard == "RUN":
@@ -231,21 +231,23 @@ def _wait_for_run(control: Path) -> None:
             if guard:
                 tell(control, "start" if guard == "STANDSTILL" else "reset")
         time.sleep(_LOOK_S)
-    raise WorkloadError(f"the policy did not run within {_PATIENCE_S:g} s; the guard says {guard or 'nothing'}")
+    raise WorkloadError(
+        f"the policy did not run within {_TIMEOUT_S:g} s; the guard is in {guard or 'an unknown state'}"
+    )
 
 
 def _hang(runtime: "subprocess.Popen[str]", control: Path) -> int:
-    """Lets the next call hang; when it began, CLOCK_MONOTONIC [ns].
+    """Makes the next call hang; returns when it began, CLOCK_MONOTONIC [ns].
 
     Raises:
-        WorkloadError: the runtime has ended, or does not run.
+        WorkloadError: the runtime has ended, or is not in RUN.
     """
     if runtime.stdin is None or runtime.stdout is None:
-        raise WorkloadError("the runtime cannot be spoken to")
+        raise WorkloadError("the runtime has no pipes")
     runtime.stdin.write("hang\n")
     runtime.stdin.flush()
     while not select.select([runtime.stdout], [], [], _ANSWER_S)[0]:
-        # The guard may have taken over a moment before, and the policy is not called.
+        # The guard may just have taken over, so that the policy is not called.
         _wait_for_run(control)
     line = runtime.stdout.readline()
     if not line:
@@ -254,20 +256,21 @@ def _hang(runtime: "subprocess.Popen[str]", control: Path) -> int:
 
 
 def _drive(root: Path, port: int) -> None:
-    """The runtime's process: each line of its input hangs one call, and is answered with when that began."""
-    wanted, begun = threading.Event(), deque[int]()
+    """Main function of the runtime's process: each line on stdin hangs one call; its start time is printed."""
+    hang, begun = threading.Event(), deque[int]()
     compute, sleep = BoundPolicy.step, ctypes.PyDLL(None).usleep
 
     def step(self: BoundPolicy) -> bool:
-        if wanted.is_set():
-            wanted.clear()
+        if hang.is_set():
+            hang.clear()
             begun.append(time.monotonic_ns())
+            # PyDLL keeps the GIL during the call.
             sleep(round(HANG_S * 1e6))
         return compute(self)
 
     def listen() -> None:
         for _ in sys.stdin:
-            wanted.set()
+            hang.set()
             while not begun:
                 time.sleep(1e-3)
             print(begun.popleft(), flush=True)
