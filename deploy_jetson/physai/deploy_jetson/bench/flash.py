@@ -1,14 +1,14 @@
-"""Installing and flashing compared with cp and scp of the same bytes on the same machine.
+"""Install and flash compared with cp and scp of the same bytes on the same machine.
 
 - `install_over_cp`: `UpdateAgent.install` of a bundle from memory, without building and testing the engine, over
   `cp`, `sync` and `sha256sum` of its file, three commands;
-- `install_tested_over_cp`: the same with it: golden states replayed, 500 ticks measured;
-- `transfer_over_scp`: over a real ssh server on loopback, from the start of the connection until the robot has every
-  member, hashed, over an `scp` of the same file, start to exit;
-- `flash_over_scp`: `physai flash`, start to exit, over the same;
-- `delta_bytes_share`: bytes sent by a second flash whose bundle differs in the weights of policy.int8.onnx, over all.
+- `install_tested_over_cp`: the same with engine and tests: golden states replayed, 500 ticks timed;
+- `transfer_over_scp`: with an ssh server on loopback, from the start of the connection until the robot has received and
+  hashed every member, over an `scp` of the same file, start to exit;
+- `flash_over_scp`: `physai flash`, start to exit, over the same `scp`;
+- `delta_bytes_share`: share of the bytes sent by a second flash, if only the weights of policy.int8.onnx differ.
 
-Contenders take turns, and every ratio is of neighbours in time.
+Contenders alternate, and ratios are of neighbouring runs.
 """
 
 import json
@@ -44,19 +44,19 @@ WIDTH, QUICK_WIDTH = 1000, 100
 ROUNDS, QUICK_ROUNDS = 7, 3
 DELTA_ROUNDS = 3
 SLOWER = 40.0
-"""Factor on the contract's times: a busy machine must not fail the latency self-test of a policy of this size."""
+"""Factor on the contract's times, so that a policy of this size passes the latency self-test on a loaded machine."""
 
 _ENGINE_STAGES = ("reference", "engine", "golden", "latency")
 
 
 def bench_bundle(workshop: SampleSigners, version: int, *, width: int, variant_seed: int = 0) -> bytes:
-    """A bundle of a float32 policy and a quarter of its size in another variant.
+    """A bundle of a float32 policy and a variant of a quarter of its size.
 
     Args:
-        workshop: who signs it.
-        version: of the bundle.
+        workshop: keys to sign with.
+        version: version of the bundle.
         width: neurons of each of the two layers.
-        variant_seed: of the variant's weights.
+        variant_seed: seed of the variant's weights.
     """
     whole = sample_policy(seed=1, width=width, slower=SLOWER)
     variant = sample_policy(seed=1000 + variant_seed, width=width // 2, slower=SLOWER)[POLICY_FILE]
@@ -65,11 +65,11 @@ def bench_bundle(workshop: SampleSigners, version: int, *, width: int, variant_s
 
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Measures all of it.
+    """Measures install, flash and delta transfer.
 
     Raises:
-        WorkloadError: a robot does not run what it was given.
-        DeviceError: there is no ssh server on this machine.
+        WorkloadError: a robot does not run the given bundle.
+        DeviceError: no ssh server is installed.
     """
     width, rounds = (QUICK_WIDTH, QUICK_ROUNDS) if options.quick else (WIDTH, ROUNDS)
     workshop = SampleSigners()
@@ -94,7 +94,7 @@ def _robot(root: Path, workshop: SampleSigners) -> UpdateAgent:
 
 
 class _Stages:
-    """Adds up the time between the first stage of the engine's and the first that follows."""
+    """Measures the time from the first engine stage to the first stage after the engine's."""
 
     def __init__(self) -> None:
         self.engine_s = 0.0
@@ -118,10 +118,10 @@ def _measure_install(folder: Path, workshop: SampleSigners, data: bytes, rounds:
         shutil.rmtree(root, ignore_errors=True)
         agent, stages = _robot(root, workshop), _Stages()
         start = time.perf_counter()
-        found = agent.install(data, progress=stages)
+        installed = agent.install(data, progress=stages)
         seconds = time.perf_counter() - start
-        if found.was_there or agent.store.problems(found.slot):
-            raise WorkloadError(f"slot {found.slot} does not hold the bundle")
+        if installed.was_there or agent.store.problems(installed.slot):
+            raise WorkloadError(f"slot {installed.slot} does not contain the bundle")
         engine_s.append(stages.engine_s)
         return seconds
 
@@ -151,13 +151,13 @@ def _measure_install(folder: Path, workshop: SampleSigners, data: bytes, rounds:
 
 
 @dataclass(frozen=True)
-class _Hand:
-    """Runs ssh's commands and ours as a user whose home knows the server."""
+class _SshUser:
+    """Runs scp and `physai flash` as a user with access to the server."""
 
     server: SshServer
 
     def flash(self, file: Path, root: Path) -> tuple[float, dict[str, Any]]:
-        """Seconds of `physai flash`, and what it reports."""
+        """Duration of `physai flash` [s], and its report."""
         program = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
         command = [
             sys.executable,
@@ -178,7 +178,7 @@ class _Hand:
         return seconds, json.loads(finished.stdout)
 
     def scp(self, file: Path, target: Path) -> float:
-        """Seconds of `scp`."""
+        """Duration of `scp` [s]."""
         ssh = self.server.home / ".ssh"
         options = ["-o", f"UserKnownHostsFile={ssh / 'known_hosts'}", "-o", "StrictHostKeyChecking=yes"]
         options += ["-o", "IdentitiesOnly=yes", "-i", str(ssh / "id_ed25519"), "-F", "none"]
@@ -198,13 +198,13 @@ class _Hand:
 def _measure_flash(
     folder: Path, server: SshServer, workshop: SampleSigners, data: bytes, rounds: int
 ) -> Sequence[BenchmarkResult]:
-    file, root, hand = folder / "bundle.physai", folder / "flashed", _Hand(server)
+    file, root, user = folder / "bundle.physai", folder / "flashed", _SshUser(server)
     phases: list[dict[str, float]] = []
 
     def flash() -> float:
         shutil.rmtree(root, ignore_errors=True)
         agent = _robot(root, workshop)
-        seconds, report = hand.flash(file, root)
+        seconds, report = user.flash(file, root)
         trial = agent.store.state().trial
         if report["outcome"] != "on-trial" or trial is None or trial.bundle_sha256 != report["bundle_sha256"]:
             raise WorkloadError(f"the robot does not run the bundle: {report}")
@@ -213,7 +213,7 @@ def _measure_flash(
 
     def scp() -> float:
         (folder / "sent").unlink(missing_ok=True)
-        return hand.scp(file, folder / "sent")
+        return user.scp(file, folder / "sent")
 
     flash()
     scp()
@@ -231,13 +231,13 @@ def _measure_flash(
 
 
 def _measure_delta(folder: Path, server: SshServer, workshop: SampleSigners, width: int) -> BenchmarkResult:
-    root, hand = folder / "updated", _Hand(server)
+    root, user = folder / "updated", _SshUser(server)
     agent = _robot(root, workshop)
     shares: list[float] = []
     for version in range(1, DELTA_ROUNDS + 2):
         file = folder / f"version-{version}.physai"
         file.write_bytes(bench_bundle(workshop, version, width=width, variant_seed=version))
-        _, report = hand.flash(file, root)
+        _, report = user.flash(file, root)
         agent.commit("healthy")
         active = agent.store.active()
         marker = None if active is None else agent.store.marker(active)

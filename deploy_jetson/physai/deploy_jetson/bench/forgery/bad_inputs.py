@@ -1,7 +1,7 @@
-"""Every verb of `physai` with arguments that are none: what is counted is how often it ends in a traceback.
+"""Fuzzes the arguments of every `physai` verb and reports tracebacks.
 
-The arguments come from the verbs' own parsers: each argument of each verb, in turn, takes every bad value, while the
-others are sound. All of it happens in a folder of its own, with a home of its own.
+The arguments come from the verbs' own parsers: each argument of each verb in turn takes every bad value, while the
+others are valid. Everything runs in a temporary folder and home.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from physai.sdk.cli.main import main
 from physai.sdk.cli.parser import Parser
 
 LONG_S = 3.0
-"""An input that is taken after all, as `--seed -1` may be, is interrupted after so long [s]."""
+"""Timeout of an input that a verb accepts and starts to work on [s]."""
 
 NUMBERS = (
     "nan",
@@ -44,7 +44,7 @@ NUMBERS = (
     "\0",
     "\udcff",
 )
-"""For options that take a number."""
+"""Bad values for options that take a number."""
 
 TEXTS = (
     "missing", "missing/missing", "folder", "empty", "noise", "noise.onnx", "noise.json", "noise.yaml", "noise.physai",
@@ -53,26 +53,26 @@ TEXTS = (
     "/proc/none/out", "/proc/version", "x" * 300, "a\0b", "a\0b.py", "a\0b.xml", "a\0b.json", "\udcff", "\udcff.json",
     "", "-", "..", "~none", "~none/none.xml", "a=b", "=", "nan", "-1", "9" * 5000, "{}", "\n", "#1", "x#99999999999",
 )  # fmt: skip
-"""For arguments that take a name, a file or a folder, read or written."""
+"""Bad values for arguments that take a name, a file or a folder."""
 
 SOUND = {
     "BUNDLE": "bundle.physai", "CONTRACT": "contract.json", "ROBOT": "cartpole", "TASK": "cartpole-swingup",
     "LOG": "log.csv", "POLICY": "policy.onnx", "KEY": "trust.json", "TWIN": "wrong.json", "HOST": "[", "RUN": "folder",
 }  # fmt: skip
-"""What an argument takes while another one is bad, by its metavar."""
+"""Valid values by metavar, used while another argument is bad."""
 
 
 @dataclass(frozen=True)
 class CommandEnding:
-    """How a bad input ended."""
+    """Result of a bad input."""
 
     arguments: tuple[str, ...]
     trace: str
-    """The traceback; empty where there is none."""
+    """The traceback; empty if there is none."""
 
 
 def inputs() -> Iterator[tuple[str, ...]]:
-    """Every bad input: the words after `physai`."""
+    """All bad inputs, as arguments of `physai`."""
     yield from [("",), ("\0",), ("\udcff",), ("--",), ("-1",), ("nan",), ("--version=",), ("x" * 5000,)]
     for verb, entry in sorted(contributions("physai.commands").items()):
         command = entry.load()
@@ -114,7 +114,7 @@ def _sound(action: argparse.Action) -> str:
 
 
 def _words(action: argparse.Action, value: str) -> tuple[str, ...]:
-    # With a sign of equality, or `-1` would be taken for an option.
+    # With an equals sign; otherwise argparse takes `-1` for an option.
     return (f"{action.option_strings[-1]}={value}",) if action.option_strings else (value,)
 
 
@@ -123,7 +123,7 @@ def _flat(given: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def make_files(folder: Path) -> None:
-    """The files that the inputs name, sound and unsound."""
+    """Creates the valid and damaged files that the inputs name."""
     contract, workshop = canonical_json(sample_contract()), SampleSigners()
     noise = bytes((37 * i * i + 11 * i) % 256 for i in range(600))
     (folder / "folder").mkdir()
@@ -143,7 +143,7 @@ def make_files(folder: Path) -> None:
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    """As Ctrl-C, but not while a library is loaded: half loaded, it is of no use to the inputs that follow."""
+    """Raises KeyboardInterrupt, but not during an import: a half-imported module would break the following inputs."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, LONG_S)
@@ -153,7 +153,7 @@ def _interrupt(_: int, frame: FrameType | None) -> None:
 
 
 def try_one(arguments: tuple[str, ...]) -> CommandEnding:
-    """Runs `physai` with the arguments, in this process."""
+    """Runs `physai` with the arguments in this process."""
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, LONG_S)
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
@@ -170,7 +170,7 @@ def try_one(arguments: tuple[str, ...]) -> CommandEnding:
 
 
 def _main() -> None:
-    """Tries what stdin lists, and prints the endings that are tracebacks."""
+    """Tries the inputs listed on stdin as JSON, and prints those that end in a traceback."""
     words: list[list[str]] = json.load(sys.stdin)
     endings = [try_one(tuple(one)) for one in words]
     found = [{"arguments": ascii(one.arguments)[:300], "trace": one.trace} for one in endings if one.trace]

@@ -1,4 +1,4 @@
-"""Who forges bundles: an outsider without keys, and an insider with all of them."""
+"""Generators of forged bundles: by an outsider without keys, and by an insider with all keys."""
 
 import base64
 import json
@@ -15,11 +15,11 @@ from physai.sdk.signing.attestation import Envelope, bundle_statement, parse_env
 from physai.sdk.signing.keys import SigningKey
 
 Parts = list[tuple[str, bytes]]
-"""Members in file order; names may repeat."""
+"""Names and contents of members in file order; names may repeat."""
 
 
 def archive(parts: Parts) -> bytes:
-    """The zip file of the parts with correct headers and checksums, whatever names and order."""
+    """A zip file with correct headers and checksums, and arbitrary names and order."""
     members, directory = bytearray(), bytearray()
     for name, content in parts:
         raw = name.encode("utf-8", "replace")[:65535]
@@ -34,7 +34,7 @@ def archive(parts: Parts) -> bytes:
 
 
 class Forger:
-    """Draws forgeries; the same seed gives the same ones."""
+    """Generates random forgeries, reproducible by seed."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Forger:
         *,
         donors: Sequence[bytes] = (),
     ) -> None:
-        """Knows some bundles.
+        """Reads the bundles to modify.
 
         Args:
-            originals: bundles that are accepted.
-            publisher: key that signed them; used by the insider alone.
-            validator: key that signed their verdicts; likewise.
-            seed: of what is drawn.
-            donors: further bundles whose parts may be mixed in: too old, expired, of other keys.
+            originals: bundles that the robot accepts.
+            publisher: key that signed them; used only by `insider`.
+            validator: key that signed their verdicts; used only by `insider`.
+            seed: seed of the random numbers.
+            donors: further bundles to recombine: too old, expired, signed by other keys.
         """
         self.random = random.Random(seed)
         self.publisher, self.validator = publisher, validator
@@ -84,7 +84,7 @@ class Forger:
         ]
 
     def outsider(self) -> bytes:
-        """One forgery by an outsider without keys."""
+        """A forgery by an outsider without keys."""
         if self.random.random() < 0.3:
             data = self.random.choice(self.originals)
             for _ in range(self.random.randint(1, 3)):
@@ -100,7 +100,7 @@ class Forger:
         return archive(parts)
 
     def recombined(self) -> bytes:
-        """Parts of bundles that were each signed properly, as they are; a part keeps its name."""
+        """A recombination of unmodified members of properly signed bundles, under their own names."""
         members = dict(self.random.choice(self.pool))
         names = sorted({name for bundle in self.pool for name in bundle})
         for name in self.random.sample(names, self.random.randint(1, 4)):
@@ -113,7 +113,7 @@ class Forger:
         return write_archive(dict(self.repaired(parts) if self.random.random() < 0.3 else parts))
 
     def impersonated(self) -> bytes:
-        """A bundle of the outsider's own making, under the trusted keys' names: only its signatures do not hold."""
+        """A modified bundle that claims the trusted key ids; only its signatures are invalid."""
         parts = list(self.random.choice(self.members).items())
         changed = self.repaired(self.change_json(parts) if self.random.random() < 0.5 else self.change_policy(parts))
         signed = self.signed(changed, self.stranger, self.stranger)
@@ -127,13 +127,13 @@ class Forger:
         return archive(forged)
 
     def change_policy(self, parts: Parts) -> Parts:
-        """Another byte somewhere in the policy's weights."""
+        """Flips bits of the policy."""
         index = next(i for i, (name, _) in enumerate(parts) if name == "policy.onnx")
         name, content = parts[index]
         return [*parts[:index], (name, self.flip(content)), *parts[index + 1 :]]
 
     def insider(self) -> bytes:
-        """A malformed bundle that all trusted keys have signed."""
+        """A malformed bundle signed with all trusted keys."""
         parts = list(read_bundle(self.random.choice(self.originals)).members.items())
         for _ in range(self.random.randint(1, 2)):
             parts = self.random.choice([self.change_json, self.change_json, self.change_content, self.transplant])(
@@ -177,7 +177,7 @@ class Forger:
         return data[: self.cut(data)[0]] + other[self.cut(other)[0] :]
 
     def field(self, data: bytes) -> bytes:
-        """A number in one of the headers replaced by another."""
+        """Replaces a number in one of the zip headers."""
         marks = [at for mark in (b"PK\1\2", b"PK\3\4", b"PK\5\6") for at in _find_all(data, mark)]
         if not marks:
             return data
@@ -231,7 +231,7 @@ class Forger:
         return self.random.sample(parts, len(parts))
 
     def transplant(self, parts: Parts) -> Parts:
-        """A member of another bundle that is accepted."""
+        """Replaces a member by that of another accepted bundle."""
         donor = self.random.choice(self.members)
         return self._replaced(parts, lambda name, content: (name, donor.get(name, content)))
 
@@ -246,7 +246,7 @@ class Forger:
         return [*parts[:index], change(*parts[index]), *parts[index + 1 :]]
 
     def change_json(self, parts: Parts) -> Parts:
-        """A value, key or the layout of one of the documents, that in the signed verdict included."""
+        """Edits a value, a key or the layout of a JSON document, including the one in the signed verdict."""
         documents = [i for i, (name, _) in enumerate(parts) if name.endswith(".json") or name == "verdict.dsse"]
         if not documents:
             return parts
@@ -255,10 +255,10 @@ class Forger:
         if name != "verdict.dsse":
             return [*parts[:index], (name, self.edited(content)), *parts[index + 1 :]]
         try:
-            held = parse_envelope(content, source=name)
+            envelope = parse_envelope(content, source=name)
         except Exception:
             return parts
-        changed = Envelope(self.edited(held.payload) or b"{}", held.signatures).encode()
+        changed = Envelope(self.edited(envelope.payload) or b"{}", envelope.signatures).encode()
         return [*parts[:index], (name, changed), *parts[index + 1 :]]
 
     def edited(self, data: bytes) -> bytes:
@@ -295,7 +295,7 @@ class Forger:
             container[self.random.choice(["x", "robot", "format_version", "policy.fp8.onnx"])] = old
 
     def change_envelope(self, parts: Parts) -> Parts:
-        """Signatures of others, of another payload, more of them, or none."""
+        """Edits an envelope: signatures by other keys or of other payloads, additional ones, or none."""
         envelopes = [i for i, (name, _) in enumerate(parts) if name.startswith((SIGNATURE_FOLDER, "verdict"))]
         if not envelopes:
             return parts
@@ -333,7 +333,7 @@ class Forger:
         return signature_file(self.publisher.key_id)
 
     def repaired(self, parts: Parts) -> Parts:
-        """The manifest with the hashes and sizes of the members as they now are."""
+        """Updates hashes and sizes of the members in the manifest."""
         members = dict(parts)
         try:
             manifest: Any = json.loads(members["manifest.json"])
@@ -350,7 +350,7 @@ class Forger:
         return [(name, raw if name == "manifest.json" else content) for name, content in parts]
 
     def signed(self, parts: Parts, publisher: SigningKey, validator: SigningKey) -> Parts:
-        """The parts with fresh signatures, and a verdict that names the bundle as it now is."""
+        """Signs the parts again, with a verdict that matches the modified bundle."""
         members = dict(parts)
         kept = [(n, c) for n, c in parts if not n.startswith(SIGNATURE_FOLDER) and n != "verdict.dsse"]
         bundle_id = sha256(members.get("manifest.json", b"")).hexdigest()
@@ -371,15 +371,15 @@ class Forger:
 
 
 def _find_all(data: bytes, mark: bytes) -> list[int]:
-    found, at = list[int](), data.find(mark)
+    offsets, at = list[int](), data.find(mark)
     while at >= 0:
-        found.append(at)
+        offsets.append(at)
         at = data.find(mark, at + 1)
-    return found
+    return offsets
 
 
 def _places(node: Any) -> list[tuple[Any, Any]]:
-    """Every container and key below a node of a document."""
+    """All containers and keys below a node of a document."""
     places: list[tuple[Any, Any]] = []
     entries: Any = node
     if isinstance(node, dict):

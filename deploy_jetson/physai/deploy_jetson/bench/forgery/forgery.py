@@ -1,7 +1,7 @@
-"""Forged bundles, verdicts and trust files, and command lines that make no sense, as a benchmark.
+"""Benchmark of forged bundles, verdicts and trust files, and of malformed command lines.
 
-Who forges has no trusted key, but every file: the robot's trust file, the one before, and bundles of all kinds that
-were properly signed. A trust file counts as accepted if the robot takes it and then trusts a stolen key.
+The attacker has no trusted key, but all files: the robot's trust file, its previous version, and properly signed
+bundles of all kinds. A trust file counts as accepted if the robot takes it and then trusts a stolen key.
 """
 
 import json
@@ -32,31 +32,31 @@ from physai.sdk.signing.verify import VerificationError, verify
 
 FORGERIES, QUICK_FORGERIES = 200_000, 2_000
 BATCH = 2_000
-"""Forgeries of one seed."""
+"""Forgeries per seed."""
 
 FLOOR = 6
-"""Version that the robot has committed to."""
+"""Version floor of the robot."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What the forger knows, and the robot it is after."""
+    """The attacker's files, and the robot under attack."""
 
     workshop: SampleSigners
     originals: tuple[bytes, ...]
     """Bundles that the robot accepts."""
     donors: tuple[bytes, ...]
-    """Bundles that it does not: too old, expired, without a verdict, of other keys."""
+    """Bundles that it rejects: too old, expired, without a verdict, signed by other keys."""
     stolen: bytes
-    """A bundle that a publisher's key has signed after it was stolen."""
+    """A bundle signed with a stolen publisher key."""
     trust: SignedTrust
-    """The robot's trust file, in which that key is revoked."""
+    """The robot's trust file, in which the stolen key is revoked."""
     older: SignedTrust
-    """The one before."""
+    """Its previous version, which trusts the stolen key."""
 
     @classmethod
     def make(cls) -> "Scene":
-        """New keys and bundles."""
+        """Generates keys and bundles."""
         shop, foreign = SampleSigners(), SampleSigners()
         thief = SampleSigners(publisher=SigningKey.generate(), validator=shop.validator, created=shop.created)
         older = shop.trust.with_key(thief.publisher.public_key("publisher"))
@@ -73,7 +73,7 @@ class Scene:
         )
 
     def accepts(self, data: bytes, trust: SignedTrust | None = None) -> bool:
-        """Whether the robot would install a bundle; an error of another kind is a crash and passes through."""
+        """Whether the robot would install a bundle; any error except VerificationError is a crash and propagates."""
         now = self.workshop.created + timedelta(minutes=1)
         try:
             verify(data, (trust or self.trust).trust, robot=ROBOT, now=now, floor=FLOOR)
@@ -90,7 +90,7 @@ class Scene:
         return self.accepts(self.stolen, offered) and self.takes(offered)
 
     def takes(self, offered: SignedTrust) -> bool:
-        """Whether a robot that has the newest trust file would take this one."""
+        """Whether a robot with the newest trust file would accept this one."""
         with tempfile.TemporaryDirectory() as folder:
             config = RobotConfig(PosixFileSystem(Path(folder)))
             config.save(RobotIdentity(robot=ROBOT), self.trust, None)
@@ -101,55 +101,57 @@ class Scene:
             return True
 
     def forger(self, seed: int) -> Forger:
-        """A forger who knows all of it."""
+        """An attacker with all of these files."""
         keys = self.workshop
         return Forger(self.originals, keys.publisher, keys.validator, seed, donors=self.donors)
 
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Forges, then talks nonsense to every verb.
+    """Tries forgeries, then malformed command lines, then a policy that hangs.
 
     Raises:
-        WorkloadError: the forgeries would be refused for another reason than their being forged.
+        WorkloadError: the forgeries would be rejected for reasons other than the forgery.
     """
     check(Scene.make())
     count = QUICK_FORGERIES if options.quick else FORGERIES
     accepted = tried = 0
     context = multiprocessing.get_context("spawn")
     with context.Pool(min(2, os.cpu_count() or 1)) as pool:
-        for found in pool.imap_unordered(_batch, range(count // BATCH)):
-            accepted, tried = accepted + found, tried + BATCH
+        for batch_accepted in pool.imap_unordered(_batch, range(count // BATCH)):
+            accepted, tried = accepted + batch_accepted, tried + BATCH
             if tried % (10 * BATCH) == 0:
                 report(f"{tried} forgeries, {accepted} accepted")
     bad_inputs, tracebacks = _probe_verbs(report, quick=options.quick)
     counts = {"tried": tried, "accepted": accepted, "bad_inputs": bad_inputs, "tracebacks": tracebacks}
-    found = [BenchmarkResult(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
+    results = [BenchmarkResult(name=name, unit="1", runs=(float(number),)) for name, number in counts.items()]
     report("a policy that hangs")
-    return [*found, BenchmarkResult(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
+    return [*results, BenchmarkResult(name="hang_seconds", unit="s", runs=(hang_seconds(),))]
 
 
 def check(scene: Scene) -> None:
-    """Shows that what follows can fail.
+    """Checks that the benchmark can fail.
 
     Raises:
-        WorkloadError: a sound bundle or trust file is refused, or a verifier that looks at no signature refuses all.
+        WorkloadError: a valid bundle or trust file is rejected, or a verifier without signature checks rejects all.
     """
     if not all(map(scene.accepts, scene.originals)) or any(map(scene.accepts, (*scene.donors, scene.stolen))):
-        raise WorkloadError("of the bundles to begin with, the robot should take the sound ones, and no other")
+        raise WorkloadError("the robot should accept exactly the valid ones of the original bundles")
     if not scene.takes(scene.trust) or scene.takes(scene.older) or not scene.accepts(scene.stolen, scene.older):
-        raise WorkloadError("the robot should take its own trust file, not the older one that trusts a stolen key")
+        raise WorkloadError(
+            "the robot should accept its own trust file, and not the older one that trusts a stolen key"
+        )
     forger = scene.forger(0)
     with mock.patch("physai.sdk.signing.verify.is_signed_by", return_value=True):
         taken = sum(scene.accepts(forger.impersonated()) for _ in range(200))
     if not taken > 0:
         raise WorkloadError(
-            "a verifier that looks at no signature refuses every one of 200 forgeries: they are no test"
+            "a verifier without signature checks rejects all of 200 forgeries: they do not test signatures"
         )
 
 
 @cache
 def _scene() -> Scene:
-    """Keys cannot be handed from process to process; each makes its own."""
+    """Keys cannot be passed between processes; each process generates its own."""
     return Scene.make()
 
 
@@ -158,7 +160,7 @@ def _batch(seed: int) -> int:
 
 
 def batch(scene: Scene, seed: int) -> int:
-    """How many of a batch of different forgeries the robot accepts."""
+    """Number of forgeries in a batch that the robot accepts; all of them differ."""
     forger = scene.forger(seed)
     known = {hash(data) for data in (*scene.originals, *scene.donors)}
     accepted = 0
@@ -184,7 +186,7 @@ def batch(scene: Scene, seed: int) -> int:
 
 
 def _trust_file(forger: Forger, sound: Sequence[bytes]) -> bytes:
-    """An older trust file as it was, or one of both with something changed."""
+    """The older trust file, or a modified version of either."""
     data = forger.random.choice(sound)
     if forger.random.random() < 0.1:
         return sound[1]
@@ -193,7 +195,7 @@ def _trust_file(forger: Forger, sound: Sequence[bytes]) -> bytes:
 
 
 def _probe_verbs(report: ProgressCallback, *, quick: bool) -> tuple[int, int]:
-    """Bad inputs, and how many of them end in a traceback; each verb in a process of its own."""
+    """Number of bad inputs, and of those that end in a traceback; each verb in a separate process."""
     words = list(inputs())[:: 40 if quick else 4]
     verbs = list(dict.fromkeys(one[0] for one in words))
     bad = 0
@@ -205,7 +207,7 @@ def _probe_verbs(report: ProgressCallback, *, quick: bool) -> tuple[int, int]:
             mine = [one for one in words if one[0] == verb]
             report(f"{len(mine)} bad inputs of {verb[:20]!r}")
             bad += _endings(mine, folder, report)
-        # A process of its own begins and ends with more than the call does; no argument of one holds a NUL.
+        # Some also as a command, to include start-up and exit; arguments of a process cannot contain NUL.
         alone = [one for one in words if "\0" not in "".join(one)][::100]
         bad += sum(_ends_in_traceback(one, folder) for one in alone)
     return len(words) + len(alone), bad
@@ -219,8 +221,8 @@ def _ends_in_traceback(words: tuple[str, ...], folder: Path) -> bool:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables under which nothing of this computer's own is found, or changed."""
-    # This computer may be a robot: what is tried here must not set it up anew.
+    """Environment variables that isolate from this computer's files."""
+    # This computer may be a robot, whose slots and configuration must not change.
     robot = {"PHYSAI_ROBOT_ROOT": str(folder / "robot"), "PHYSAI_ROBOT_CONFIG": str(folder / "robot")}
     return {**os.environ, **robot, "HOME": str(folder / "home"), "XDG_CONFIG_HOME": str(folder / "home")}
 

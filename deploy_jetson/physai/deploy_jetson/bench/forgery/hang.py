@@ -1,4 +1,4 @@
-"""How long a robot takes to refuse a policy whose graph computes for minutes a state."""
+"""Time until a robot rejects a policy whose graph computes for minutes per state."""
 
 import io
 import tempfile
@@ -16,14 +16,14 @@ from physai.sdk.policy.golden import FINGERPRINT_NAME
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
 STEPS, WIDTH = 3000, 2048
-"""Products of matrices in the graph, and rows of each: many minutes of one core."""
+"""Matrix products in the graph, and their size: many minutes on one core."""
 
 
 def hang_seconds() -> float:
-    """From the call of `Agent.install` to its refusal [s].
+    """Time from the call of `UpdateAgent.install` to its error [s].
 
     Raises:
-        WorkloadError: the policy is installed, or refused for another reason than that it hangs.
+        WorkloadError: the policy is installed, or rejected for another reason.
     """
     workshop = SampleSigners()
     with tempfile.TemporaryDirectory() as folder:
@@ -32,17 +32,17 @@ def hang_seconds() -> float:
         try:
             agent.install(_bundle(workshop, steps=1, width=8, version=1))
         except InstallError as error:
-            raise WorkloadError(f"the same policy with a single step is refused, too: {error}") from error
+            raise WorkloadError(f"the same policy with a single matrix product is rejected, too: {error}") from error
         begun = time.monotonic()
         try:
             agent.install(_bundle(workshop, steps=STEPS, width=WIDTH, version=2))
         except InstallError:
             return time.monotonic() - begun
-    raise WorkloadError(f"a policy of {STEPS} products of matrices was installed")
+    raise WorkloadError(f"a policy of {STEPS} matrix products was installed")
 
 
 def _bundle(workshop: SampleSigners, *, steps: int, width: int, version: int) -> bytes:
-    """A signed bundle whose golden states are those of no matrices: tanh of the angle."""
+    """A signed bundle; the matrices are zero, so that its golden outputs are tanh of the angle."""
     header = PolicyHeader(sample_contract(), {}, {"seed": "0"})
     graph = GraphWriter()
     nothing = graph.node(

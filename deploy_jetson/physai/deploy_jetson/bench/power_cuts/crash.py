@@ -1,14 +1,14 @@
-"""Every power cut: replays install, activate, commit, rollback and gc up to every operation, loses whatever may be
-lost, recovers, and asks whether the robot still has exactly one good policy.
+"""Simulates power cuts at every file system operation of install, activate, commit, rollback and gc, with every loss of
+data that POSIX permits, and checks after recovery that the robot has exactly one valid policy.
 
-For every disk that a cut can leave (`physai.deploy_jetson.bench.power_cuts.disk`), after recovery:
+For every disk image that a cut can leave (`physai.deploy_jetson.bench.power_cuts.disk`), after recovery:
 
-- the active policy is wholly the old or wholly the new one, its signatures and verdict hold, and it starts;
-- policy and floor are both as before the command, or both as after it; the floor never falls;
-- once a command has returned, what it did stays done;
+- the active policy is entirely the old or entirely the new one, its signatures and verdict are valid, and it starts;
+- policy and version floor are both as before the command, or both as after it; the floor never decreases;
+- the effect of a command that has returned is permanent;
 - recovering again changes nothing, and a further bundle can be installed, activated and committed.
 
-Recovery is interrupted in the same way, at every one of its own operations.
+Recovery itself is interrupted in the same way, at each of its operations.
 """
 
 import random
@@ -38,28 +38,28 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class CrashFacts:
-    """What must be as before or as after a command."""
+    """State that must be as before or as after a command."""
 
     active: str | None
-    """SHA-256 of the bundle that is active."""
+    """SHA-256 of the active bundle."""
     floor: int
 
 
 @dataclass(frozen=True)
 class RecordedCommand:
-    """A command, the operations it did, and what was true before and after it."""
+    """A command, its operations, and the state before and after it."""
 
     name: str
     first: int
     last: int
-    """Number of operations done when it returned."""
+    """Number of operations when it returned."""
     before: CrashFacts
     after: CrashFacts
 
 
 @dataclass
 class CommandHistory:
-    """Commands one after the other on one disk, recorded."""
+    """A recorded sequence of commands on one disk."""
 
     recording: OperationLog
     steps: list[RecordedCommand]
@@ -67,19 +67,19 @@ class CommandHistory:
 
 @dataclass(frozen=True)
 class PowerCut:
-    """When the power goes, and what may be true afterwards."""
+    """A power cut, and the states permitted after it."""
 
     step: str
     operation: int
     before: CrashFacts
     after: CrashFacts
     depth: int = 0
-    """0 for a cut within the command, 1 for a second one while the robot recovers from the first."""
+    """0 for a cut during the command, 1 for a second one during recovery."""
 
 
 @dataclass(frozen=True)
 class BadState:
-    """A power cut the robot does not survive."""
+    """A power cut after which a check fails."""
 
     step: str
     operation: int
@@ -89,17 +89,17 @@ class BadState:
 
 @dataclass
 class CrashResult:
-    """What the replay found."""
+    """Result of the replay."""
 
     operations: int = 0
     images: int = 0
-    """Disks that were looked at, the same one several times."""
+    """Disk images checked, including duplicates."""
     states: int = 0
-    """Different disks; of each, recovery and all questions."""
+    """Different disk images."""
     nested_states: int = 0
-    """Of these, left by a second cut during recovery."""
+    """Disk images left by a second cut during recovery."""
     sampled: int = 0
-    """Moments with more disks than were looked at; 0 says that the replay was exhaustive."""
+    """Moments at which the possible images were only sampled; 0 if the replay was exhaustive."""
     bad: list[BadState] = field(default_factory=list[BadState])
 
 
@@ -123,7 +123,7 @@ def _rollback(agent: UpdateAgent) -> Any:
 
 
 def commands(workshop: SampleSigners) -> list[AgentCommand]:
-    """A robot's life: the first policy fails, the second stays, some are replaced, some fail."""
+    """A typical sequence of commands: the first version fails, the second is committed, some are replaced, some fail."""
     versions = {number: workshop.bundle(number) for number in range(1, 7)}
     unsafe = workshop.published(sample_policy(seed=7), version=7)
     return [
@@ -152,15 +152,15 @@ def commands(workshop: SampleSigners) -> list[AgentCommand]:
 
 
 class CrashBench:
-    """Records a story and replays it."""
+    """Records a sequence of commands and replays it with power cuts."""
 
     def __init__(self, folder: Path, *, seed: int = 0, workshop: SampleSigners | None = None) -> None:
-        """Prepares.
+        """Generates bundles.
 
         Args:
-            folder: for the files of one state after the other; on a RAM disk, where there is one.
-            seed: of what is sampled where it cannot be enumerated.
-            workshop: who signs the bundles.
+            folder: working folder, preferably in memory.
+            seed: seed for sampling where the images cannot be enumerated.
+            workshop: keys to sign with.
         """
         self._folder = folder
         self._chance = random.Random(seed)
@@ -175,11 +175,11 @@ class CrashBench:
     def record(
         self, story: list[AgentCommand] | None = None, *, ignores: Ignores = lambda kind, path: False
     ) -> CommandHistory:
-        """Runs commands on a fresh robot and writes down what they do.
+        """Runs commands on a new robot and records their operations.
 
         Args:
-            story: the commands; None for all there are.
-            ignores: syncs that are left out.
+            story: the commands; None for `commands`.
+            ignores: selects syncs to omit from the record.
         """
         root = self._folder / "recorded"
         self._agent(root, None, "boot-1").setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
@@ -204,12 +204,12 @@ class CrashBench:
         max_bad: int = 1 << 30,
         progress: Callable[[float], None] | None = None,
     ) -> CrashResult:
-        """Cuts the power at every operation of a story.
+        """Simulates a power cut at every operation of a recording.
 
         Args:
-            story: from `record`.
-            nested: whether to cut it once more while the robot recovers.
-            max_bad: how many bad states to find before giving up.
+            story: recording made by `record`.
+            nested: whether to simulate a second cut during recovery.
+            max_bad: number of failures after which to stop.
             progress: gets the share of the work that is done.
         """
         result = CrashResult(operations=len(story.recording.made))
@@ -256,14 +256,14 @@ class CrashBench:
                 self._try(again, replace(cut, depth=1), result, nested=nested)
 
     def _question(self, root: Path, fs: RecordingFileSystem, cut: PowerCut) -> str:
-        """What is wrong after recovery; empty if nothing is."""
+        """Recovers; returns what is wrong afterwards, or an empty string."""
         try:
             self._agent(root, fs, "boot-2").recover()
         except (PhysaiError, OSError) as error:
             return f"recovery: {type(error).__name__}: {error}"
         key = image_key(image_of(root))
         if key not in self._judged:
-            # Most disks recover to one of few; what holds of those holds for all.
+            # Cached, because most images recover to one of a few states.
             self._judged[key] = self._judge(root)
         facts, reason = self._judged[key]
         if facts not in (cut.before, cut.after):
@@ -271,19 +271,19 @@ class CrashBench:
         return reason
 
     def _judge(self, root: Path) -> tuple[CrashFacts | None, str]:
-        """What is true of a disk after recovery, and what is wrong with it."""
+        """State of a disk after recovery, and what is wrong with it."""
         try:
             agent = self._agent(root, None, "boot-2")
             facts = self._facts(agent)
             again = agent.recover()
             if again.actions:
-                return facts, f"recovering once more did something: {again.actions}"
+                return facts, f"a second recovery changed something: {again.actions}"
             return facts, self._carry_on(agent)
         except (PhysaiError, OSError) as error:
             return None, f"{type(error).__name__}: {error}"
 
     def _carry_on(self, agent: UpdateAgent) -> str:
-        """Installs, activates and commits a further bundle, as a robot must be able to after any accident."""
+        """Checks that a further bundle can be installed, activated and committed."""
         store = agent.store
         moment = agent.clock()
         if store.state().trial is not None:
@@ -310,7 +310,7 @@ class CrashBench:
         return CrashFacts(active.bundle.sha256, floor)
 
     def _learn_marker(self) -> Marker:
-        """The marker that an installation of the further bundle writes."""
+        """The marker written by an installation of the further bundle."""
         root = self._folder / "marker"
         agent = self._agent(root, None, "boot-1")
         agent.setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
@@ -338,20 +338,20 @@ class CrashBench:
 
 def _start(active: ActivePolicy) -> None:
     engine = active.start()
-    answers = engine.run({name: np.zeros((1, size), np.float32) for name, size in engine.header.inputs.items()})
-    if not all(np.isfinite(values).all() for values in answers.values()):
-        raise PhysaiError("the active policy answers with numbers that are not finite")
+    outputs = engine.run({name: np.zeros((1, size), np.float32) for name, size in engine.header.inputs.items()})
+    if not all(np.isfinite(values).all() for values in outputs.values()):
+        raise PhysaiError("the outputs of the active policy are not finite")
 
 
 def crash_states(
     *, seed: int = 0, nested: bool = True, folder: Path | None = None, progress: Callable[[float], None] | None = None
 ) -> CrashResult:
-    """Replays the whole story.
+    """Records and replays all commands.
 
     Args:
-        seed: of what is sampled.
-        nested: whether to cut the power during recovery, too.
-        folder: where to work; None for a RAM disk where there is one.
+        seed: seed for sampling.
+        nested: whether to simulate power cuts during recovery, too.
+        folder: working folder; None for /dev/shm if it exists.
         progress: gets the share of the work that is done.
     """
     base = folder or (Path("/dev/shm") if Path("/dev/shm").is_dir() else None)

@@ -1,12 +1,12 @@
-"""A disk as the weakest file system that POSIX allows would leave it after a power cut.
+"""Model of the disk images that the weakest POSIX file system can leave after a power cut.
 
-The model is that of ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014), with few promises:
+As in ALICE (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014), with few guarantees:
 
-- A change of names in a folder (create, rename, remove) is atomic, and on the disk for sure only once the folder was
-  synced. Until then any of them may be there and any other not, in whatever order they were made.
-- The content of a file is on the disk for sure only once the file was synced. Until then it may be missing, cut off
-  anywhere, or zero in part or as a whole, at its full length.
-- A symbolic link may be there and point nowhere until its folder was synced.
+- A change of a folder's entries (create, rename, remove) is atomic, and durable only once the folder is synced. Until
+  then any subset of the changes may be on the disk, regardless of their order.
+- The content of a file is durable only once the file is synced. Until then it may be missing, truncated anywhere, or
+  partly or entirely zero at its full length.
+- A symbolic link may be dangling until its folder is synced.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_IMAGES = 4096
-"""At any time so many disks, or all there can be if they are fewer; beyond that, a sample."""
+"""Maximum number of images per moment; if more are possible, they are sampled."""
 
 LOST_LINK = "/nowhere"
 
 
 @dataclass(frozen=True)
 class Names:
-    """One change of the names in a folder: what each name means from now on; None for nothing."""
+    """An atomic change of a folder's entries: new node of each name, None for removal."""
 
     folder: int
     changes: tuple[tuple[str, int | None], ...]
@@ -32,7 +32,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Content:
-    """A new file was filled."""
+    """Data written to a new file."""
 
     node: int
     data: bytes
@@ -40,7 +40,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Synced:
-    """A file's content, or a folder's names, are on the disk."""
+    """A sync of a file's content, or of a folder's entries."""
 
     node: int
 
@@ -54,28 +54,28 @@ class DiskNode:
 
     kind: str
     data: bytes = b""
-    """Of a file, as far as it is on the disk for sure."""
+    """Durable content of a file."""
     target: str = ""
-    """Of a link."""
+    """Target of a link."""
     names: dict[str, int] = field(default_factory=dict[str, int])
-    """Of a folder, as far as they are on the disk for sure."""
+    """Durable entries of a folder."""
     written: bytes | None = None
-    """Content of a file that is not synced yet."""
+    """Content of a file that is not synced yet; None if it is."""
     loose: bool = False
     """Whether a link's target may still be lost."""
     pending: list[Names] = field(default_factory=list[Names])
-    """Changes of a folder that are not synced yet."""
+    """Changes of a folder's entries that are not synced yet."""
 
 
 Entry = tuple[str, bytes]
-"""Kind and content: `f` and the file's bytes, `l` and the link's target, `d` and nothing."""
+"""Kind and content: `f` and the file's bytes, `l` and the link's target, or `d` and no content."""
 
 Image = dict[str, Entry]
-"""Everything on a disk by path."""
+"""Entries of a disk by path."""
 
 
 def image_key(image: Image) -> bytes:
-    """Equal for equal disks."""
+    """A hash of an image."""
     digest = hashlib.sha256()
     for path in sorted(image):
         kind, content = image[path]
@@ -84,7 +84,7 @@ def image_key(image: Image) -> bytes:
 
 
 def materialise(image: Image, root: Path) -> None:
-    """Makes the files of an image in a new folder."""
+    """Creates the files of an image in a new folder."""
     root.mkdir()
     for path in sorted(image):
         kind, content = image[path]
@@ -97,7 +97,7 @@ def materialise(image: Image, root: Path) -> None:
 
 
 def image_of(root: Path) -> Image:
-    """Everything that lies in a folder."""
+    """The image of a folder."""
     image: Image = {}
     for path in root.rglob("*"):
         name = str(path.relative_to(root))
@@ -109,18 +109,18 @@ def image_of(root: Path) -> Image:
 
 
 class Disk:
-    """Follows operations, and lists what a power cut could leave at any time."""
+    """Applies operations, and enumerates the images that a power cut can leave."""
 
     def __init__(self, nodes: dict[int, DiskNode]) -> None:
-        """Starts with a disk on which everything is synced; node 0 is the root."""
+        """Starts with a fully synced disk; node 0 is the root."""
         self._nodes = nodes
 
     def add(self, number: int, node: DiskNode) -> None:
-        """A node that is made later, before any name refers to it."""
+        """Adds a node, before any name refers to it."""
         self._nodes[number] = node
 
     def apply(self, operation: Operation) -> None:
-        """Follows one operation."""
+        """Applies one operation."""
         if isinstance(operation, Names):
             self._nodes[operation.folder].pending.append(operation)
         elif isinstance(operation, Content):
@@ -139,7 +139,7 @@ class Disk:
         node.pending.clear()
 
     def images(self, chance: random.Random) -> Iterator[Image]:
-        """Every disk that a power cut now could leave, some of them more than once; a sample if they are too many."""
+        """Images that a power cut can leave now, possibly with duplicates; a sample if there are too many."""
         pending = [change for number in sorted(self._nodes) for change in self._nodes[number].pending]
         subsets = _subsets(pending, chance)
         for kept in subsets:
@@ -149,7 +149,7 @@ class Disk:
             yield from self._contents(folders, chance, most=max(2, MAX_IMAGES // len(subsets)))
 
     def is_sampled(self) -> bool:
-        """Whether `images` shows a sample only."""
+        """Whether `images` yields only a sample."""
         variants = 1 << sum(len(node.pending) for node in self._nodes.values())
         for node in self._nodes.values():
             if node.written is not None:

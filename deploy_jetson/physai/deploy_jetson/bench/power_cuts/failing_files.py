@@ -1,4 +1,4 @@
-"""A file system that fails where it is told to."""
+"""A file system with injected errors."""
 
 import errno
 import os
@@ -8,20 +8,20 @@ from pathlib import Path
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem
 
 WRITING = ("create", "link", "make_folder", "rename", "sync", "sync_folder")
-"""Operations that may need space; removing does not."""
+"""Operations that may need space, unlike removal."""
 
 
 class FaultyFileSystem(PosixFileSystem):
-    """The real thing, until an operation fails with ENOSPC (or another code)."""
+    """A real file system in which one operation fails, by default with ENOSPC."""
 
     def __init__(self, root: Path, *, at: int, code: int = errno.ENOSPC, lasting: bool = False) -> None:
-        """Prepares.
+        """Sets the operation that fails.
 
         Args:
-            root: of the tree.
-            at: number of the writing operation that fails, from 0.
-            code: the error.
-            lasting: whether every writing operation after it fails, too, but renaming and syncing, for which a full
+            root: root folder.
+            at: index of the writing operation that fails.
+            code: its errno.
+            lasting: whether all later writing operations fail, too, except renaming and syncing, for which a full
                 disk has room.
         """
         super().__init__(root)
@@ -29,11 +29,11 @@ class FaultyFileSystem(PosixFileSystem):
         self._code = code
         self._lasting = lasting
         self.count = 0
-        """Writing operations so far."""
+        """Number of writing operations so far."""
         self.failed = False
 
     def create(self, path: str, data: bytes) -> None:
-        """See FileSystem; a write that fails leaves half of its data behind."""
+        """See FileSystem; a failing write leaves half of its data."""
         self._maybe_fail(lambda: super(FaultyFileSystem, self).create(path, data[: len(data) // 2]), needs_room=True)
         super().create(path, data)
 

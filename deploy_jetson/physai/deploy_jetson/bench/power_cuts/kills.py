@@ -1,9 +1,8 @@
-"""kill -9 at random moments: a process installs, activates, commits and rolls back; after every kill, recovery.
+"""Kills a process with SIGKILL at random moments of install, activate, commit, rollback and gc, and checks recovery.
 
-Run as a program (`python -m physai.deploy_jetson.bench.power_cuts.kills`): it forks, which a process with threads
-must not. A kill
-loses nothing that was written, so this is about unfinished sequences; lost writes are the business of
-`physai.deploy_jetson.bench.power_cuts.crash`.
+Run as a program (`python -m physai.deploy_jetson.bench.power_cuts.kills`), because it forks, which a multithreaded
+process must not do. A kill loses no data that was written, so this tests unfinished sequences of operations; lost
+writes are tested by `physai.deploy_jetson.bench.power_cuts.crash`.
 """
 
 import argparse
@@ -27,18 +26,18 @@ from physai.deploy_jetson.slots.records import SLOTS, RobotIdentity
 from physai.sdk.base.errors import PhysaiError
 
 BUNDLES = 24
-"""Versions 1 to so many; when the last is committed, a new robot begins."""
+"""Number of versions; after the last is committed, a new robot is set up."""
 
 COMMANDS: tuple[str, ...] = ("install", "activate", "commit", "rollback", "gc")
 _BEGINS = {name: 100 + index for index, name in enumerate(COMMANDS)}
-"""What the process says when it begins a command; it says the version when it has committed one."""
+"""Byte that the process writes when it begins a command; after a commit it writes the version."""
 
 _FAILED = 255
 _HEALTHY_SHARE = 0.3
 _TICKS = 5
 _CYCLES_TIMED = 5
 _BEYOND = 1.2
-"""Kills come up to so many times the work of their command after its beginning."""
+"""Maximum delay of a kill, relative to the duration of its command."""
 
 _POLL_S = 1e-4
 _PATIENCE_S = 2.0
@@ -48,27 +47,27 @@ Progress = Callable[[int], object]
 
 @dataclass
 class Kills:
-    """What the kills left behind."""
+    """Result of the kills."""
 
     kills: int = 0
     bad: list[str] = field(default_factory=list[str])
     cut_short: int = 0
-    """Kills after which something was found half done."""
+    """Kills that left an unfinished operation."""
     during: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COMMANDS, 0))
-    """Kills meant for each command."""
+    """Kills aimed at each command."""
     commits: int = 0
-    """Commits that were seen to return."""
+    """Commits that returned."""
 
 
 class KillBench:
-    """A robot whose installer is killed again and again."""
+    """A robot whose installer is killed repeatedly."""
 
     def __init__(self, folder: Path, *, seed: int = 0) -> None:
-        """Makes the bundles.
+        """Generates the bundles.
 
         Args:
-            folder: where the robot's tree is made.
-            seed: of moments and choices.
+            folder: parent of the robot's slots.
+            seed: seed of the random moments and choices.
         """
         self._root = folder / "robot"
         self._chance = random.Random(seed)
@@ -77,7 +76,7 @@ class KillBench:
         self._started: set[str] = set()
 
     def run(self, kills: int) -> Kills:
-        """Kills so many times."""
+        """Kills `kills` times."""
         result = Kills()
         self._renew()
         lengths = self._lengths()
@@ -116,7 +115,7 @@ class KillBench:
         self._agent().setup(RobotIdentity(robot=ROBOT), self._workshop.signed())
 
     def _lengths(self) -> dict[str, float]:
-        """Processor time each command takes [s]."""
+        """CPU time of each command [s]."""
         moments: list[tuple[int, float]] = []
         for cycle in range(_CYCLES_TIMED):
             self._step(lambda code: moments.append((code, time.process_time())), healthy=cycle % 2 == 0)
@@ -130,7 +129,7 @@ class KillBench:
         return {name: min(lengths, default=0.0) for name, lengths in found.items()}
 
     def _step(self, tell: Progress, *, healthy: bool) -> None:
-        """Goes on from wherever the robot is."""
+        """Runs the commands that follow from the robot's state."""
         agent = self._agent()
         if agent.store.state().trial is None:
             tell(_BEGINS["install"])
@@ -147,7 +146,7 @@ class KillBench:
         agent.gc(idle=healthy)
 
     def _kill_once(self, victim: str, after_s: float) -> bytes:
-        """What the process said before it was killed, some time after it began a command."""
+        """Kills the process `after_s` of CPU time into a command; returns what it wrote."""
         reader, writer = os.pipe()
         seed = self._chance.random()
         child = os.fork()
@@ -167,9 +166,9 @@ class KillBench:
             return said + pipe.read()
 
     def _work(self, writer: int, chance: random.Random) -> None:
-        """The process that is killed; never returns."""
+        """Main function of the process that is killed; never returns."""
         try:
-            # The killing process must get the processor before its victim.
+            # Lower priority than the parent, which must be scheduled first to kill in time.
             os.nice(2)
             self._agent().recover()
             while self._agent().store.state().floor < BUNDLES:
@@ -186,7 +185,7 @@ class KillBench:
         result.cut_short += bool([*agent.recover().actions, *unfinished])
         state = store.state()
         if state.floor < least_floor:
-            raise PhysaiError(f"the floor fell from {least_floor} to {state.floor}")
+            raise PhysaiError(f"the floor decreased from {least_floor} to {state.floor}")
         committed = store.active() if state.trial is None else state.trial.previous
         if committed is None:
             if state.floor:
@@ -195,7 +194,7 @@ class KillBench:
             marker = store.marker(committed)
             problems = store.problems(committed)
             if marker is None or problems or marker.version != state.floor:
-                raise PhysaiError(f"slot {committed} should hold the committed version {state.floor}: {problems}")
+                raise PhysaiError(f"slot {committed} should contain the committed version {state.floor}: {problems}")
         if store.active() is not None:
             active = open_active(self._root)
             if active.bundle.sha256 not in self._started:
@@ -205,9 +204,9 @@ class KillBench:
 
 
 def _wait_for_work(process: int, seconds: float) -> None:
-    """Waits until a process has worked for so long, or will not: on a busy machine time passes without work.
+    """Waits until a process has used `seconds` of CPU time, which also works on a loaded machine, or until a timeout.
 
-    The clock of another process is `(~pid << 3) | CPUCLOCK_SCHED`, see clock_getcpuclockid(3).
+    The CPU clock of another process is `(~pid << 3) | CPUCLOCK_SCHED`, see clock_getcpuclockid(3).
     """
     clock = (~process << 3) | 2
     end = time.clock_gettime(clock) + seconds
@@ -217,7 +216,7 @@ def _wait_for_work(process: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Kills `--kills` times and prints one JSON object."""
+    """Runs `--kills` kills and prints one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m physai.deploy_jetson.bench.power_cuts.kills")
     parser.add_argument("--kills", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)

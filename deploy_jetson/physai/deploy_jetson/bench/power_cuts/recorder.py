@@ -1,6 +1,4 @@
-"""A file system that does what it is told and writes it down, for replay on
-`physai.deploy_jetson.bench.power_cuts.disk`.
-"""
+"""A file system that records its operations, for replay on `physai.deploy_jetson.bench.power_cuts.disk`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,25 +8,25 @@ from physai.deploy_jetson.bench.power_cuts.disk import Content, Disk, DiskNode, 
 from physai.deploy_jetson.slots.filesystem import PosixFileSystem, folder_of
 
 Ignores = Callable[[str, str], bool]
-"""Whether a sync is to be left out: gets `sync` or `sync_folder`, and the path."""
+"""Whether to omit a sync; called with `sync` or `sync_folder`, and the path."""
 
 
 @dataclass
 class OperationLog:
-    """What was there, and what was done."""
+    """The initial disk and the recorded operations."""
 
     start: dict[int, DiskNode]
     made: list[tuple[Operation, dict[int, DiskNode]]] = field(
         default_factory=list[tuple[Operation, dict[int, DiskNode]]]
     )
-    """Each operation with the nodes that it makes."""
+    """Each operation with the nodes it creates."""
 
     def disk(self) -> Disk:
         """The disk before the first operation."""
         return Disk({number: _copy(node) for number, node in self.start.items()})
 
     def follow(self, disk: Disk, index: int) -> None:
-        """Does operation `index` on the disk."""
+        """Applies operation `index` to the disk."""
         operation, nodes = self.made[index]
         for number, node in nodes.items():
             disk.add(number, _copy(node))
@@ -40,14 +38,14 @@ def _copy(node: DiskNode) -> DiskNode:
 
 
 class RecordingFileSystem(PosixFileSystem):
-    """The real thing, recorded."""
+    """A real file system whose operations are recorded."""
 
     def __init__(self, root: Path, *, ignores: Ignores = lambda kind, path: False) -> None:
-        """Takes stock of what lies in the root.
+        """Records the initial content of the root.
 
         Args:
             root: an existing folder.
-            ignores: syncs that are left out, to see whether a replay finds what that breaks.
+            ignores: selects syncs to omit, to test that a replay detects the missing sync.
         """
         super().__init__(root)
         self._ignores = ignores
@@ -90,7 +88,7 @@ class RecordingFileSystem(PosixFileSystem):
     def rename(self, old: str, new: str) -> None:
         """See FileSystem."""
         if folder_of(old) != folder_of(new):
-            raise ValueError(f"{old} → {new}: the model of the disk knows no rename across folders")
+            raise ValueError(f"{old} → {new}: the disk model does not support renaming across folders")
         super().rename(old, new)
         number = self._numbers.pop(old)
         self._numbers[new] = number

@@ -1,4 +1,4 @@
-"""Power cuts and kills as a benchmark: how many there were, and after how many the robot had no good policy."""
+"""Benchmark of power cuts and kills: their number, and after how many the robot has no valid policy."""
 
 import json
 import subprocess
@@ -15,10 +15,10 @@ _TENTH = 0.1
 
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Replays every power cut, then kills.
+    """Replays all power cuts, then runs the kills.
 
     Raises:
-        WorkloadError: there were too few to say anything.
+        WorkloadError: too few states for a meaningful result.
     """
     shown = 0.0
 
@@ -28,19 +28,19 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
             shown = share
             report(f"power cuts: {share:.0%}")
 
-    found = crash_states(nested=not options.quick, progress=progress)
-    least = QUICK_MIN_STATES if options.quick else MIN_STATES
-    if not found.states >= least:
-        raise WorkloadError(f"{found.states} states, at least {least} are expected")
-    for bad in found.bad[:5]:
+    result = crash_states(nested=not options.quick, progress=progress)
+    minimum = QUICK_MIN_STATES if options.quick else MIN_STATES
+    if not result.states >= minimum:
+        raise WorkloadError(f"{result.states} states, expected at least {minimum}")
+    for bad in result.bad[:5]:
         report(f"bad state: {bad.step}, operation {bad.operation}, depth {bad.depth}: {bad.reason}")
     kills = _kill(QUICK_KILLS if options.quick else KILLS, report)
     counts = {
-        "states": found.states,
-        "bad_states": len(found.bad),
-        "operations": found.operations,
-        "nested_states": found.nested_states,
-        "sampled_moments": found.sampled,
+        "states": result.states,
+        "bad_states": len(result.bad),
+        "operations": result.operations,
+        "nested_states": result.nested_states,
+        "sampled_moments": result.sampled,
         "kills": kills["kills"],
         "bad_kills": len(kills["bad"]),
         "kills_cut_short": kills["cut_short"],
@@ -49,13 +49,13 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
 
 
 def _kill(kills: int, report: ProgressCallback) -> dict[str, Any]:
-    """`physai.deploy_jetson.bench.power_cuts.kills.Kills` as a record; in a process of its own, because it forks."""
+    """The fields of `physai.deploy_jetson.bench.power_cuts.kills.Kills`; run in a separate process, because it forks."""
     report(f"{kills} kills")
     command = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", str(kills)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
         lines = finished.stderr.strip().splitlines() or ["no message"]
-        raise WorkloadError(f"the kills ended with exit code {finished.returncode}: {lines[-1]}")
+        raise WorkloadError(f"the kills exited with status {finished.returncode}: {lines[-1]}")
     record: dict[str, Any] = json.loads(finished.stdout)
     for bad in record["bad"][:5]:
         report(f"bad kill: {bad}")
