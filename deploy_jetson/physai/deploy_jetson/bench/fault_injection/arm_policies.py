@@ -1,8 +1,8 @@
-"""Position-commanded sample policies with memory: every limit and every watch of a contract, in three small robots.
+"""Position-commanded sample policies with memory, for small robots that use every limit and monitor of a contract.
 
-Their networks have random weights and pull each joint towards a commanded goal. The graphs are made as training makes
-them: histories, last commands and steps are explicit memory, and position commands keep the contract's limits on speed
-and acceleration by the rule of `physai.sdk.safety.trajectory`, written once more here.
+Their networks have random weights and pull each joint towards a commanded goal. The graphs have the structure of
+trained ones: histories, last commands and steps are explicit state, and position commands keep the contract's velocity
+and acceleration limits by the rule of `physai.sdk.safety.trajectory`, implemented independently here.
 """
 
 import json
@@ -20,11 +20,11 @@ from physai.sdk.policy.header import PolicyHeader
 HISTORY = 3
 HIDDEN = 8
 RECURRENT = "absolute"
-"""The kind whose network has a state of its own."""
+"""The kind with a recurrent network."""
 
 ARMS = ("incremental", "absolute", "careless", "mixed", "unlimited")
 """`careless` is `absolute` without limits in its graph, so that the guard has work; `mixed` has a joint that is
-commanded by effort; `unlimited` is of contract format 1."""
+commanded by effort; `unlimited` has contract format 1."""
 
 
 def _joint(name: str, lower: float, upper: float, **fields: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _keeps_limits(kind: str, term: ActionTerm) -> bool:
 
 @dataclass
 class _Limits:
-    """Constants of the rule in a graph, a row each."""
+    """Constants of the position limits in a graph, one row each."""
 
     lower: str
     upper: str
@@ -160,7 +160,7 @@ class _Limits:
 
 
 class _Arm:
-    """Writes the graph."""
+    """Builds the graph."""
 
     def __init__(self, contract: PolicyContract, kind: str, random: np.random.Generator) -> None:
         self._contract, self._kind, self._random = contract, kind, random
@@ -201,7 +201,7 @@ class _Arm:
         return self._graph.node("Min", self._graph.node("Max", value, lower), upper)
 
     def _network(self, observation: str, size: int) -> str:
-        """A little of what the network makes of its observation, so that every number in it matters."""
+        """A small contribution of all observations, so that each of them affects the output."""
         graph, actions = self._graph, self._contract.action.size
         shapes = ((size, HIDDEN), (HIDDEN, actions), (HIDDEN, HIDDEN))
         weights = [(self._random.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32) for shape in shapes]
@@ -213,7 +213,7 @@ class _Arm:
         return graph.node("Mul", graph.node("MatMul", hidden, graph.constant(weights[1])), self._row([0.2]))
 
     def _last(self, term: ActionTerm, started: str) -> str:
-        """The command before; at the beginning the measured position, or effort 0."""
+        """Last command; before the first one, the measured position or effort 0."""
         last = f"state.last_{term.target_name}"
         if term.target_name != "joint_pos_target":
             return last
@@ -222,14 +222,14 @@ class _Arm:
         return self._graph.node("Where", started, last, measured)
 
     def _seen(self, term: ActionTerm, last: str, started: str) -> str:
-        """What the observation has of it: positions less the measured one."""
+        """Last command as observed: positions relative to the measured one."""
         if term.target_name != "joint_pos_target":
             return last
         measured = self._columns("joint_pos", list(self._contract.robot.joint_index(term.joints)))
         return self._graph.node("Where", started, self._graph.node("Sub", last, measured), self._zero)
 
     def _command(self, term: ActionTerm, last: str, noise: str, started: str) -> str:
-        """Writes a term's outputs; the action behind them, in [-1, 1]."""
+        """Adds a term's outputs; returns the corresponding action in [-1, 1]."""
         graph, incremental = self._graph, term.kind.endswith("_incremental")
         scale, lower, upper = (self._row(list(values)) for values in (term.scale, term.lower, term.upper))
         base = last if incremental else self._row(list(term.offset))
@@ -262,7 +262,7 @@ class _Arm:
         return self._clip(step, graph.node("Neg", limits.rate), limits.rate)
 
     def _largest(self, room: str, limits: _Limits) -> str:
-        """The largest step from which the joint can stop within that room."""
+        """The largest step from which the joint can stop within the given distance."""
         graph = self._graph
         share = graph.node("Div", graph.node("Mul", graph.node("Max", room, self._zero), self._eight), limits.change)
         root = graph.node("Sub", graph.node("Sqrt", graph.node("Add", share, self._one)), self._one)
@@ -272,7 +272,7 @@ class _Arm:
         return graph.node("Where", graph.node("Greater", room, self._zero), step, room)
 
     def _limits(self, term: ActionTerm) -> _Limits:
-        """Of the contract; the speed of an incremental term is its scale, too."""
+        """Limits of the contract; the speed of an incremental term is also limited by its scale."""
         dt = self._contract.timing.control_dt
         envelopes = {one.joint: one for one in self._contract.safety.joints}
         rates: list[float] = []

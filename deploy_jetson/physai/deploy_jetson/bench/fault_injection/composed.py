@@ -1,8 +1,7 @@
-"""A robot's side as a whole, at random: loop, tick, guard, policy and queue, with everything around them wrong.
+"""Randomised test of the complete robot side: loop, tick, guard, policy and queue, with faults in everything around.
 
-The virtual world of `physai.deploy_jetson.bench.fault_injection.world`, joints that have lag and sensors that lie,
-an operator who asks
-for anything at any moment, and a judge of the policy's memory.
+Combines the virtual world of `physai.deploy_jetson.bench.fault_injection.world` with joints that lag, faulty sensors,
+an operator who sends any request at any moment, and an oracle of the policy's memory.
 """
 
 from collections import Counter
@@ -24,25 +23,26 @@ from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
 
 FAULT_SHARE = 0.12
-"""Share of the periods of RUN in which something begins to go wrong."""
+"""Probability per period in RUN that a fault begins."""
 
 LIE_SHARE = 0.002
-"""Share of the periods in which joints or sensors begin to lie."""
+"""Probability per period that a fault of joints or sensors begins."""
 
 LONGEST_LIE = 100
 STORM_SHARE, LONGEST_STORM = 0.15, 40
-"""How often faults go on after a stop, and for how many periods; else there are few, so that a reset can be obeyed."""
+"""Probability that faults continue after a stop, and maximum duration in periods; otherwise they are rare (CALM_SHARE),
+so that a reset can be obeyed."""
 
 CALM_SHARE = 0.01
 GOAL_SHARE = 0.03
 WARM_UP_SHARE = 0.05
 SWAP_SHARE = 0.005
 STOP_AT_ONCE_SHARE = 0.3
-"""Of the activations, before the first tick of which a stop is requested."""
+"""Probability that a stop is requested between an activation and its first tick."""
 
 
 class ComposedWorld(World):
-    """A world with an operator, lying sensors, and a judge of the policy's memory."""
+    """A world with an operator, faulty sensors, and an oracle of the policy's memory."""
 
     habits = OperatorHabits()
 
@@ -57,17 +57,17 @@ class ComposedWorld(World):
         self.rig: LoopUnderTest | None = None
         self.warming_up = False
         self.swaps = 0
-        """Times that another policy has taken over."""
+        """Number of hot swaps."""
         self.ticks = 0
         self._lie_left = self._storm_left = 0
 
     def now(self) -> int:
-        """See `World`; an operator's request may come at every look."""
+        """See `World`; an operator's request may arrive at every read of the clock."""
         self.operator.looked()
         return super().now()
 
     def fault_share(self) -> float:
-        """See `World`; after a stop the storm may be over."""
+        """See `World`; after a stop faults usually become rare."""
         if self.judge.state == GuardState.RUN:
             self._storm_left = self.random.randrange(LONGEST_STORM) if self.random.random() < STORM_SHARE else 0
             return self.share
@@ -130,7 +130,7 @@ class ComposedWorld(World):
 
 
 class PlantRobot(FaultyRobot):
-    """A robot with joints that have lag and sensors that lie."""
+    """A robot with lagging joints and faulty sensors."""
 
     def open(self, contract: PolicyContract) -> None:
         """See `LocalRobot`."""
@@ -141,7 +141,7 @@ class PlantRobot(FaultyRobot):
         self.choose_goal()
 
     def choose_goal(self) -> None:
-        """The operator's joystick, or a planner; now and then it asks for more than the policy was trained for."""
+        """Sets a random goal, up to 10 % outside the range of the command."""
         for name, lower, upper in self.goals:
             margin = 0.1 * (upper - lower)
             values = [self._world.random.uniform(*ends) for ends in zip(lower - margin, upper + margin, strict=True)]
@@ -169,7 +169,7 @@ class PlantRobot(FaultyRobot):
 def make_composed(
     policy: bytes, *, periods: int, seed: int, health: Path, share: float = FAULT_SHARE, spare: bytes | None = None
 ) -> tuple[LoopUnderTest, ComposedWorld]:
-    """Puts everything together; see `make_rig`."""
+    """Builds loop and world; see `make_rig`."""
     rig = make_rig(
         policy,
         periods=periods,
@@ -187,14 +187,14 @@ def make_composed(
 
 
 def compose(policy: bytes, *, periods: int, seed: int, health: Path, spare: bytes | None = None) -> ComposedWorld:
-    """Drives joints that do not exist with a policy that does, for so many periods; the world, and its judge.
+    """Drives simulated joints with a policy; returns the world with its report.
 
     Args:
         policy: the ONNX file.
-        periods: how many.
-        seed: of all that happens.
-        health: where to keep the counters.
-        spare: another policy of the same contract, that takes turns with it.
+        periods: number of periods.
+        seed: seed of all random events.
+        health: file for the health counters.
+        spare: another policy of the same contract to swap with.
     """
     rig, world = make_composed(policy, periods=periods, seed=seed, health=health, spare=spare)
     drive(rig, world)
@@ -202,11 +202,11 @@ def compose(policy: bytes, *, periods: int, seed: int, health: Path, spare: byte
 
 
 def drive(rig: LoopUnderTest, world: ComposedWorld) -> None:
-    """Runs the loop, and again where an operator deactivates it, until its periods are over."""
+    """Runs the loop, again after each deactivation by the operator, until all periods are over."""
     commands, levels = rig.commands, None
     while rig.loop.run(levels=levels) is LoopEnd.DEACTIVATED:
         world.deactivated()
-        # As the runtime does it while nothing is driven: a stop has to be reset before the next activation.
+        # As in the runtime's standby: a stop must be reset before the next activation.
         commands.acknowledged, levels = commands.stop, commands.levels
         world.activated()
         if world.random.random() < STOP_AT_ONCE_SHARE:

@@ -1,7 +1,7 @@
-"""A control loop around which everything goes wrong, in virtual time.
+"""Fault injection around a real control loop, in virtual time.
 
-The loop, the tick, the guard and the policy are the real ones. The robot, the clock, the engine around the policy and
-the operator misbehave. `physai.deploy_jetson.bench.fault_injection.oracle` judges every command and every answer.
+Loop, tick, guard and policy are the production code. The robot, the clocks, the wrapper of the inference engine and
+the operator inject faults. `physai.deploy_jetson.bench.fault_injection.oracle` checks every command and every answer.
 """
 
 import math
@@ -28,7 +28,7 @@ from physai.sdk.transport.protocol import Array, TransportError, required_fields
 
 
 class FaultyRobot(LocalRobot):
-    """A robot that the world's faults befall."""
+    """A robot with the faults of a world."""
 
     def __init__(self, world: World, *, wind: float = 0.0) -> None:
         super().__init__(now_ns=world.now, wall_ns=world.wall)
@@ -40,7 +40,7 @@ class FaultyRobot(LocalRobot):
         fault = world.fault
         if fault is Fault.SUSPENDED_SENSING:
             world.stand_still(1.0)
-            world.fault = None  # the loop may look again, and then nothing is wrong any more
+            world.fault = None  # the loop may poll again in this period, then without the fault
         world.polled_ns = world.now()
         if fault is Fault.POLL_RAISES:
             raise numbers.choice((TransportError("the network is down"), RuntimeError("driver"), OSError(5, "I/O")))
@@ -68,12 +68,12 @@ class FaultyRobot(LocalRobot):
         return True
 
     def measure(self) -> None:
-        """Writes a sample."""
+        """Updates positions and velocities, and takes a sample."""
         self.position += np.array([self._world.random.gauss(0.0, self._wind) for _ in self.position])
         self.stamp()
 
     def stamp(self) -> None:
-        """Writes positions and velocities as a new sample."""
+        """Takes a sample of the current positions and velocities."""
         super().poll()
 
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
@@ -89,7 +89,7 @@ class FaultyRobot(LocalRobot):
 
 
 class FaultyEngine:
-    """A policy that the world's faults befall."""
+    """An inference engine with the faults of a world."""
 
     def __init__(self, engine: OnnxEngine, world: World) -> None:
         self._engine, self._world = engine, world
@@ -123,7 +123,7 @@ class FaultyEngine:
 
 @dataclass
 class LoopUnderTest:
-    """A real loop in a world that is not."""
+    """A real loop in a simulated world."""
 
     world: World
     robot: FaultyRobot
@@ -132,20 +132,20 @@ class LoopUnderTest:
     commands: CommandQueue
     counters: RuntimeHealth
     said: list[str]
-    """What an operator was told."""
+    """Log messages of the loop."""
     swaps: "AlternatingPolicies | None" = None
 
 
 class AlternatingPolicies(PolicySwapper):
-    """Two policies that take turns, without a scout or a thread."""
+    """Swaps between two policies, without a watcher or a thread."""
 
     def __init__(self, spare: LoadedPolicy) -> None:
-        """Nothing is offered yet."""
+        """Starts without a swap pending."""
         self.ready, self.other = None, None
         self._spare = spare
 
     def offer(self) -> None:
-        """The policy that does not run is activated."""
+        """Makes the other policy ready to swap to."""
         self.ready = self._spare
 
     def change(self, old: LoadedPolicy) -> LoadedPolicy:
@@ -167,7 +167,7 @@ def make_rig(
     robot: type[FaultyRobot] = FaultyRobot,
     spare: bytes | None = None,
 ) -> LoopUnderTest:
-    """Puts a loop together; see `World`.
+    """Builds a loop with its robot and world; see `World` for the arguments.
 
     Raises:
         EngineError, PolicyError: the policy does not load.

@@ -1,4 +1,4 @@
-"""Joints and sensors that begin to lie while a robot moves, one at a time, and when that is found out."""
+"""Detection of single faults of joints and sensors while a robot moves."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
 
 CAUGHT = (SensorFault.STUCK, SensorFault.DEGREES, SensorFault.DEAD_VELOCITY, SensorFault.FROZEN, SensorFault.SLIPPED)
-"""Lies that a bound of the contract is made for."""
+"""Faults that a limit of the contract is meant to detect."""
 
 BEGINS = 60
-"""Period in which a lie begins; the robot has moved for some 45 then."""
+"""Period in which the fault begins; the robot has moved for about 45 periods by then."""
 
 LASTS = 150
 _GOAL_PERIODS = 30
@@ -29,14 +29,14 @@ class FaultDetection:
 
     lie: SensorFault
     periods: int | None
-    """From its begin to the first command that brakes; None if it was not found out."""
+    """Periods from the fault to the first braking command; None if it was not detected."""
     crept: float
-    """Greatest change of a commanded position after the robot had braked [rad or m]."""
+    """Maximum change of a commanded position after braking [rad or m]."""
     violations: tuple[str, ...]
 
 
 class SensorFaultWorld(ComposedWorld):
-    """A world in which one thing goes wrong, and the robot is always commanded to move."""
+    """A world with a single fault, in which the robot is always commanded to move."""
 
     habits = NEVER
     lie = SensorFault.STUCK
@@ -67,7 +67,7 @@ class SensorFaultWorld(ComposedWorld):
 
 
 def tell_lie(lie: SensorFault, *, kind: str, seed: int, health: Path) -> FaultDetection:
-    """Drives one of `ARMS` and lets it lie."""
+    """Drives one of `ARMS` and injects a fault."""
     rig = make_rig(
         arm_policy(kind, seed=seed),
         periods=BEGINS + LASTS,
@@ -91,7 +91,7 @@ def tell_lie(lie: SensorFault, *, kind: str, seed: int, health: Path) -> FaultDe
 
 
 def _crept(world: SensorFaultWorld, stop: int) -> float:
-    """From a second after the stop on."""
+    """Range of the commanded positions from one second after the stop."""
     second = round(1.0 / world.contract.timing.control_dt)
     commands = [command for _, command in world.seen[stop + second :] if command is not None]
     servo = world.judge.bounds.servo

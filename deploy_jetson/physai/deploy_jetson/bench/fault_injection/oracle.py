@@ -1,11 +1,11 @@
-"""Judges what leaves a control loop, from the contract and from the order in which things happened.
+"""Test oracle of a control loop: checks commands and answers, from the contract and the order of events.
 
-Every command: finite, and inside the limits on position, speed, acceleration, effort and its rate, counted from what
-was sent last; a period in which nothing was sent is one in which the commanded positions were constant. In every state
-but RUN, and in a period of RUN that has no command of the policy, positions brake and then stay, and efforts damp.
+Every command is finite and within the limits on position, velocity, acceleration, effort and effort rate, relative to
+the last command sent; in a period without a command, the commanded positions are constant. In all states but RUN, and
+in RUN without a command of the policy, positions brake and then stay, and efforts damp.
 
-Every request: a stop, hold or damp is obeyed by the next tick, and nothing moves again before a reset that was
-requested after the standstill was shown, and a start that was requested after the reset. What was accepted is answered.
+The next tick obeys a stop, hold or damp. Motion resumes only after a reset that was requested after the standstill was
+published, and a start that was requested after the reset. Every accepted request is answered.
 """
 
 from collections import deque
@@ -30,24 +30,24 @@ LEVELS = {
     Command.DEACTIVATE: GuardState.HOLD,
     Command.SHUTDOWN: GuardState.HOLD,
 }
-"""Requests that wait for nothing, and the state that they lead to at least."""
+"""Requests without an answer, and the minimum state that they lead to."""
 
 
 @dataclass(frozen=True, slots=True)
 class TickSeen:
-    """One tick from outside."""
+    """Observation of one tick."""
 
     state: int
     read_back: int
     withheld: bool
-    """Whether something is wrong for which the policy's command may not go out."""
+    """Whether a fault forbids sending the policy's command."""
     can_send: bool
-    """Whether the transport lets commands out."""
+    """Whether the transport can send commands."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request that waits for its answer."""
+    """A request without an answer so far."""
 
     ticket: Ticket
     made: int
@@ -56,38 +56,38 @@ class _Asked:
 
 @dataclass
 class OracleReport:
-    """Result."""
+    """Result of the checks."""
 
     broken: list[str] = field(default_factory=list[str])
-    """Promises that were broken, at most 20."""
+    """Violations, at most 20."""
     violations: int = 0
     commands: int = 0
     changed: int = 0
-    """Commands that differ from the one before."""
+    """Commands that differ from the previous one."""
     resets: int = 0
-    """Resets that were obeyed."""
+    """Resets obeyed."""
     starts: int = 0
-    """Starts that were obeyed, those of activations not counted."""
+    """Starts obeyed, not counting those of activations."""
     stops: int = 0
-    """Stops, holds and damps that were requested."""
+    """Stops, holds and damps requested."""
     refused: int = 0
     periods_to_safe: int = 0
-    """Most periods from such a request to the first command that brakes."""
+    """Maximum periods from such a request to the first braking command."""
 
 
 class CommandOracle:
-    """Of one loop."""
+    """Oracle of one loop."""
 
     def __init__(self, contract: PolicyContract) -> None:
-        """Nothing has happened yet."""
+        """Derives the limits from the contract."""
         self.bounds: Bounds = bounds_of(contract)
         self.verdict = OracleReport()
         self.period = 0
         self.state = int(GuardState.STANDSTILL)
         self.last: Array | None = None
-        """Command sent last; None before the first one of an activation."""
+        """Last command sent; None before the first one of an activation."""
         self.step: Array = np.zeros(len(self.bounds.joints))
-        """Its change from the one before."""
+        """Change of the last command from the previous one."""
         self._measures_speed = any(sensor.name == "joint_vel" for sensor in contract.robot.sensors)
         self._clock = 0
         self._position: Array = np.zeros(len(contract.robot.joints))
@@ -100,10 +100,10 @@ class CommandOracle:
         self._waiting: list[_Asked] = []
         self._begin()
 
-    # What happens
+    # Events
 
     def activated(self) -> None:
-        """A loop begins, for an activation that was asked for after all other requests until now."""
+        """The loop starts, for an activation requested after all previous requests."""
         self._active, self.last, self._first, self._new = True, None, [], []
         self.step[:] = 0.0
         self.state = int(GuardState.STANDSTILL)
@@ -119,7 +119,7 @@ class CommandOracle:
         self._leaves = False
 
     def requested(self, command: Command, ticket: Ticket | None) -> None:
-        """Someone asks for something."""
+        """A request was accepted."""
         self._clock += 1
         if ticket is not None:
             self._waiting.append(_Asked(ticket, self._clock))
@@ -128,7 +128,7 @@ class CommandOracle:
         self._new.append((command, self.period))
 
     def begins(self, *, skipped: bool) -> None:
-        """A period begins, after some in which there was no tick; what was requested before counts now."""
+        """A period begins, `skipped` if periods without a tick precede it; earlier requests take effect."""
         self.period += 1
         self._samples = 0
         if skipped:
@@ -137,7 +137,7 @@ class CommandOracle:
         self._due = 0
         for command, made in new:
             if command in (Command.DEACTIVATE, Command.SHUTDOWN):
-                # It ends already: another such request changes nothing.
+                # The loop is already ending: another such request changes nothing.
                 if self._leaves:
                     continue
                 self._leaves = True
@@ -147,7 +147,7 @@ class CommandOracle:
                 self._unsafe_since = made
 
     def hears(self, fields: Mapping[str, Array]) -> None:
-        """The loop takes in a sample."""
+        """The loop receives a sample."""
         self._samples += 1
         self._retried += self._samples > 1
         self._position = np.array(fields["joint_pos"])
@@ -157,15 +157,15 @@ class CommandOracle:
             self._first.append(self._position)
 
     def sends(self, targets: Mapping[str, Array]) -> None:
-        """A command leaves."""
+        """The loop sends a command."""
         if not self._active:
-            self.accuse(f"a command leaves while nothing is driven: {targets}")
+            self.accuse(f"a command is sent while the loop is not active: {targets}")
         if self._sent is not None:
             self.accuse("a second command in one period")
         self._sent = self.bounds.row(targets)
 
     def ends(self, tick: TickSeen) -> Array | None:
-        """A tick is over; what was sent in it."""
+        """A tick has ended; checks it and returns the command sent in it."""
         self._clock += 1
         before, self.state = self.state, tick.state
         self._hear_answers()
@@ -183,12 +183,12 @@ class CommandOracle:
         """The loop has ended."""
         self._active = False
         self._hear_answers()
-        for asked in self._waiting:
-            self.accuse(f"the loop ended, and {asked.ticket.command} has no answer")
+        for request in self._waiting:
+            self.accuse(f"the loop ended, and {request.ticket.command} has no answer")
         self._waiting.clear()
 
     def accuse(self, text: str) -> None:
-        """A promise is broken."""
+        """Records a violation."""
         self.verdict.violations += 1
         if len(self.verdict.broken) < MAX_REPORTED:
             self.verdict.broken.append(f"period {self.period}, {GuardState(self.state).name}: {text}")
@@ -196,7 +196,7 @@ class CommandOracle:
     # Requests and states
 
     def _stopped(self) -> None:
-        """From now on nothing moves before a reset and a start."""
+        """Forbids motion until a reset and a start."""
         self._stage_reset = self._auto = False
         self._shown_made: int | None = None
         self._rested.clear()
@@ -251,7 +251,7 @@ class CommandOracle:
             self._stopped()
 
     def _watch_rest(self, tick: TickSeen) -> None:
-        """Holds what is published against the samples that came since the last stop."""
+        """Checks a published standstill against the samples since the last stop."""
         bounds = self.bounds
         slow = not self._measures_speed or bool((np.abs(self._velocity) <= bounds.rest_speed).all())
         if slow and tick.state != GuardState.RUN and not self.step[bounds.servo].any():
@@ -260,7 +260,7 @@ class CommandOracle:
             self._rested.clear()
         known, self._published = self._published, tick.read_back
         if tick.state > GuardState.STANDSTILL and known not in (None, tick.read_back):
-            # A retried decision looks at a sample twice, and a request may have been seen a period before.
+            # A retried tick uses a sample twice, and a request may have been seen a period earlier.
             needed, seen = bounds.rest_periods - 1 - self._retried, np.array(self._rested)
             if len(seen) < needed:
                 self.accuse(f"a standstill is shown after {len(seen)} periods of rest")
@@ -272,7 +272,7 @@ class CommandOracle:
         if self._unsafe_since is None:
             return
         if self.last is None:
-            # Nothing has been commanded that could go on.
+            # There is no command yet that could continue.
             self._unsafe_since = None
         elif not tick.can_send:
             self._unsafe_since += 1
@@ -304,7 +304,7 @@ class CommandOracle:
         self.last, self.step = row, step
 
     def _judge_first(self, row: Array) -> None:
-        """Starts where a sample showed the joints; without one, efforts may only be 0."""
+        """Checks that the first command starts at a measured position; efforts without a sample must be 0."""
         bounds, servo = self.bounds, self.bounds.servo
         if not servo.any() and not row.any():
             return
@@ -330,7 +330,7 @@ class CommandOracle:
             self.accuse(f"{row} after {last}: step {step} after {self.step} does not brake")
 
     def _judge_weak(self, row: Array, step: Array) -> None:
-        """A target asks for no more effort than the envelope allows, or nears that as fast as other limits let it."""
+        """Checks that a target demands no more effort than the envelope allows, or returns there at the limits."""
         bounds, weak = self.bounds, self.bounds.weak
         if not (weak.any() and np.isfinite(self._position).all() and np.isfinite(self._velocity).all()):
             return
@@ -340,7 +340,7 @@ class CommandOracle:
             reach = bounds.effort / bounds.stiffness + ROUNDING
         least = np.maximum(self.step - bounds.change, -bounds.speed) + ROUNDING
         most = np.minimum(self.step + bounds.change, bounds.speed) - ROUNDING
-        # A step to the nearest bound, or one from which it can still be reached, is all that can be done, too.
+        # At a position bound, or while braking, the step cannot be chosen freely.
         edge = (row <= bounds.lower + 10 * ROUNDING) | (row >= bounds.upper - 10 * ROUNDING)
         braking = np.abs(step - bounds.braked(self.step)) <= _EXACT
         high, low = (row > centre + reach) & (step > least), (row < centre - reach) & (step < most)

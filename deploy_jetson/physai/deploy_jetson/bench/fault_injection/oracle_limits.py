@@ -1,4 +1,4 @@
-"""What a contract lets out, read from its numbers and not with the guard's code."""
+"""Limits that a contract imposes on commands, derived independently of the guard's code."""
 
 import math
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from physai.sdk.transport.protocol import Array
 Bools = npt.NDArray[np.bool_]
 
 ROUNDING = 4e-6
-"""What float32 may add to a command of a few radians; a hundred times less than anything that matters."""
+"""Tolerance for float32 rounding of a command of a few radians; a hundredth of any relevant difference."""
 
 STILL_S = 0.25
 STILL_SHARE, STILL_SPEED = 0.02, 0.1
-"""A joint rests below this share of its speed limit, or below this speed [rad/s or m/s]; see safety.md."""
+"""A joint is at rest below this fraction of its velocity limit, or below this speed [rad/s or m/s]; see safety.md."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of all commanded joints, in the order of the action terms; infinite where there is none."""
+    """Limits of all commanded joints, in the order of the action terms; infinite if there is no limit."""
 
     slices: dict[str, slice]
     joints: npt.NDArray[np.intp]
@@ -32,38 +32,38 @@ class Bounds:
     """Whether the command is a position."""
     incremental: Bools
     lower: Array
-    """Of the policy's commands."""
+    """Lower limit of the policy's commands; `upper` is the upper one."""
     upper: Array
     hard_lower: Array
-    """Of any command."""
+    """Lower limit of any command; `hard_upper` is the upper one."""
     hard_upper: Array
     speed: Array
-    """Greatest step of a position in a period."""
+    """Maximum step of a position per period."""
     change: Array
-    """Greatest change of that step in a period."""
+    """Maximum change of that step per period."""
     rate: Array
-    """Greatest step of an effort in a period."""
+    """Maximum step of an effort per period."""
     damping: Array
-    """Damping of efforts that brake, 0 for positions."""
+    """Damping of braking efforts; 0 for positions."""
     weak: Bools
-    """Servos whose envelope allows less effort than their drive has."""
+    """Servos whose envelope allows less effort than their drive can exert."""
     stiffness: Array
     servo_damping: Array
     effort: Array
     rest_speed: Array
-    """Speed below which each joint of the robot rests."""
+    """Speed below which each joint of the robot is at rest."""
     rest_periods: int
     """Periods at rest before a standstill is confirmed."""
 
     def row(self, targets: Mapping[str, Array]) -> Array:
-        """Commands of all terms, one after the other."""
+        """Commands of all terms, concatenated."""
         row = np.empty(len(self.joints))
         for name, part in self.slices.items():
             row[part] = np.asarray(targets[name]).reshape(-1)
         return row
 
     def stopping(self, step: Array) -> Array:
-        """Signed distance travelled from now on, this step included, until a position rests."""
+        """Signed stopping distance, this step included."""
         with np.errstate(all="ignore"):
             periods = np.maximum(np.ceil(np.abs(step) / self.change), 1.0)
             less = np.where(periods > 1.0, self.change, 0.0)
@@ -71,7 +71,7 @@ class Bounds:
         return np.copysign(distance, step)
 
     def braked(self, step: Array) -> Array:
-        """The step after a step, of a position that brakes as fast as it may."""
+        """The next step of a position under maximum braking."""
         return np.copysign(np.maximum(np.abs(step) - self.change, 0.0), step)
 
 

@@ -1,4 +1,4 @@
-"""Judges what a policy graph remembers: whenever it is asked, its memory of commands is what was sent."""
+"""Test oracle of a policy graph's state: at every call, its memory of commands must equal the commands sent."""
 
 from collections.abc import Callable, Mapping
 
@@ -19,34 +19,34 @@ _ACTION_ROUNDING = 1e-5
 
 
 class MemoryOracle:
-    """Follows a graph's memory from outside: what it is given, what it answers, and what was sent meanwhile."""
+    """Tracks a graph's state from its inputs, its outputs and the commands sent."""
 
     def __init__(self, contract: PolicyContract, slices: Slices, accuse: Callable[[str], None]) -> None:
-        """`slices`: where each output lies among the commands; `accuse`: gets what is wrong."""
+        """Tracks commands in the order of `slices`; `accuse` is called with each violation."""
         self._terms, self._slices, self._accuse = contract.action.terms, slices, accuse
         self._memory: Memory | None = None
-        """What it has to be at the next call; None where that is not known."""
+        """Expected state at the next call; None if not known."""
         self._begins = False
         self._if_corrected: Memory = {}
-        """What it may be as well where the guard's command happened to be the policy's own."""
+        """Also permitted, if the guard's command happened to equal the policy's own."""
         self._answer: tuple[Memory, Memory] | None = None
-        """Memory and targets of the call of this tick."""
+        """State and targets that the graph returned in this tick."""
         self.own = 0
         """Commands that were the policy's own."""
         self.corrected = 0
-        """Periods in which the robot got something else."""
+        """Periods in which the policy's own command was not sent."""
 
     def starts(self) -> None:
-        """A start was obeyed: the policy begins anew."""
+        """A start was obeyed: the policy starts from its initial state."""
         self._begins, self._memory, self._if_corrected = True, None, {}
 
     def changed(self) -> None:
-        """Another policy has taken over: what is the network's own does not pass on."""
+        """Another policy has taken over: its recurrent state starts at 0."""
         if self._memory is not None and HIDDEN_STATE in self._memory:
             self._memory = {**self._memory, HIDDEN_STATE: np.zeros_like(self._memory[HIDDEN_STATE])}
 
     def asked(self, inputs: Mapping[str, Floats], last: Array | None, step: Array) -> None:
-        """The graph is about to be computed."""
+        """The graph is about to be evaluated."""
         given = {name.removeprefix(STATE_PREFIX): v for name, v in inputs.items() if name.startswith(STATE_PREFIX)}
         if self._begins:
             self._judge_first(given, last, step)
@@ -57,10 +57,10 @@ class MemoryOracle:
             rounding = _ACTION_ROUNDING if name == PREVIOUS_ACTION else 0.0
             allowed = (wanted, self._if_corrected.get(name, wanted))
             if not any((np.abs(values - one) <= rounding).all() for one in allowed):
-                self._accuse(f"the policy remembers {name} = {values[0]}, it is {wanted[0]}")
+                self._accuse(f"the policy's state {name} is {values[0]}, expected {wanted[0]}")
 
     def _judge_first(self, given: Memory, last: Array | None, step: Array) -> None:
-        """The first call that counts has one before it, from nothing, which fills the histories."""
+        """Handles the first call, whose command is not sent but which fills the histories."""
         if not given or not given["started"].any():
             self._memory = {name: np.zeros_like(values) for name, values in given.items()}
         elif last is not None and self._answer is not None:
@@ -71,13 +71,13 @@ class MemoryOracle:
             self._memory = {**{name: np.zeros_like(values) for name, values in given.items()}, **histories, **commands}
 
     def computed(self, outputs: Mapping[str, Floats]) -> None:
-        """The graph has answered."""
+        """The graph was evaluated."""
         if all(np.isfinite(values).all() for values in outputs.values()):
             memory = {n.removeprefix(NEXT_PREFIX): v.copy() for n, v in outputs.items() if n.startswith(NEXT_PREFIX)}
             self._answer = memory, {n: v.copy() for n, v in outputs.items() if not n.startswith(NEXT_PREFIX)}
 
     def ends(self, before: int, state: int, sent: Array | None, last: Array | None, step: Array) -> None:
-        """A tick is over; `last` and `step` are those after it."""
+        """A tick has ended; `last` and `step` are those after it."""
         answer, self._answer = self._answer, None
         if not before == state == GuardState.RUN or last is None or self._begins:
             return
@@ -93,20 +93,20 @@ class MemoryOracle:
         self.idles(last, step)
 
     def idles(self, last: Array | None, step: Array) -> None:
-        """The robot got something else than the policy's command, or nothing."""
+        """The policy's command was replaced, or nothing was sent."""
         if self._memory is not None and last is not None:
             self._memory = {**self._memory, **self._commands(last, step, self._memory)}
 
     def _commands(self, last: Array, step: Array, memory: Mapping[str, Floats]) -> Memory:
-        """The memories that hold commands, as they should be."""
-        found: Memory = {}
+        """Expected values of the states that hold commands."""
+        expected: Memory = {}
         actions: list[Array] = []
         for term in self._terms:
             part, name = self._slices[term.target_name], term.target_name
             values = {f"last_{name}": last[part], f"step_{name}": step[part]}
-            found |= {key: value.astype(np.float32)[None] for key, value in values.items() if key in memory}
+            expected |= {key: value.astype(np.float32)[None] for key, value in values.items() if key in memory}
             wanted = step[part] if term.kind.endswith("_incremental") else last[part] - np.array(term.offset)
             actions.append(np.clip(wanted / np.array(term.scale), -1.0, 1.0))
         if PREVIOUS_ACTION in memory:
-            found[PREVIOUS_ACTION] = np.concatenate(actions).astype(np.float32)[None]
-        return found
+            expected[PREVIOUS_ACTION] = np.concatenate(actions).astype(np.float32)[None]
+        return expected

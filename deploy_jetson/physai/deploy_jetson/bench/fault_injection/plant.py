@@ -1,7 +1,7 @@
-"""Joints with a servo's lag and speed, and sensors that lie: what stands behind a transport in tests.
+"""Simulated joints with servo dynamics, and sensors with faults, for tests behind a transport.
 
 Position-commanded joints are critically damped servos, effort-commanded ones have inertia and friction; both are
-integrated exactly over any time in which the command is constant. Whatever is wrong lasts until it is taken back.
+integrated exactly over intervals of constant command. Faults persist until `repair`.
 """
 
 import math
@@ -17,14 +17,14 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array
 
 SERVO_RATE = 30.0
-"""Natural frequency of the servos [rad/s]: they follow a ramp 2 / 30 s behind it."""
+"""Natural frequency of the servos [rad/s]; they lag a ramp by 2 / 30 s."""
 
 TIME_CONSTANT_S = 0.4
-"""In which a joint that is commanded by effort comes to its final speed [s]."""
+"""Time constant of the speed of an effort-commanded joint [s]."""
 
 
 class SensorFault(StrEnum):
-    """What may be wrong with joints and sensors for a while."""
+    """Faults of joints and sensors."""
 
     STUCK = "a joint is stuck"
     OFFSET = "an encoder has an offset"
@@ -40,7 +40,7 @@ class SensorFault(StrEnum):
 
 @dataclass
 class ActiveFaults:
-    """What is wrong now, by joint; nothing at first."""
+    """Active faults by joint."""
 
     stuck: npt.NDArray[np.bool_]
     sag: Array
@@ -54,22 +54,22 @@ class ActiveFaults:
 
     @classmethod
     def nothing(cls, joints: int) -> "ActiveFaults":
-        """All as it should be."""
+        """No faults."""
         stuck, dead = np.zeros((2, joints), bool)
         sag, drift, offset = np.zeros((3, joints))
         return cls(stuck, sag, drift, offset, dead)
 
 
 class Plant:
-    """Joints, and what their sensors say of them."""
+    """Joints and their sensors."""
 
     def __init__(self, contract: PolicyContract) -> None:
-        """At rest in their default positions, held there."""
+        """Starts at rest in the default positions, which are the targets."""
         robot = contract.robot
         self.position: Array = np.array([joint.default_pos for joint in robot.joints])
-        """Where the joints are [rad or m]."""
+        """True positions [rad or m]."""
         self.velocity: Array = np.zeros_like(self.position)
-        """How fast they move [rad/s or m/s]."""
+        """True velocities [rad/s or m/s]."""
         self.wrong = ActiveFaults.nothing(len(robot.joints))
         self._target = self.position.copy()
         self._effort = np.zeros_like(self.position)
@@ -82,7 +82,7 @@ class Plant:
         efforts = [envelope.effort_limit or 1.0 for envelope in contract.safety.joints]
         for _, joints, servo in self._terms:
             self._servo[joints] = servo
-        # Full effort brings a joint to 1.5 times its speed limit.
+        # Full effort accelerates a joint to 1.5 times its velocity limit.
         self._gain[:] = 1.5 * np.array(speeds) / np.array(efforts)
         lowest = [-math.inf if joint.position_lower is None else joint.position_lower for joint in robot.joints]
         highest = [math.inf if joint.position_upper is None else joint.position_upper for joint in robot.joints]
@@ -90,12 +90,12 @@ class Plant:
         self._frozen: tuple[Array, Array] = self.position, self.velocity
 
     def command(self, targets: Mapping[str, Array]) -> None:
-        """New targets; the joints keep them until the next ones."""
+        """Sets the targets, which hold until the next ones."""
         for name, joints, servo in self._terms:
             (self._target if servo else self._effort)[joints] = np.asarray(targets[name]).reshape(-1)
 
     def pass_time(self, seconds: float) -> None:
-        """Moves the joints."""
+        """Advances the joints by a time."""
         if not seconds > 0.0:
             return
         wrong, rate = self.wrong, SERVO_RATE
@@ -115,7 +115,7 @@ class Plant:
         self.position = np.where(wrong.stuck, self.position, stopped)
 
     def measured(self, random: Random) -> tuple[Array, Array]:
-        """Positions and velocities as the sensors have them."""
+        """Measured positions and velocities."""
         wrong = self.wrong
         if wrong.frozen:
             return self._frozen
@@ -128,7 +128,7 @@ class Plant:
         return self._frozen
 
     def begin(self, lie: SensorFault, random: Random) -> None:
-        """From now on this is wrong, too."""
+        """Adds a fault."""
         wrong, joint = self.wrong, random.randrange(len(self.position))
         wrong.lies.add(lie)
         if lie is SensorFault.STUCK:
@@ -153,5 +153,5 @@ class Plant:
             self.velocity = self.velocity + np.array([random.gauss(0.0, 1.0) for _ in self.velocity])
 
     def repair(self) -> None:
-        """Nothing is wrong any more."""
+        """Removes all faults."""
         self.wrong = ActiveFaults.nothing(len(self.position))

@@ -1,4 +1,4 @@
-"""Every order of events for the supervisor, everything at random for the whole, and every promise judged."""
+"""Exhaustive test of the supervisor and randomised test of the complete loop against their safety properties."""
 
 import tempfile
 from collections.abc import Sequence
@@ -17,40 +17,40 @@ from physai.sdk.base.benchmark import BenchmarkOptions, BenchmarkResult, Progres
 from physai.sdk.policy.header import POLICY_FILE
 
 PENDULUM = "pendulum"
-"""The smallest policy, without memory or limits, in addition to `ARMS`."""
+"""A minimal policy without state or limits, in addition to `ARMS`."""
 
 SEEDS = 3
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is tried, and the least that is worth reporting."""
+    """Size of a trial, and minimum counts for a meaningful result."""
 
     depth: int
-    """Of sequences of varied events; three more of frequent ones."""
+    """Length of sequences of varied events; those of frequent ones are longer by three."""
     periods: int
-    """Of each policy and seed."""
+    """Periods for each policy and seed."""
     seeds: int
     sequences: int
     ticks: int
     faults: int
-    """Met while the policy drove."""
+    """Faults that began while the policy drove."""
     requests: int
-    """Resets that were obeyed, and as many starts."""
+    """Resets obeyed, and as many starts."""
 
 
 FULL = Workload(depth=4, periods=6200, seeds=SEEDS, sequences=1_000_000, ticks=100_000, faults=3000, requests=500)
 QUICK = Workload(depth=2, periods=300, seeds=1, sequences=1000, ticks=1000, faults=20, requests=5)
 
 OWN_SHARE, CHANGED_SHARE = 0.05, 0.15
-"""Least shares of the commands that are the policy's own, and that differ from the one before."""
+"""Minimum shares of the commands that are the policy's own, and that differ from the previous one."""
 
 
 def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
-    """Seven million sequences, 110,000 ticks, five kinds of lies.
+    """Tries seven million sequences, 110,000 ticks and five kinds of sensor faults.
 
     Raises:
-        WorkloadError: too little happened to say anything.
+        WorkloadError: too little happened for a meaningful result.
     """
     load = QUICK if options.quick else FULL
     searched = search(load, report)
@@ -63,15 +63,15 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
             for seed in range(load.seeds)
         ]
     for text in _broken(searched, worlds, lies)[:10]:
-        report(f"broken: {text}")
+        report(f"violated: {text}")
     _require(load, searched, worlds, lies)
     return _results(searched, worlds, lies)
 
 
 def search(load: Workload, report: ProgressCallback) -> list[SearchResult]:
-    """Every event from every state of the supervisor, and sequences one by one."""
+    """Explores the supervisor's state space, and enumerates sequences."""
     found = [close(every_event())]
-    report(f"{found[0].transitions} events from {found[0].states} states, which are all that any sequence leads to")
+    report(f"{found[0].transitions} transitions from {found[0].states} states, all that are reachable")
     for events, depth in ((varied_events(), load.depth), (frequent_events(), load.depth + 3)):
         found.append(enumerate_sequences(events, depth))
         report(f"{found[-1].sequences} sequences of {depth} out of {len(events)} events")
@@ -96,42 +96,42 @@ def _play(seed: int, load: Workload, folder: Path, report: ProgressCallback) -> 
 
 
 def _broken(searched: list[SearchResult], worlds: list[ComposedWorld], lies: list[FaultDetection]) -> list[str]:
-    """Promises that were broken, in words."""
+    """Violations as text."""
     texts = [str(one) for found in searched for one in found.broken]
     texts += [text for world in worlds for text in world.judge.verdict.broken]
     texts += [text for lie in lies for text in lie.violations]
-    return texts + [f"{lie.lie} was not found out" for lie in lies if lie.periods is None]
+    return texts + [f"{lie.lie} was not detected" for lie in lies if lie.periods is None]
 
 
 def _require(
     load: Workload, searched: list[SearchResult], worlds: list[ComposedWorld], lies: list[FaultDetection]
 ) -> None:
-    """Refuses to report what was no trial."""
+    """Raises WorkloadError unless the trial was large enough."""
     verdicts = [world.judge.verdict for world in worlds]
     commands = sum(verdict.commands for verdict in verdicts)
     arms = [world for world in worlds if world.memory.corrected]
     met = {fault for world in worlds for fault in world.findings.injected}
     happened = {
         "sequences": (sum(found.sequences for found in searched), load.sequences),
-        "searches that came to an end": (sum(found.closed for found in searched), 1),
+        "exhausted searches": (sum(found.closed for found in searched), 1),
         "ticks": (sum(world.ticks for world in worlds), load.ticks),
-        "faults that met a policy in RUN": (sum(world.findings.met_running for world in worlds), load.faults),
+        "faults in RUN": (sum(world.findings.met_running for world in worlds), load.faults),
         "resets obeyed": (sum(verdict.resets for verdict in verdicts), load.requests),
         "starts obeyed": (sum(verdict.starts for verdict in verdicts), load.requests),
         "stops requested": (sum(verdict.stops for verdict in verdicts), load.requests),
         "commands changed": (sum(verdict.changed for verdict in verdicts), round(CHANGED_SHARE * commands)),
-        "commands that were the policy's own": (sum(w.memory.own for w in worlds), round(OWN_SHARE * commands)),
-        "worlds whose policy remembers": (len(arms), 1),
-        "kinds of faults": (len(met), len(Fault)),
-        "kinds of lies": (
+        "commands of the policy": (sum(w.memory.own for w in worlds), round(OWN_SHARE * commands)),
+        "worlds with a stateful policy": (len(arms), 1),
+        "kinds of injected faults": (len(met), len(Fault)),
+        "kinds of sensor faults": (
             len({lie for world in worlds for lie in world.lies}),
             1 if load is QUICK else len(SensorFault),
         ),
-        "lies found out": (sum(lie.periods is not None for lie in lies), len(lies)),
+        "sensor faults detected": (sum(lie.periods is not None for lie in lies), len(lies)),
     }
-    for what, (count, least) in happened.items():
-        if not count >= least:
-            raise WorkloadError(f"{count} {what}, at least {least} are expected")
+    for name, (count, minimum) in happened.items():
+        if not count >= minimum:
+            raise WorkloadError(f"{count} {name}, expected at least {minimum}")
 
 
 def _results(

@@ -1,6 +1,4 @@
-"""Virtual time in which things go wrong at random; `physai.deploy_jetson.bench.fault_injection.oracle` looks at what
-leaves the loop.
-"""
+"""Virtual time with random faults; `physai.deploy_jetson.bench.fault_injection.oracle` checks the loop's output."""
 
 import random
 from collections import Counter
@@ -21,7 +19,7 @@ _RESET_SHARE = 0.3
 
 
 class Fault(StrEnum):
-    """What goes wrong in a period."""
+    """Fault of a period."""
 
     SENSOR_NAN = "NaN in a sensor field"
     SENSOR_INFINITE = "infinity in a sensor field"
@@ -53,52 +51,52 @@ WITHHELD = frozenset(
         Fault.OUTPUT_NAN,
     }
 )
-"""Faults in whose period the policy's command must not go out."""
+"""Faults in whose period the policy's command must not be sent."""
 
 
 @dataclass
 class WorldReport:
-    """Result."""
+    """Report of a world."""
 
     injected: Counter[Fault] = field(default_factory=Counter[Fault])
     met_running: int = 0
-    """Faults that began while the policy's commands went out."""
+    """Faults that began while the policy drove."""
     periods: int = 0
     longest_silence: int = 0
-    """Most periods from a fault to the next command, where sending was possible."""
+    """Maximum periods from a fault to the next command, while sending was possible."""
     verdict: OracleReport = field(default_factory=OracleReport)
-    """The judge's."""
+    """Report of the oracle."""
 
     @property
     def unsafe(self) -> list[str]:
-        """Promises that were broken, at most 20."""
+        """Violations, at most 20."""
         return self.verdict.broken
 
     @property
     def sent(self) -> int:
-        """Commands that left."""
+        """Commands sent."""
         return self.verdict.commands
 
     @property
     def changed(self) -> int:
-        """Commands that were another than the one before."""
+        """Commands that differ from the previous one."""
         return self.verdict.changed
 
 
 class World(DeadlineTimer):
-    """Virtual time, the fault of each period, and the judge."""
+    """Virtual time, the fault of each period, and the oracle."""
 
     def __init__(
         self, contract: PolicyContract, commands: CommandQueue, *, seed: int, periods: int, share: float = 0.0
     ) -> None:
-        """A world in which nothing has happened yet.
+        """Creates a world at its start time.
 
         Args:
-            contract: what commands are judged by.
-            commands: through which it lets the guard be reset, and the loop end.
-            seed: of the faults.
-            periods: after so many the loop is told to end.
-            share: of the periods, that begin with a fault.
+            contract: contract that commands are checked against.
+            commands: queue for the operator's requests and the final shutdown.
+            seed: seed of the faults.
+            periods: number of periods after which to shut down.
+            share: probability of a fault per period.
         """
         super().__init__()
         self.contract = contract
@@ -108,7 +106,7 @@ class World(DeadlineTimer):
         self.fault: Fault | None = None
         self.random = random.Random(seed)
         self.look: Callable[[], tuple[int, int]] = lambda: (int(GuardState.STANDSTILL), 0)
-        """State and number read back after the last tick."""
+        """Returns state and published number after the last tick."""
         self.polled_ns = 0
         self.commands = commands
         self._period_ns = round(contract.timing.control_dt * SECOND)
@@ -118,7 +116,7 @@ class World(DeadlineTimer):
         self._ticking = False
 
     def now(self) -> int:
-        """CLOCK_MONOTONIC; every look at it takes a microsecond."""
+        """CLOCK_MONOTONIC; every read takes a microsecond."""
         self._now_ns += 1000
         return self._now_ns
 
@@ -127,7 +125,7 @@ class World(DeadlineTimer):
         return self._wall_ns + self._now_ns
 
     def stand_still(self, most_s: float) -> None:
-        """Lets time pass, up to so much."""
+        """Lets a random time up to `most_s` pass."""
         self._now_ns += round(self.random.uniform(0.0, most_s) * SECOND)
 
     def set_clock(self) -> None:
@@ -135,7 +133,7 @@ class World(DeadlineTimer):
         self._wall_ns += round(self.random.uniform(-1e4, 1e4) * SECOND)
 
     def activated(self) -> None:
-        """A loop is about to run."""
+        """The loop is about to run."""
         self.judge.activated()
         self._ticking = False
 
@@ -145,12 +143,12 @@ class World(DeadlineTimer):
         self.judge.deactivated()
 
     def wait(self, due_ns: int) -> int:
-        """As `DeadlineTimer`: a new period begins, and with it perhaps a fault."""
+        """See `DeadlineTimer`; begins a new period, possibly with a fault."""
         self.tick_ends()
         self._now_ns = max(self._now_ns, due_ns)
         findings = self.findings
         findings.periods += 1
-        # Before the first command of an activation there is nothing to go on with.
+        # Before the first command of an activation there is no command to repeat.
         self._silent += self.fault is not Fault.SEND_RAISES and self.judge.last is not None
         findings.longest_silence = max(findings.longest_silence, self._silent)
         self.fault = self.random.choice(tuple(Fault)) if self.random.random() < self.fault_share() else None
@@ -169,43 +167,43 @@ class World(DeadlineTimer):
         return self._now_ns
 
     def period_begins(self, *, skipped: bool) -> None:
-        """A period begins, after some in which there was no tick."""
+        """A period begins, `skipped` if periods without a tick precede it."""
         self.judge.begins(skipped=skipped)
 
     def fault_share(self) -> float:
-        """Share of the periods from now on, that begin with a fault."""
+        """Current probability of a fault per period."""
         return self.share
 
     def tick_ends(self) -> None:
-        """Judges the tick that is over."""
+        """Checks the tick that has ended."""
         if self._ticking:
             self._ticking = False
             self.judge_tick()
 
     def judge_tick(self) -> Array | None:
-        """What was sent in it."""
+        """Checks a tick; returns the command sent in it."""
         state, read_back = self.look()
         can_send = self.fault is not Fault.SEND_RAISES
         return self.judge.ends(TickSeen(state, read_back, self.fault in WITHHELD, can_send))
 
     def request(self, command: Command) -> None:
-        """An operator asks for something."""
+        """Sends an operator's request."""
         self.judge.requested(command, self.commands.put(command))
 
     def operate(self) -> None:
-        """What an operator does in a period: resets and starts what has stopped."""
+        """Acts as the operator: sometimes resets and starts a stopped robot."""
         state = self.judge.state
         if state != GuardState.RUN and not self.commands.waiting and self.random.random() < _RESET_SHARE:
             self.request(Command.START if state == GuardState.STANDSTILL else Command.RESET)
 
     def asks_policy(self, inputs: Mapping[str, Floats]) -> None:
-        """The policy is about to be computed."""
+        """Called before the policy is evaluated."""
 
     def hears_policy(self, outputs: Mapping[str, Floats]) -> None:
-        """It has answered."""
+        """Called after the policy was evaluated."""
 
     def sends(self, targets: Mapping[str, Array]) -> None:
-        """A command leaves."""
+        """Called with every command sent."""
         self._silent = 0
         self.judge.sends(targets)
         age_s = (self._now_ns - self.polled_ns) / SECOND

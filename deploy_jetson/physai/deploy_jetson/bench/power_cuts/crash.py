@@ -123,7 +123,7 @@ def _rollback(agent: UpdateAgent) -> Any:
 
 
 def commands(workshop: SampleSigners) -> list[AgentCommand]:
-    """A typical sequence of commands: the first version fails, the second is committed, some are replaced, some fail."""
+    """A typical sequence: the first version fails, the second is committed, some are replaced, some fail."""
     versions = {number: workshop.bundle(number) for number in range(1, 7)}
     unsafe = workshop.published(sample_policy(seed=7), version=7)
     return [

@@ -49,7 +49,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
 
 
 def _kill(kills: int, report: ProgressCallback) -> dict[str, Any]:
-    """The fields of `physai.deploy_jetson.bench.power_cuts.kills.Kills`; run in a separate process, because it forks."""
+    """Fields of `physai.deploy_jetson.bench.power_cuts.kills.Kills`; in a separate process, because it forks."""
     report(f"{kills} kills")
     command = [sys.executable, "-m", "physai.deploy_jetson.bench.power_cuts.kills", "--kills", str(kills)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)

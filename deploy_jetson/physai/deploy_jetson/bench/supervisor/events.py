@@ -1,9 +1,8 @@
-"""What one control period can bring to the supervisor, and what the supervisor must make of it.
+"""Events of a control period, as inputs of the supervisor and of its oracle.
 
-Everything here is written from `docs/explanation/safety.md`, without a line of the supervisor's own code. Where the
-supervisor
-compares numbers, the oracle knows times: when something last stopped the robot, when its standstill was shown, and
-when a request was made.
+Oracle and events are derived from `docs/explanation/safety.md` and share no code with the supervisor. Where the
+supervisor compares numbers, the oracle uses times: of the last stop, of the standstill published since, and of each
+request.
 """
 
 from collections.abc import Sequence
@@ -22,18 +21,18 @@ Counts = npt.NDArray[np.int64]
 
 
 class RequestTicket(IntEnum):
-    """When a reset or a start was made."""
+    """What the sender of a reset or start request knew."""
 
     NONE = 0
-    """There is none."""
+    """No request."""
     FRESH = 1
-    """Just now, by someone who looked at what the period before has published."""
+    """Made in this period, with the state published in the previous one."""
     KEPT = 2
-    """In an earlier period that `SupervisorEvent.keeps`, and delivered now; maybe not for the first time."""
+    """Made in an earlier period that `SupervisorEvent.keeps`, and delivered (possibly again) in this one."""
     UNREAD = 3
-    """By someone who knows the current number, although it may not have been read back."""
+    """Made with the current number, although it may not have been published yet."""
     AHEAD = 4
-    """By someone who guesses the next number."""
+    """Made with a guess of the next number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +45,34 @@ class SupervisorEvent:
     too_fast: bool = False
     at_rest: bool = False
     repeated: bool = False
-    """Whether no newer sample has come."""
+    """Whether there is no newer sample."""
     ready: bool = True
     unreferenced: bool = False
     skipped: int = 0
-    """Periods without a decision before this one."""
+    """Periods without a tick before this one."""
     least: int = GuardState.RUN
     stop: bool = False
     reset: int = RequestTicket.NONE
     start: int = RequestTicket.NONE
     keeps: bool = False
-    """Whether someone notes at its end what is published then, for a request that comes later."""
+    """Whether an operator notes the state published in this period, for a later request."""
 
     def __str__(self) -> str:
-        """Only what is out of the ordinary."""
-        said: list[str] = []
+        """The fields that differ from their defaults."""
+        parts: list[str] = []
         for field in fields(self):
             value = getattr(self, field.name)
             if value == field.default:
                 continue
             if field.name in ("reset", "start"):
-                said.append(f"{field.name} {RequestTicket(value).name.lower()}")
+                parts.append(f"{field.name} {RequestTicket(value).name.lower()}")
             elif field.name == "least":
-                said.append(GuardState(value).name)
+                parts.append(GuardState(value).name)
             elif value is False:
-                said.append(f"not {field.name}")
+                parts.append(f"not {field.name}")
             else:
-                said.append(field.name if value is True else f"{field.name} {value}")
-        return ", ".join(said) or "nothing"
+                parts.append(field.name if value is True else f"{field.name} {value}")
+        return ", ".join(parts) or "nothing"
 
 
 SAMPLES = {
@@ -90,8 +89,8 @@ SAMPLES = {
     "outside, at rest": SupervisorEvent(violated=True, at_rest=True, ready=False),
     "too fast": SupervisorEvent(violated=True, too_fast=True, ready=False),
 }
-"""What sensors and policy can do in a period: late, lost, frozen, NaN and jumping samples are all `blind`; a slow, hung
-or raising policy and one that computes NaN give no command."""
+"""States of sensors and policy in a period. Late, lost, frozen, NaN and jumping samples are all `blind`; a slow, hung
+or raising policy, or one that outputs NaN, gives no command."""
 
 OPERATORS = (
     SupervisorEvent(),
@@ -108,11 +107,11 @@ REQUESTS = (
     (RequestTicket.KEPT, RequestTicket.FRESH),
     (RequestTicket.FRESH, RequestTicket.KEPT),
 )
-"""Resets and starts that can come in one period."""
+"""Combinations of reset and start requests in one period."""
 
 
 def every_event() -> list[SupervisorEvent]:
-    """All combinations of sensors, policy, operator, requests and silence that differ for the supervisor."""
+    """All combinations of sensors, policy, operator, requests and skipped periods that the supervisor distinguishes."""
     return [
         replace(
             sample, skipped=skipped, least=asked.least, stop=asked.stop, reset=int(reset), start=int(start), keeps=keeps
@@ -123,7 +122,7 @@ def every_event() -> list[SupervisorEvent]:
 
 
 def frequent_events() -> list[SupervisorEvent]:
-    """Few enough that all sequences of seven of them can be tried one by one."""
+    """A few events, of which all sequences of length seven can be enumerated."""
     rest = SAMPLES["at rest"]
     return [
         SAMPLES["moving"],
@@ -138,7 +137,7 @@ def frequent_events() -> list[SupervisorEvent]:
 
 
 def varied_events() -> list[SupervisorEvent]:
-    """More, for shorter sequences."""
+    """More events, for shorter sequences."""
     rest, moving = SAMPLES["at rest"], SAMPLES["moving"]
     tickets = [t for t in RequestTicket if t is not RequestTicket.NONE]
     return [
@@ -163,7 +162,7 @@ def varied_events() -> list[SupervisorEvent]:
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Many events, one per row."""
+    """Events as columns, one row per event."""
 
     missing: Bools
     blind: Bools
@@ -182,12 +181,12 @@ class EventColumns:
 
     @classmethod
     def of(cls, events: Sequence[SupervisorEvent]) -> "EventColumns":
-        """One row for each event."""
+        """Builds the columns, one row per event."""
         columns: dict[str, Any] = {
             field.name: np.array([getattr(event, field.name) for event in events]) for field in fields(SupervisorEvent)
         }
         return cls(**{**columns, "least": columns["least"].astype(np.uint8)})
 
     def take(self, rows: npt.NDArray[np.intp]) -> "EventColumns":
-        """Some of the rows, in that order."""
+        """The given rows, in that order."""
         return EventColumns(*(getattr(self, field.name)[rows] for field in fields(self)))

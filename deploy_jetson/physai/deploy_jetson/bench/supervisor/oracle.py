@@ -1,7 +1,7 @@
-"""Judges what the supervisor makes of a control period; see `physai.deploy_jetson.bench.supervisor.events`.
+"""Test oracle of the supervisor: checks each control period, independently of the supervisor's code.
 
-The oracle is arrays of small counters, one row per robot, because millions of sequences are judged at once. It
-remembers when things happened, the supervisor remembers numbers; where the two disagree, one of them is wrong.
+The oracle consists of arrays of small counters, one row per robot, because millions of sequences are checked at once.
+It records when events happened, whereas the supervisor compares numbers; a disagreement is a bug in one of them.
 """
 
 from collections.abc import Iterator
@@ -15,31 +15,31 @@ from physai.sdk.safety import GuardState, RequestAnswer
 from physai.sdk.safety.supervisor import Outputs, SupervisorState, SupervisorThresholds
 
 MOVES, STOPPED, RESET = 0, 1, 2
-"""What the requests and faults so far allow: motion; nothing until a reset; nothing until a start."""
+"""What requests and faults so far permit: motion; no motion until a reset; no motion until a start."""
 
 Verdicts = Iterator[tuple[str, Bools]]
-"""What was promised, and the rows in which it is broken."""
+"""A safety property, and the rows that violate it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """What an observer of many robots remembers, shape (n,) each."""
+    """State of the oracle for n robots; arrays of shape (n,)."""
 
     phase: Counts
     """MOVES, STOPPED or RESET."""
     quiet: Counts
-    """New samples of rest in a row since the last stop, fault, or start."""
+    """Consecutive new samples at rest since the last stop, fault or start."""
     shown: Bools
     """Whether a standstill has been published since then."""
     valid: Bools
-    """Whether the request that was made earlier (`RequestTicket.KEPT`) knew that standstill, and nothing happened
+    """Whether the earlier request (`RequestTicket.KEPT`) was made with that standstill published, and nothing happened
     since."""
     without: Counts
-    """Periods in a row without a command, or without a valid sample where the policy is not asked."""
+    """Consecutive periods without a command, or, outside RUN, without a valid sample."""
     off: Counts
     """Consecutive valid samples with a violation."""
     useless: Counts
-    """Periods in a row in which DAMP shows no effect."""
+    """Consecutive periods in which DAMP has no effect."""
     strays: Counts
     """Consecutive new valid samples with motion at standstill."""
     waited: Counts
@@ -47,7 +47,7 @@ class Oracle:
 
     @classmethod
     def initial(cls, count: int, level: GuardState) -> "Oracle":
-        """Robots just activated (STANDSTILL), or in an episode that has just begun (RUN)."""
+        """Robots that were just activated (STANDSTILL), or whose episode has just begun (RUN)."""
         phase = np.full(count, RESET if level is GuardState.STANDSTILL else MOVES)
         zeros = [np.zeros(count, np.int64) for _ in range(6)]
         shown, valid = np.ones(count, bool), np.zeros(count, bool)
@@ -56,21 +56,21 @@ class Oracle:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPeriod:
-    """One period from outside."""
+    """Observation of one period."""
 
     level: npt.NDArray[np.uint8]
     """Before it."""
     number: Counts
     """Before it."""
     read_back: Counts
-    """Published before it."""
+    """Published before the period."""
     event: EventColumns
     after: SupervisorState
     out: Outputs
 
 
 def observe(before: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) -> tuple[Oracle, "ExpectedPeriod"]:
-    """What the observer remembers after a period, and what it expected of it."""
+    """State of the oracle after a period, and the expected result of the period."""
     event, level = seen.event, seen.level
     counted = _count(before, seen)
     raised = _raised(counted, seen, limits)
@@ -82,7 +82,7 @@ def observe(before: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) 
         for ticket, phase in ((event.reset, STOPPED), (event.start, RESET))
     )
     may_start = may_start & event.ready
-    # Whether a reset or start was obeyed is seen, and judged.
+    # Whether a reset or start was obeyed is observed here, and checked in `verdicts`.
     down: Bools = seen.out.reset == RequestAnswer.OBEYED
     up: Bools = seen.out.start == RequestAnswer.OBEYED
     phase = np.where(stopped, STOPPED, before.phase)
@@ -91,7 +91,7 @@ def observe(before: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) 
     shown = shown & ~up
     stays = (expected == GuardState.PROTECTIVE_STOP) & (level == GuardState.PROTECTIVE_STOP)
     waited = np.where(expected == GuardState.PROTECTIVE_STOP, np.where(stays, before.waited + 1, 1), 0)
-    # What was noted is known to be right as long as nothing happens; in RUN a note is worth nothing.
+    # A noted state stays valid until something happens; a note made in RUN is never valid.
     lasts = before.valid & ~stopped & ~down & ~up
     valid = np.where(event.keeps, shown & (phase != MOVES), lasts)
     after = Oracle(
@@ -109,7 +109,7 @@ def observe(before: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) 
 
 
 def _count(before: Oracle, seen: ObservedPeriod) -> Oracle:
-    """How long each fault has lasted, this period included."""
+    """Updates the durations of the faults, this period included."""
     event, level = seen.event, seen.level
     lacks = np.where(level == GuardState.RUN, event.missing, event.blind)
     stirs = (level == GuardState.STANDSTILL) & ~event.at_rest
@@ -117,7 +117,7 @@ def _count(before: Oracle, seen: ObservedPeriod) -> Oracle:
     return replace(
         before,
         without=np.where(lacks, before.without + event.skipped + 1, 0),
-        # An invalid sample shows neither that a violation lasts nor that it is over.
+        # An invalid sample neither continues nor ends a violation.
         off=np.where(event.blind, before.off, np.where(event.violated, before.off + 1, 0)),
         strays=np.where(event.blind | event.repeated, before.strays, np.where(stirs, before.strays + 1, 0)),
         useless=np.where(helpless, before.useless + 1, 0),
@@ -125,7 +125,7 @@ def _count(before: Oracle, seen: ObservedPeriod) -> Oracle:
 
 
 def _raised(counted: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds) -> Counts:
-    """The state that the promises ask for at least: faults after their time, requests at once."""
+    """Minimum state required: by faults after their tolerance, by requests immediately."""
     level, event = seen.level, seen.event
     hold = (counted.without > limits.reused) | (counted.strays > limits.tolerated)
     damp = (counted.without > limits.reused + limits.hold) | (counted.off > limits.tolerated)
@@ -136,18 +136,18 @@ def _raised(counted: Oracle, seen: ObservedPeriod, limits: SupervisorThresholds)
 
 
 def _knows(ticket: Counts, before: Oracle, shown_now: Bools) -> Bools:
-    """Whether the request was made after the standstill was shown that still lasts."""
+    """Whether the request was made after the current standstill was published."""
     guessed = (ticket == RequestTicket.UNREAD) & (before.shown | shown_now)
     return ((ticket == RequestTicket.FRESH) & before.shown) | ((ticket == RequestTicket.KEPT) & before.valid) | guessed
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedPeriod:
-    """What a period had to bring."""
+    """Expected result of a period."""
 
     level: Counts
     stopped: Bools
-    """Whether an operator or a fault raised the state, or an operator repeated that it be raised."""
+    """Whether an operator or a fault raised the state, or an operator repeated the request."""
     may_reset: Bools
     may_start: Bools
 
@@ -155,7 +155,7 @@ class ExpectedPeriod:
 def verdicts(
     before: Oracle, after: Oracle, expected: ExpectedPeriod, seen: ObservedPeriod, limits: SupervisorThresholds
 ) -> Verdicts:
-    """Every promise, and where it is broken."""
+    """All safety properties, and the rows that violate them."""
     event, out, level = seen.event, seen.out, seen.after.level
     reset, start = out.reset, out.start
     down, up = reset == RequestAnswer.OBEYED, start == RequestAnswer.OBEYED
@@ -193,10 +193,10 @@ def verdicts(
 def _untrue(
     answer: npt.NDArray[np.uint8], ticket: Counts, before: Oracle, expected: ExpectedPeriod, seen: ObservedPeriod
 ) -> Bools:
-    """Where an answer states what is not so."""
+    """Rows in which an answer gives a wrong reason."""
     event, level, stopped = seen.event, seen.level, expected.stopped
     knew = ((ticket == RequestTicket.FRESH) & before.shown) | ((ticket == RequestTicket.KEPT) & before.valid)
-    said: dict[RequestAnswer, Bools] = {
+    reasons: dict[RequestAnswer, Bools] = {
         RequestAnswer.ALREADY: (level <= GuardState.STANDSTILL) & ~stopped,
         RequestAnswer.SUPERSEDED: stopped | ~knew,
         RequestAnswer.NOT_READ_BACK: ~before.shown & ~stopped,
@@ -205,6 +205,6 @@ def _untrue(
         RequestAnswer.NOT_READY: ~event.ready,
     }
     wrong = np.zeros(len(level), bool)
-    for value, holds in said.items():
+    for value, holds in reasons.items():
         wrong |= (answer == value) & ~holds
     return wrong

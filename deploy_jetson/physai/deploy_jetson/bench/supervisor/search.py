@@ -1,8 +1,8 @@
-"""Breadth-first search over the supervisor: every order of events, judged by an oracle that was written apart from it.
+"""Exhaustive exploration of the supervisor's state space, checked by an independent oracle.
 
-Two searches. `enumerate_sequences` tries all sequences of some events up to a depth, one by one. `close` follows all
-events from every state that any sequence can reach, until there is no new one: what it covers are sequences of any
-length. For that, machine and oracle together are packed into 64 bits; of the numbers only their order matters.
+`enumerate_sequences` tries all sequences of some events up to a depth. `close` applies all events to every reachable
+state, breadth first, until there is no new state, and so covers sequences of any length. For that, supervisor and
+oracle together are packed into 64 bits; of the request numbers only their order matters.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from physai.sdk.safety.supervisor import Inputs, Outputs, SupervisorState, Super
 from physai.sdk.safety.supervisor import step as supervise
 
 SMALL = SupervisorThresholds(reused=1, hold=2, tolerated=1, effect=2, still=2, confirm=3)
-"""Small enough that every count is exceeded within a few periods."""
+"""Thresholds that are exceeded within a few periods, to keep the state space small."""
 
 SearchStep = Callable[[SupervisorState, Inputs, SupervisorThresholds], tuple[SupervisorState, Outputs]]
 Keys = npt.NDArray[np.uint64]
@@ -31,35 +31,35 @@ _STARTS = (GuardState.STANDSTILL, GuardState.RUN)
 
 
 class SearchError(Exception):
-    """The search itself does not do what it says."""
+    """An assumption of the search does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A promise that was broken, and the shortest way there that was found."""
+    """A violated safety property, and the shortest counterexample result."""
 
     promise: str
     start: GuardState
     events: tuple[SupervisorEvent, ...]
 
     def __str__(self) -> str:
-        """One event a line."""
+        """The counterexample, one event per line."""
         lines = [f"{self.promise}; from {self.start.name}:", *(f"  {event}" for event in self.events)]
         return "\n".join(lines)
 
 
 @dataclass
 class SearchResult:
-    """What a search came to."""
+    """Result of a search."""
 
     sequences: int = 0
-    """Sequences tried one by one, prefixes not counted."""
+    """Enumerated sequences, prefixes not counted."""
     states: int = 0
-    """Different states of machine and oracle together."""
+    """Different states of supervisor and oracle together."""
     transitions: int = 0
-    """Periods judged."""
+    """Periods checked."""
     closed: bool = False
-    """Whether every event was followed from every state that can be reached."""
+    """Whether every event was applied to every reachable state."""
     resets: int = 0
     """Resets obeyed."""
     starts: int = 0
@@ -69,22 +69,22 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorWorld:
-    """Many robots, each with what is remembered of it."""
+    """Supervisor and oracle of many robots."""
 
     state: SupervisorState
     oracle: Oracle
     kept: Counts
-    """The number in a request that was made earlier."""
+    """Number in an earlier request."""
 
     @classmethod
     def initial(cls, level: GuardState) -> "SupervisorWorld":
-        """One robot."""
+        """A single robot."""
         state = SupervisorState.initial(1, level)
         state.number[:] = state.read_back[:] = _NUMBER
         return cls(state, Oracle.initial(1, level), np.full(1, _NUMBER - 2))
 
     def take(self, rows: StateRows) -> "SupervisorWorld":
-        """Some of them, in that order."""
+        """The given rows, in that order."""
         state = SupervisorState(*(getattr(self.state, one.name)[rows] for one in fields(SupervisorState)))
         oracle = Oracle(*(getattr(self.oracle, one.name)[rows] for one in fields(Oracle)))
         return SupervisorWorld(state, oracle, self.kept[rows])
@@ -93,7 +93,7 @@ class SupervisorWorld:
 def follow(
     world: SupervisorWorld, events: EventColumns, step: SearchStep, limits: SupervisorThresholds
 ) -> tuple[SupervisorWorld, ObservedPeriod, list[tuple[str, StateRows]]]:
-    """One period of every robot, and the promises that it broke."""
+    """Advances every robot by one period; returns violated properties with their rows."""
     state = world.state
     numbers = np.stack(
         [np.full_like(state.number, NOTHING), state.read_back, world.kept, state.number, state.number + 1]
@@ -132,7 +132,7 @@ _CLOCKS = ("quiet", "without", "off", "useless", "strays", "waited")
 
 
 def pack(world: SupervisorWorld) -> Keys:
-    """All that makes a difference from now on, in 64 bits."""
+    """Packs everything that affects the future into 64 bits."""
     state, oracle = world.state, world.oracle
     bits: list[tuple[npt.NDArray[np.generic], int]] = [
         (state.level, 3),
@@ -154,7 +154,7 @@ def pack(world: SupervisorWorld) -> Keys:
 
 
 def unpack(key: Keys) -> SupervisorWorld:
-    """The opposite of `pack`."""
+    """Inverse of `pack`."""
     rest = key.copy()
 
     def take(width: int) -> Counts:
@@ -179,40 +179,40 @@ def close(
     limits: SupervisorThresholds = SMALL,
     most_states: int | None = None,
 ) -> SearchResult:
-    """Follows every event from every state that can be reached; ends early with the first promises broken.
+    """Applies every event to every reachable state; stops early at the first violations.
 
     Args:
-        events: that can happen in a period.
-        step: the machine.
-        limits: of the machine and the oracle.
-        most_states: where to give up; None for never.
+        events: possible events of a period.
+        step: transition function of the supervisor.
+        limits: thresholds of supervisor and oracle.
+        most_states: number of states at which to stop; None for no limit.
     """
-    columns, found = EventColumns.of(events), SearchResult()
+    columns, result = EventColumns.of(events), SearchResult()
     levels: list[_Level] = []
     roots = np.concatenate([pack(SupervisorWorld.initial(level)) for level in _STARTS])
     frontier, known = roots, np.sort(roots)
     levels.append(_Level(roots, np.full(len(roots), -1), np.full(len(roots), -1)))
-    while len(frontier) and not found.broken and (most_states is None or len(known) < most_states):
+    while len(frontier) and not result.broken and (most_states is None or len(known) < most_states):
         following: list[_Level] = []
         for rows, which in _pairs(len(frontier), len(events)):
             world, seen, broken = follow(unpack(frontier[rows]), columns.take(which), step, limits)
-            _count(found, seen)
+            _count(result, seen)
             for text, bad in broken:
                 where = int(rows[bad[0]])
-                found.broken.append(_told(text, levels, where, int(which[bad[0]]), events))
+                result.broken.append(_counterexample(text, levels, where, int(which[bad[0]]), events))
             keys, first = np.unique(pack(world), return_index=True)
             following.append(_Level(keys, rows[first], which[first]))
         level = _merged(following).without(known)
         known = np.sort(np.concatenate([known, level.keys]))
         levels.append(level)
         frontier = level.keys
-    found.states, found.closed = len(known), not len(frontier) and not found.broken
-    return found
+    result.states, result.closed = len(known), not len(frontier) and not result.broken
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """States reached first after so many periods, and from where."""
+    """States first reached after a number of periods, with predecessor and event."""
 
     keys: Keys
     parents: StateRows
@@ -241,42 +241,44 @@ def _pairs(states: int, events: int) -> list[tuple[StateRows, StateRows]]:
     ]
 
 
-def _count(found: SearchResult, seen: ObservedPeriod) -> None:
-    found.transitions += len(seen.level)
-    found.resets += int((seen.out.reset == RequestAnswer.OBEYED).sum())
-    found.starts += int((seen.out.start == RequestAnswer.OBEYED).sum())
+def _count(result: SearchResult, seen: ObservedPeriod) -> None:
+    result.transitions += len(seen.level)
+    result.resets += int((seen.out.reset == RequestAnswer.OBEYED).sum())
+    result.starts += int((seen.out.start == RequestAnswer.OBEYED).sum())
 
 
-def _told(text: str, levels: list[_Level], where: int, event: int, events: Sequence[SupervisorEvent]) -> Broken:
-    """The way to a state, backwards from it."""
-    way = [events[event]]
+def _counterexample(
+    text: str, levels: list[_Level], where: int, event: int, events: Sequence[SupervisorEvent]
+) -> Broken:
+    """Reconstructs the path to a violation, backwards from it."""
+    path = [events[event]]
     for level in reversed(levels[1:]):
-        way.append(events[int(level.events[where])])
+        path.append(events[int(level.events[where])])
         where = int(level.parents[where])
-    return Broken(text, _STARTS[where], tuple(reversed(way)))
+    return Broken(text, _STARTS[where], tuple(reversed(path)))
 
 
 def enumerate_sequences(
     events: Sequence[SupervisorEvent], depth: int, *, step: SearchStep = supervise, limits: SupervisorThresholds = SMALL
 ) -> SearchResult:
-    """Tries all sequences of so many of these events one by one, from an activation and from an episode's beginning."""
-    columns, found = EventColumns.of(events), SearchResult()
+    """Tries all sequences of length `depth`, from an activation and from the beginning of an episode."""
+    columns, result = EventColumns.of(events), SearchResult()
     for start in _STARTS:
         stack: list[tuple[SupervisorWorld, StateRows]] = [(SupervisorWorld.initial(start), np.zeros((1, 0), np.intp))]
         while stack:
             world, ways = stack.pop()
             rows, which = np.divmod(np.arange(len(ways) * len(events)), len(events))
             after, seen, broken = follow(world.take(rows), columns.take(which), step, limits)
-            _count(found, seen)
+            _count(result, seen)
             longer = np.concatenate([ways[rows], which[:, None]], axis=1)
             for text, bad in broken:
                 way = tuple(events[int(index)] for index in longer[bad[0]])
-                found.broken.append(Broken(text, start, way))
+                result.broken.append(Broken(text, start, way))
             if longer.shape[1] == depth:
-                found.sequences += len(longer)
+                result.sequences += len(longer)
                 continue
             per_part = max(1, _CHUNK // len(events))
             edges = [*range(0, len(longer), per_part), len(longer)]
             parts = [np.arange(first, last) for first, last in pairwise(edges)]
             stack += [(after.take(part), longer[part]) for part in parts]
-    return found
+    return result
