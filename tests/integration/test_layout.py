@@ -54,7 +54,7 @@ def test_the_project_file_names_the_five() -> None:
     assert tool["hatch"]["build"]["targets"]["wheel"]["packages"] == [f"{package}/physai" for package in PACKAGES]
     assert tool["hatch"]["build"]["dev-mode-dirs"] == list(PACKAGES)
     # Launch files import what their colcon package holds, tests what they share.
-    assert tool["pyright"]["extraPaths"] == [*PACKAGES, "ros/colcon/physai_ros", "tests"]
+    assert tool["pyright"]["extraPaths"] == [*PACKAGES, "ros/colcon/physai_ros", "."]
     assert tool["ruff"]["src"] == list(PACKAGES)
     assert set(tool["importlinter"]["root_packages"]) == {f"physai.{package}" for package in PACKAGES}
 

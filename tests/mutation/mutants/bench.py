@@ -29,7 +29,7 @@ TESTS = Path(__file__).parents[2]
 POLICIES = TESTS / "data" / "policies"
 
 TASKS = {
-    "pusher": str(TESTS / "unit" / "sim" / "gates" / "pusher_task.py"),
+    "pusher": str(TESTS / "support" / "pusher_task.py"),
     "settle": str(Path(__file__).with_name("settle_task.py")),
     "cartpole": str(Path(__file__).with_name("cartpole_task.py")),
     "reach": str(Path(__file__).with_name("reach_task.py")),

@@ -277,7 +277,7 @@ class ProcessTransport:
         """See `make_transport`; `inner` holds the options of the transport between the two processes."""
         over = options["over"]
         if over not in robot_link_names():
-            raise unknown_name("transport with a robot's end", over, robot_link_names())
+            raise unknown_name("transport with a robot endpoint", over, robot_link_names())
         self._options = dict(options)
         self._link_options = {**_isolated(over), **inner}
         self._inner = open_transport(over, _runtime_options(over, self._link_options))

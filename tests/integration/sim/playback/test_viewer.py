@@ -71,7 +71,7 @@ from physai.sim.playback.viewer import RealTimePacer, Window, watch
 task = load_task("ur10e-reach")
 player = Player(ScriptedPolicy(task.contract, "zero"), task)
 
-class Impatient(Pacer):
+class Impatient(RealTimePacer):
     def wait(self, time_s):
         if time_s > 0.2:
             window.close()
