@@ -181,7 +181,8 @@ def _flight() -> bytes:
     ring = FlightRing(contract, sample, 8)
     for tick in range(5):
         due = (tick + 1) * 20_000_000
-        ring.push(tick, due, due, due, 1, 1, 1, 1, 1, 0, 0, False, False, {"joint_effort_target": np.array([[1.0]])})
+        record = (tick, due, due, due, 1, 1, 1, 1, 1, 0, 0, False, False)
+        ring.push(record, {"joint_effort_target": np.array([[1.0]])})
     flight = FlightView(ring.descriptor, contract, 8).last(8)
     ring.close()
     return _plain(flight_file(contract, flight, wall_minus_monotonic_ns=0, origin={"version": "1"}))

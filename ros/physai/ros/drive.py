@@ -19,16 +19,16 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Transport
 
+# Timeout of loading [s], which may include building a TensorRT engine.
 CONFIGURE_S = 120.0
-"""Timeout of loading [s], which may include building a TensorRT engine."""
+# Timeout from a stop request to the last command [s].
 RAMP_DOWN_S = RAMP_S + DAMP_S + 1.0
-"""Timeout from a stop request to the last command [s]."""
+# Timeout until the control thread has ended [s]: includes the end of the watchdog and DDS, which waits a second for
+# every subscriber that was killed before it received the last command.
 STOP_S = RAMP_DOWN_S + END_S + 2.0
-"""Timeout until the control thread has ended [s]: includes the end of the watchdog and DDS, which waits a second for
-every subscriber that was killed before it received the last command."""
 
+# Timeout of a request [s].
 ANSWER_S = 3.0
-"""Timeout of a request [s]."""
 NOT_DRIVEN = "the policy is not driving the robot, nothing is sent"
 
 _POLL_S = 0.002

@@ -16,8 +16,8 @@ from physai.ros.graph import Publishers
 from physai.ros.info import Info
 
 POSE = "geometry_msgs/msg/PoseStamped"
+# Maximum time between a pose and the transform used for it, if tf2 has none for the time of the pose [s].
 OLDEST_S = 0.5
-"""Maximum time between a pose and the transform used for it, if tf2 has none for the time of the pose [s]."""
 Vector = npt.NDArray[np.float64]
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+# Publication handle of all messages of a topic: rclpy does not provide the sender.
 ONLY_PUBLISHER = 1
-"""Publication handle of all messages of a topic: rclpy does not provide the sender."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from rclpy.signals import SignalHandlerOptions
 from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
 
+# Executor threads: one for a transition and one for each concurrent service call, which may block for seconds.
 THREADS = 8
-"""Executor threads: one for a transition and one for each concurrent service call, which may block for seconds."""
+# Unexpected callback errors after which the process shuts down.
 MAX_ERRORS = 100
-"""Unexpected callback errors after which the process shuts down."""
 
 SPIN_S = 0.1
+# Exit code for an invalid parameter or name.
 REFUSED = 2
-"""Exit code for an invalid parameter or name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -46,20 +46,20 @@ from physai.sdk.safety import GuardState
 
 NODE_NAME = "physai_policy"
 
+# Period of the timer that monitors the runtime [s].
 LOOK_S = 0.05
-"""Period of the timer that monitors the runtime [s]."""
 
+# Timeout until all joints are measured at rest after an emergency stop [s].
 STOP_CONFIRM_S = 3.0
-"""Timeout until all joints are measured at rest after an emergency stop [s]."""
 
+# Timeout of a transition in progress at the end of the process [s].
 FINISH_S = STOP_S + 1.0
-"""Timeout of a transition in progress at the end of the process [s]."""
 
+# Services that brake: command, and minimum guard state it leads to.
 BRAKES = {"hold": (Command.HOLD, GuardState.HOLD), "damp": (Command.DAMP, GuardState.DAMP)}
-"""Services that brake: command, and minimum guard state it leads to."""
 
+# Services that lead back to motion.
 RELEASES = {"reset": Command.RESET, "start": Command.START, "resume": Command.START}
-"""Services that lead back to motion."""
 
 ACTIVE, INACTIVE = "active", "inactive"
 SUCCESS, FAILURE, ERROR = (
@@ -82,8 +82,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
         operator = ReentrantCallbackGroup()
         Node.__init__(self, NODE_NAME, **options)
         LifecycleNodeMixin.__init__(self, callback_group=operator)
+        # Held by the transition in progress.
         self._transition_lock = threading.Lock()
-        """Held by the transition in progress."""
         self._change_state = self._service_change_state.callback
         self._service_change_state.callback = self._on_change_state
         self._drive: Drive | None = None

@@ -30,11 +30,11 @@ class Parameter:
     """Whether it may change while a policy is loaded."""
 
 
+# Names of the options in messages of the runtime.
 NAMES = OptionNames(
     unsafe_no_verdict="the parameter unsafe_no_verdict: true (in the launch's params_file)",
     rate="the parameter rate (in the launch's params_file)",
 )
-"""Names of the options in messages of the runtime."""
 
 DEFAULT_ROOT = os.environ.get("PHYSAI_ROBOT_ROOT") or "/var/lib/physai"
 

@@ -27,8 +27,8 @@ from simulation_interfaces.srv import (
 from physai.sdk.transport.simulation import MAX_STEPS, Entity, Simulation, SimulationError, SimulationState
 
 WORLD = "world"
+# Maximum length of a regular expression.
 MAX_FILTER = 256
-"""Maximum length of a regular expression."""
 
 FEATURES = (
     SimulatorFeatures.ENTITY_CATEGORIES,

@@ -41,8 +41,8 @@ class RosTransport(DdsTransport):
         self._given = node
         self._own: OwnNode | None = None
         self._wire: RosMiddleware | None = None
+        # Descriptor of the file with the binding for the companion.
         self._resolved: int | None = None
-        """Descriptor of the file with the binding for the companion."""
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""

@@ -21,12 +21,12 @@ from physai.ros.graph import Publishers, endpoints, mismatch, owner
 from physai.ros.info import Info
 from physai.sdk.transport.protocol import TransportError
 
+# Period of the check for several publishers of a topic, about 10 µs each [s]; discovery takes longer.
 LOOK_S = 0.02
-"""Period of the check for several publishers of a topic, about 10 µs each [s]; discovery takes longer."""
+# Maximum number of messages taken at once.
 MAX_TAKEN = 10_000
-"""Maximum number of messages taken at once."""
+# Maximum wait inside rclpy [ns], during which signals are not handled.
 WAIT_SLICE_NS = 100_000_000
-"""Maximum wait inside rclpy [ns], during which signals are not handled."""
 
 
 class RosMiddleware:

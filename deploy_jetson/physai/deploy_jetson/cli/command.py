@@ -27,8 +27,8 @@ WORDS = {
     "shutdown": "ramp to a safe state and end",
 }
 
+# Longest wait for the joints to be at rest [s].
 CONFIRM_S = 3.0
-"""Longest wait for the joints to be at rest [s]."""
 
 _POLL_S = 0.05
 

@@ -129,4 +129,3 @@ def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, options: F
 command = CliCommand(
     summary="deploy a bundle to a robot over ssh: send, install and activate it", add_arguments=_add_arguments, run=_run
 )
-"""The command `physai flash`."""

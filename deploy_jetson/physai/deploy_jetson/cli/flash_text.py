@@ -39,8 +39,8 @@ class Display:
         self._live = stream.isatty() and not quiet
         self._quiet = quiet
         self._shown = ""
+        # Last line without a live display, to skip the repetitions that arrive every second.
         self._last_line = ""
-        """Last line without a live display, to skip the repetitions that arrive every second."""
 
     def __enter__(self) -> Self:
         return self

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 ROOT_VARIABLE = "PHYSAI_ROBOT_ROOT"
 MAX_WAIT_S = 86400.0
 MAX_RECIPE_BYTES = 1 << 16
+# Entry-point group of actions contributed by other packages; each is a `CliCommand`.
 GROUP = "physai.robot_commands"
-"""Entry-point group of actions contributed by other packages; each is a `CliCommand`."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -367,8 +367,8 @@ def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
     print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
 
 
+# Names of actions in physai 0.1.
 _OLD_NAMES = {"simulate": ("rehearse",)}
-"""Names of actions in physai 0.1."""
 
 _ON_ROOT = {"run": run.run, "command": runtime_command.run, "tell": runtime_command.run, "top": top.run}
 
@@ -390,4 +390,3 @@ _ACTIONS = {
 command = CliCommand(
     summary="install, activate, commit and roll back policies on this robot", add_arguments=_add_arguments, run=_run
 )
-"""The command `physai robot`."""

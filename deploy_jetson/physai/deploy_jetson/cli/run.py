@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.commands.queue import CommandQueue
     from physai.deploy_jetson.runtime.options import RunOptions
 
+# Highest SCHED_FIFO priority to use; 99 is for the kernel's own watchdogs.
 MAX_PRIORITY = 98
-"""Highest SCHED_FIFO priority to use; 99 is for the kernel's own watchdogs."""
 
+# The guard intervened and was not reset.
 EXIT_TAKEN_OVER = 1
-"""The guard intervened and was not reset."""
 
+# A policy with a different contract was activated; start again.
 EXIT_OTHER_CONTRACT = 3
-"""A policy with a different contract was activated; start again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.runtime import Runtime
     from physai.deploy_jetson.telemetry.telemetry import Telemetry
 
+# Default folder, in the robot's tree.
 RECORDINGS_FOLDER = "recordings"
-"""Default folder, in the robot's tree."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 
+# Default refresh period [s].
 EVERY_S = 0.5
-"""Default refresh period [s]."""
 
+# Longest wait for an answer of the runtime [s].
 ANSWER_S = 1.0
-"""Longest wait for an answer of the runtime [s]."""
 
 _CLEAR = "\x1b[H\x1b[J"
 _BAR = 30

@@ -10,12 +10,12 @@ from typing import Any
 from physai.deploy_jetson.inference.engine import EngineError
 
 _LIBRARIES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12")
+# Larger than cudaDeviceProp of any version, which starts with the name in 256 characters.
 _PROPERTIES_BYTES = 8192
-"""Larger than cudaDeviceProp of any version, which starts with the name in 256 characters."""
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
+# cudaDevAttrComputeCapabilityMajor and -Minor.
 _COMPUTE_CAPABILITY = (75, 76)
-"""cudaDevAttrComputeCapabilityMajor and -Minor."""
 
 
 @cache

@@ -20,10 +20,10 @@ from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 from physai.sdk.safety import Guard
 
 WARM_UP_TICKS = 200
+# Bound of the measurement [s]; a period shorter than the contract's only makes the test harder.
 LONGEST_S = 30.0
-"""Bound of the measurement [s]; a period shorter than the contract's only makes the test harder."""
+# Model name of a Jetson, from the device tree.
 MODEL_FILE = Path("/proc/device-tree/model")
-"""Model name of a Jetson, from the device tree."""
 
 
 def measure_evidence(

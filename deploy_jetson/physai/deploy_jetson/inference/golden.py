@@ -8,8 +8,8 @@ from physai.deploy_jetson.inference.engine import Floats, InferenceEngine
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.golden import Golden, GoldenError
 
+# Tolerance for the reference graph, relative to max(|output|, scale); as in the gate `parity`.
 RELATIVE_TOLERANCE = 1e-4
-"""Tolerance for the reference graph, relative to max(|output|, scale); as in the gate `parity`."""
 
 
 def replay(

@@ -12,8 +12,8 @@ from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX
 
 WARM_UP_TICKS = 20
 TICKS = 500
+# Ticks between reports of progress, each of which disturbs the tick after it.
 REPORT_TICKS = 50
-"""Ticks between reports of progress, each of which disturbs the tick after it."""
 
 
 class LatencyError(EngineError):

@@ -16,8 +16,8 @@ from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.sdk.onnx.tensorrt_build import WORKSPACE_BYTES, find_tensorrt
 from physai.sdk.policy.header import PolicyHeader
 
+# Version of the build; increment it if `physai.sdk.onnx.tensorrt_build` builds a graph differently.
 RECIPE = 1
-"""Version of the build; increment it if `physai.sdk.onnx.tensorrt_build` builds a graph differently."""
 
 
 def _tensorrt() -> Any:

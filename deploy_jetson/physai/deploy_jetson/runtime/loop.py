@@ -14,25 +14,25 @@ from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.ticks.reasons import RuntimeFault, blames_policy, describe
 from physai.sdk.safety import ANSWERS, NO_REQUEST, NOTHING, GuardState, Reason, Request, RequestAnswer
 
+# Time HOLD gets to bring every joint to rest before the loop ends; DAMP follows if it fails [s].
 RAMP_S = 2.0
-"""Time HOLD gets to bring every joint to rest before the loop ends; DAMP follows if it fails [s]."""
 
+# Time DAMP then gets before the loop ends regardless [s].
 DAMP_S = 1.0
-"""Time DAMP then gets before the loop ends regardless [s]."""
 
+# Ticks after which the sample rate is checked.
 RATE_TICKS = 512
-"""Ticks after which the sample rate is checked."""
 
+# Tolerated share of ticks without a new sample: two clocks of the same rate drift past each other occasionally.
 RATE_SHARE = 0.1
-"""Tolerated share of ticks without a new sample: two clocks of the same rate drift past each other occasionally."""
 
+# Change of CLOCK_REALTIME against CLOCK_MONOTONIC that counts as a step rather than slewing [ns].
 CLOCK_STEP_NS = 20_000_000
-"""Change of CLOCK_REALTIME against CLOCK_MONOTONIC that counts as a step rather than slewing [ns]."""
 
 _ALREADY_ACTIVE = "active already; `reset` and `start` bring a stopped policy back"
 
+# Longest time an activation waits for the robot to be at rest and ready before it gives up the start [s].
 START_S = 2.0
-"""Longest time an activation waits for the robot to be at rest and ready before it gives up the start [s]."""
 
 # Plain integers: operators of `IntFlag` are too slow for a tick.
 _HOLD_REQUESTED, _DAMP_REQUESTED = int(RuntimeFault.HOLD_REQUESTED), int(RuntimeFault.DAMP_REQUESTED)

@@ -7,8 +7,8 @@ from physai.deploy_jetson.runtime.hot_swap.candidate import CandidateError
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.sdk.contract.policy_contract import PolicyContract
 
+# Relative tolerance between a requested rate and 1 / control_dt.
 RATE_TOLERANCE = 1e-3
-"""Relative tolerance between a requested rate and 1 / control_dt."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+# Periods of printing, of polling for problems and of publishing diagnostics [s].
 _PRINT_S, _POLL_S, _PUBLISH_S = 0.1, 2.0, 1.0
-"""Periods of printing, of polling for problems and of publishing diagnostics [s]."""
 
+# Bound of the message queue, and of the problems remembered as reported.
 _CAPACITY = 256
-"""Bound of the message queue, and of the problems remembered as reported."""
 
 
 class Reporter:

@@ -12,12 +12,12 @@ from physai.sdk.safety import ANSWERS, RequestAnswer
 from physai.sdk.transport.protocol import Exclusive, SupportsReset, Transport
 
 _PERIOD_S = 0.05
+# Longest pause of this process for which a pending request to activate stays valid [s].
 _SUSPENDED_S = 5.0
-"""Longest pause of this process for which a pending request to activate stays valid [s]."""
+# Period at which the reason for waiting is repeated [s].
 _REPEAT_S = 2.0
-"""Period at which the reason for waiting is repeated [s]."""
+# Time the lease of a robot that cannot be driven is kept [s].
 _RELEASE_S = 2.0
-"""Time the lease of a robot that cannot be driven is kept [s]."""
 
 
 class Standby:

@@ -22,15 +22,15 @@ from physai.deploy_jetson.runtime.io.robot_check import misplaced
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeFault, describe
-from physai.deploy_jetson.ticks.ring import TickRing, TickSink
+from physai.deploy_jetson.ticks.ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NO_REQUEST, NOTHING, Guard, GuardResult, GuardState, Request, RequestAnswer
 from physai.sdk.transport.protocol import Array, Sample
 
 Clock = Callable[[], int]
 
+# Attempts per period to decide and send in time; nothing is sent if all of them are late.
 DECISIONS = 3
-"""Attempts per period to decide and send in time; nothing is sent if all of them are late."""
 
 _TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
     int(flag)
@@ -105,7 +105,7 @@ class Tick:
         contract: PolicyContract,
         transport: TickTransport,
         policy: PolicyStep,
-        sink: TickSink,
+        sink: TickRing,
         *,
         clocks: Clocks | None = None,
         watchdog: Watchdog | None = None,
@@ -130,13 +130,13 @@ class Tick:
         self.senses = SensorInput(contract, transport.sample(), policy.inputs)
         self.policy: PolicyStep = policy
         self._robot_joints = contract.robot.joints
+        # A second tick with its own guard and record, for warm-ups; None in that tick itself.
         self._shadow: Tick | None = None
-        """A second tick with its own guard and record, for warm-ups; None in that tick itself."""
         if isinstance(policy, BoundPolicy):
             null, dry_run = NullTransport(transport.sample()), DryRunPolicy(policy)
             self._shadow = Tick(contract, null, dry_run, TickRing(1), clocks=clocks)
+        # Whether the policy's memory begins with the next call.
         self._begins = False
-        """Whether the policy's memory begins with the next call."""
         self._transport = transport
         self._sample = transport.sample()
         self._sink = sink
@@ -262,7 +262,7 @@ class Tick:
         self._store(result, trouble, request)
         self._remember(result, sent=sent)
         self.ended_ns = ended = now()
-        self._sink.push(
+        record = (
             number,
             due_ns + self._deadline_ns,
             woke,
@@ -276,8 +276,8 @@ class Tick:
             self.reasons,
             self.missed,
             self.intervened,
-            self.sent,
         )
+        self._sink.push(record, self.sent)
 
     def _drives(self) -> bool:
         """Whether the guard uses the policy's command in this period."""

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from physai.deploy_jetson.transport.dds.diagnostics import Level
 
+# Diagnostic level by guard state.
 GUARD_LEVELS = {
     "RUN": Level.OK,
     "STANDSTILL": Level.WARN,
@@ -13,7 +14,6 @@ GUARD_LEVELS = {
     "DAMP": Level.ERROR,
     "PROTECTIVE_STOP": Level.ERROR,
 }
-"""Diagnostic level by guard state."""
 
 MAX_VALUES = 64
 

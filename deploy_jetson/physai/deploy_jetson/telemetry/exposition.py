@@ -13,9 +13,10 @@ from physai.sdk.safety import GuardState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+# Upper bounds of the histograms, 4 µs to 0.4 s, two per octave [ns].
 BOUNDS_NS = tuple(bound for exponent in range(12, 29) for bound in (1 << exponent, 3 << (exponent - 1)))
-"""Upper bounds of the histograms, 4 µs to 0.4 s, two per octave [ns]."""
 
+# Fields of the runtime's status, with their help texts.
 _COUNTERS = {
     "ticks": "Control periods with a tick.",
     "missed": "Control periods without a timely command of the policy.",
@@ -25,7 +26,6 @@ _COUNTERS = {
     "swaps": "Policies that took over while the robot was active.",
     "repeated": "Ticks without a new sample.",
 }
-"""Fields of the runtime's status, with their help texts."""
 
 _NAMES = {
     "missed": "deadlines_missed",

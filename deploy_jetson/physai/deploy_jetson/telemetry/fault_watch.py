@@ -8,13 +8,13 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault, describe
 from physai.deploy_jetson.ticks.ring import Ticks
 from physai.sdk.safety import GuardState
 
+# Missed control periods within `BURST_S` that count as one fault.
 BURST = 5
-"""Missed control periods within `BURST_S` that count as one fault."""
 
 BURST_S = 1.0
+# Time without a missed period after which the next burst counts as a new fault, so that a machine that is always too
+# slow does not fill the folder [s].
 QUIET_S = 30.0
-"""Time without a missed period after which the next burst counts as a new fault, so that a machine that is always too
-slow does not fill the folder [s]."""
 
 _REQUESTED = int(RuntimeFault.HOLD_REQUESTED | RuntimeFault.DAMP_REQUESTED)
 _NOTHING_SENT = int(RuntimeFault.GUARD_FAILED | RuntimeFault.NOT_SENT)

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 PRECISION_BITS = 8
+# Relative error bound of a percentile: half a bucket.
 RELATIVE_ERROR = 2.0 ** -(PRECISION_BITS + 1)
-"""Relative error bound of a percentile: half a bucket."""
 
+# Values of 2^37 ns (137 s) and more share the last bucket; the maximum is kept exactly.
 MAX_BITS = 37
-"""Values of 2^37 ns (137 s) and more share the last bucket; the maximum is kept exactly."""
 
 _LINEAR = 1 << PRECISION_BITS
 _BUCKETS = (MAX_BITS - PRECISION_BITS + 1) << PRECISION_BITS

@@ -7,12 +7,12 @@ from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.deploy_jetson.ticks.ring import TickRing, Ticks
 from physai.sdk.safety import GuardState, Reason
 
+# Sensor stamp to the decision of the guard; due time of a tick to its start; in the graph; in the guard;
+# in the transport's `send`; from the due time of a tick until its command is sent.
 STAGES = ("sensor age", "wake-up", "inference", "guard", "send", "whole")
-"""Sensor stamp to the decision of the guard; due time of a tick to its start; in the graph; in the guard;
-in the transport's `send`; from the due time of a tick until its command is sent."""
 
+# Reasons by name, in the order of their bits.
 BITS = {(member.name or "").lower(): int(member) for kind in (Reason, RuntimeFault) for member in kind}
-"""Reasons by name, in the order of their bits."""
 
 
 class Meter:

@@ -11,8 +11,8 @@ from physai.sdk.base.errors import PhysaiError
 HOST = "127.0.0.1"
 PATH = "/metrics"
 
+# Timeout of a request [s]; the server handles one at a time.
 TIMEOUT_S = 2.0
-"""Timeout of a request [s]; the server handles one at a time."""
 
 _POLL_S = 0.2
 

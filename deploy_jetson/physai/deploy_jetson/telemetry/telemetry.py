@@ -20,11 +20,11 @@ from physai.deploy_jetson.ticks.ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 
+# Capacity of the ring without a flight recorder: 16 s at 500 Hz.
 RING_TICKS = 1 << 13
-"""Capacity of the ring without a flight recorder: 16 s at 500 Hz."""
 
+# Polling period of the ring [s].
 LOOK_S = 0.5
-"""Polling period of the ring [s]."""
 
 REQUESTED = "requested"
 

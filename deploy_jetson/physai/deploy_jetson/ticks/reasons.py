@@ -34,10 +34,11 @@ class RuntimeFault(IntFlag):
     """The runtime no longer holds the robot's lease, so nothing was sent."""
 
 
+# Bits with which the policy's command may still be sent.
 HARMLESS = int(RuntimeFault.COMMAND_CUT)
-"""Bits with which the policy's command may still be sent."""
 
 
+# Bits for an invalid command of the policy.
 INTERVENTIONS = int(
     Reason.COMMAND_NOT_FINITE
     | Reason.COMMAND_LIMIT
@@ -45,7 +46,6 @@ INTERVENTIONS = int(
     | RuntimeFault.INFERENCE_FAILED
     | RuntimeFault.GUARD_FAILED
 )
-"""Bits for an invalid command of the policy."""
 
 _POLICY_FAULTS = INTERVENTIONS | int(
     Reason.COMMAND_STALE
@@ -85,6 +85,7 @@ def blames_policy(reasons: int) -> bool:
     return bool(faults)
 
 
+# Bits for which the policy's command was withheld, which the guard treats as a missed deadline.
 _WITHHELD = int(
     Reason.SENSOR_STALE
     | Reason.SENSOR_NOT_FINITE
@@ -92,7 +93,6 @@ _WITHHELD = int(
     | Reason.SENSOR_CONTRADICTS
     | Reason.SENSOR_FROZEN
 ) | sum(int(member) for member in RuntimeFault if not member & HARMLESS)
-"""Bits for which the policy's command was withheld, which the guard treats as a missed deadline."""
 
 
 def describe(reasons: int) -> str:

@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -10,67 +9,41 @@ import numpy.typing as npt
 from physai.sdk.transport.protocol import Array
 
 TICK_FIELDS = (
+    # Number of the control period; a skipped one leaves a gap.
     ("tick", "<i8"),
+    # CLOCK_MONOTONIC by which the command had to be sent.
     ("deadline_ns", "<i8"),
+    # CLOCK_MONOTONIC at which the tick began; it was due one `deadline_s` before `deadline_ns`.
     ("woke_ns", "<i8"),
+    # The sensor's stamp of the sample, CLOCK_REALTIME.
     ("sample_stamp_ns", "<i8"),
+    # Age of the sample when the guard decided.
     ("sensor_age_ns", "<i8"),
+    # Time in the graph, 0 if it was not run.
     ("inference_ns", "<i8"),
+    # Time in the guard.
     ("guard_ns", "<i8"),
+    # Time in the transport's `send`, 0 if nothing was sent.
     ("send_ns", "<i8"),
+    # From the due time of the tick until its command was sent.
     ("whole_ns", "<i8"),
+    # `GuardState`.
     ("state", "<i4"),
+    # Bits of `Reason` and `RuntimeFault`.
     ("reasons", "<u4"),
+    # Whether the command came after its deadline.
     ("missed", "?"),
+    # Whether the policy's command was changed or withheld.
     ("intervened", "?"),
 )
 TICK_DTYPE = np.dtype(list(TICK_FIELDS))
+# `TICK_DTYPE` as a struct, which packs one record faster than numpy.
 RECORD = struct.Struct("<9qiI??")
-"""`TICK_DTYPE` as a struct, which packs one record faster than numpy."""
 
+# One tick in the order of `TICK_FIELDS`: a plain tuple, because a tick has no time for an object of its own.
+TickRecord = tuple[int, ...]
+# Tick records, of `TICK_DTYPE`.
 Ticks = npt.NDArray[np.void]
-"""Tick records, of `TICK_DTYPE`."""
-
-
-class TickSink(Protocol):
-    """Receives one record per tick; must not block, make a system call or raise."""
-
-    def push(
-        self,
-        tick: int,
-        deadline_ns: int,
-        woke_ns: int,
-        sample_stamp_ns: int,
-        sensor_age_ns: int,
-        inference_ns: int,
-        guard_ns: int,
-        send_ns: int,
-        whole_ns: int,
-        state: int,
-        reasons: int,
-        missed: bool,
-        intervened: bool,
-        sent: Mapping[str, Array] | None = None,
-    ) -> None:
-        """Record one tick.
-
-        Args:
-            tick: number of the control period; a skipped one leaves a gap.
-            deadline_ns: CLOCK_MONOTONIC by which the command had to be sent [ns].
-            woke_ns: CLOCK_MONOTONIC at which the tick began; it was due one `deadline_s` before `deadline_ns` [ns].
-            sample_stamp_ns: the sensor's stamp of the sample, CLOCK_REALTIME [ns].
-            sensor_age_ns: age of the sample when the guard decided [ns].
-            inference_ns: time in the graph, 0 if it was not run [ns].
-            guard_ns: time in the guard [ns].
-            send_ns: time in the transport's `send`, 0 if nothing was sent [ns].
-            whole_ns: from the due time of the tick until its command was sent [ns].
-            state: `GuardState`.
-            reasons: bits of `Reason` and `RuntimeFault`.
-            missed: whether the command came after its deadline.
-            intervened: whether the policy's command was changed or withheld.
-            sent: joint commands by output name, None if none were sent; only valid during the call.
-        """
-        ...
 
 
 class TickRing:
@@ -95,42 +68,16 @@ class TickRing:
         self._buffer[:] = b"\0" * len(self._buffer)
         self._ticks = np.ndarray((self._slots,), TICK_DTYPE, self._buffer, strides=(width,))
 
-    def push(
-        self,
-        tick: int,
-        deadline_ns: int,
-        woke_ns: int,
-        sample_stamp_ns: int,
-        sensor_age_ns: int,
-        inference_ns: int,
-        guard_ns: int,
-        send_ns: int,
-        whole_ns: int,
-        state: int,
-        reasons: int,
-        missed: bool,
-        intervened: bool,
-        sent: Mapping[str, Array] | None = None,
-    ) -> None:
-        """See `TickSink`."""
+    def push(self, record: TickRecord, sent: Mapping[str, Array] | None = None) -> None:
+        """Store one tick without blocking.
+
+        Args:
+            record: the numbers of the tick.
+            sent: joint commands by output name, None if none were sent; only valid during the call.
+        """
         del sent
-        self._pack(
-            self._buffer,
-            self.count % self._slots * self._width,
-            tick,
-            deadline_ns,
-            woke_ns,
-            sample_stamp_ns,
-            sensor_age_ns,
-            inference_ns,
-            guard_ns,
-            send_ns,
-            whole_ns,
-            state,
-            reasons,
-            missed,
-            intervened,
-        )
+        self._pack(self._buffer, self.count % self._slots * self._width, *record)
+        # Counted last: a reader never sees a record that is only half written.
         self.count += 1
 
     def between(self, first: int, end: int) -> Ticks:

@@ -15,11 +15,11 @@ from physai.sdk.transport.protocol import TransportError
 
 FORMAT_VERSION = 1
 MAX_FILE_BYTES = 64 * 1024
+# The built-in bindings, one file per robot; copy and adapt one for your robot.
 FOLDER = Path(__file__).parent / "bindings"
-"""The built-in bindings, one file per robot; copy and adapt one for your robot."""
 
+# A ROS topic's full name, with the leading slash.
 TopicName = Annotated[str, Field(pattern=r"^/[A-Za-z_~][A-Za-z0-9_/]{0,250}$")]
-"""A ROS topic's full name, with the leading slash."""
 Part = Annotated[str, Field(pattern=r"^[a-z_]{1,32}(\.[a-z]{1,8})?$")]
 Frame = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[ -~]*$")]
 MessageType = Literal[
@@ -33,6 +33,7 @@ MessageType = Literal[
 ]
 
 XYZ, WXYZ = ("x", "y", "z"), ("w", "x", "y", "z")
+# Parts with one number per joint, and their paths in the message.
 JOINT_PARTS = {
     "sensor_msgs/msg/JointState": {"position": "position", "velocity": "velocity", "effort": "effort"},
     "trajectory_msgs/msg/JointTrajectory": {
@@ -41,9 +42,8 @@ JOINT_PARTS = {
         "effort": "points.0.effort",
     },
 }
-"""Parts with one number per joint, and their paths in the message."""
+# Path of the joint names in the message.
 JOINT_NAMES = {"sensor_msgs/msg/JointState": "name", "trajectory_msgs/msg/JointTrajectory": "joint_names"}
-"""Path of the joint names in the message."""
 
 
 def _vectors(prefix: str, parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -54,17 +54,17 @@ def _vectors(prefix: str, parts: Mapping[str, tuple[str, ...]]) -> dict[str, tup
 
 _TWIST = {"linear": XYZ, "angular": XYZ}
 _POSE = _vectors("pose.", {"position": XYZ, "orientation": WXYZ})
+# Parts of fixed size, and the paths of their numbers; quaternions in the contract's order, wxyz.
 NUMBER_PARTS = {
     "sensor_msgs/msg/Imu": _vectors("", {"orientation": WXYZ, "angular_velocity": XYZ, "linear_acceleration": XYZ}),
     "geometry_msgs/msg/Twist": _vectors("", _TWIST),
     "geometry_msgs/msg/TwistStamped": _vectors("twist.", _TWIST),
     "geometry_msgs/msg/PoseStamped": {**_POSE, "pose": _POSE["position"] + _POSE["orientation"]},
 }
-"""Parts of fixed size, and the paths of their numbers; quaternions in the contract's order, wxyz."""
+# Messages for which zeros are a valid command.
 ZEROED = ("geometry_msgs/msg/Twist", "geometry_msgs/msg/TwistStamped", "std_msgs/msg/Float64MultiArray")
-"""Messages for which zeros are a valid command."""
+# Has one part, `data`, of any size and without names; ordered as `joints`, or as the contract.
 ARRAY_TYPE = "std_msgs/msg/Float64MultiArray"
-"""Has one part, `data`, of any size and without names; ordered as `joints`, or as the contract."""
 
 
 class TopicBinding(Frozen):

@@ -1,7 +1,7 @@
 """Counted notices of what a transport rejected; each is reported once."""
 
+# Bound of different notices, so that malformed input cannot exhaust the memory.
 MAX_NOTICES = 32
-"""Bound of different notices, so that malformed input cannot exhaust the memory."""
 
 
 class Notices:

@@ -3,8 +3,8 @@
 from physai.deploy_jetson.transport.notices import Notices
 
 NANOSECONDS = 1_000_000_000
+# A stamp this far before its predecessor means that the clock was set back, not that messages were reordered.
 STEP_NS = NANOSECONDS
-"""A stamp this far before its predecessor means that the clock was set back, not that messages were reordered."""
 
 
 class StampCheck:

@@ -9,8 +9,8 @@ from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
 from physai_ros.launching import PHYSAI, end_all, policy, policy_arguments, values
 
+# How long the virtual robot keeps running after SIGINT while it receives commands [s]; the policy needs up to 4 s.
 LINGER_S = 8
-"""How long the virtual robot keeps running after SIGINT while it receives commands [s]; the policy needs up to 4 s."""
 
 
 def generate_launch_description() -> LaunchDescription:

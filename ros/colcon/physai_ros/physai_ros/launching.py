@@ -11,9 +11,10 @@ from launch_ros.substitutions import ExecutableInPackage
 
 SHARE = Path(get_package_share_directory("physai_ros"))
 
+# The `physai` executable of the node's Python, which need not be in PATH.
 PHYSAI = ExecutableInPackage("physai", "physai_ros")
-"""The `physai` executable of the node's Python, which need not be in PATH."""
 
+# Default and description of the arguments of every launch file with a policy.
 POLICY_ARGUMENTS = {
     "root": ("", "folder of the robot's slots; empty: as in params_file"),
     "binding": ("", "YAML file of topics, or name of a built-in one; empty: as in params_file, or the robot's"),
@@ -22,7 +23,6 @@ POLICY_ARGUMENTS = {
     "autostart": ("true", "whether to configure and activate the node"),
     "watch": ("true", "whether to run `physai robot watch`, which ends trials; false if a service runs it"),
 }
-"""Default and description of the arguments of every launch file with a policy."""
 
 
 def policy_arguments() -> list[DeclareLaunchArgument]:

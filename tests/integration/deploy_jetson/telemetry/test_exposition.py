@@ -68,7 +68,7 @@ def of(samples: Samples, metric: str, **labels: str) -> float:
 def measured(ticks: Ticks) -> Meter:
     ring, meter = TickRing(100), Meter(5_000_000)
     for tick in ticks:
-        ring.push(*tick.tolist())
+        ring.push(tick.tolist())
     meter.read(ring)
     return meter
 

@@ -36,7 +36,8 @@ def push(recorder: FlightRecorder, count: int) -> None:
     for _ in range(count):
         due = round(ring.count * PERIOD_S * 1e9)
         targets = {"joint_effort_target": np.array([[0.5]])}
-        ring.push(ring.count, due, due, 10**18 + due, 1, 1, 1, 1, 1, 0, 0, False, False, targets)
+        record = (ring.count, due, due, 10**18 + due, 1, 1, 1, 1, 1, 0, 0, False, False)
+        ring.push(record, targets)
 
 
 def recordings(folder: Path) -> list[tuple[str, int]]:

@@ -158,7 +158,7 @@ def test_a_warm_up_that_takes_too_long_is_left_for_a_while() -> None:
 
 def push(ring: TickRing, tick: int, *, late_ns: int = 0, whole_ns: int = 0) -> None:
     due = tick * 1000
-    ring.push(tick, due + 900, due + late_ns, 1, 2, 3, 4, 5, whole_ns, 1, 1 << 26, True, False)
+    ring.push((tick, due + 900, due + late_ns, 1, 2, 3, 4, 5, whole_ns, 1, 1 << 26, True, False))
 
 
 def test_the_ring_keeps_the_last_ticks_in_their_order() -> None:

@@ -47,7 +47,7 @@ class Recording:
         self.sample.fields["joint_pos"][:] = position
         due = number * PERIOD_NS
         self.sample.stamp_ns = EPOCH_NS + due - 1000 if new else self.sample.stamp_ns
-        self.ring.push(
+        record = (
             number,
             due + DEADLINE_NS,
             due + 2000,
@@ -61,8 +61,8 @@ class Recording:
             more.get("reasons", 0),
             more.get("missed", False),
             False,
-            sent,
         )
+        self.ring.push(record, sent)
 
 
 def effort(value: float) -> dict[str, Array]:

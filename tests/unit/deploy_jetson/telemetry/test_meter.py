@@ -21,7 +21,7 @@ DEADLINE_NS = 5_000_000
 
 def push(ring: TickRing, ticks: Ticks) -> None:
     for tick in ticks:
-        ring.push(*tick.tolist())
+        ring.push(tick.tolist())
 
 
 def read(*parts: Ticks) -> Meter:
@@ -60,7 +60,7 @@ def test_every_tick_is_counted_once_or_known_to_be_lost(bursts: list[int]) -> No
     ring, meter = TickRing(16), Meter(0)
     for burst in bursts:
         for _ in range(burst):
-            ring.push(ring.count, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, False, False)
+            ring.push((ring.count, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, False, False))
         ticks = meter.read(ring)
         assert ticks["tick"].tolist() == list(range(ring.count - min(burst, 16), ring.count))
     assert meter.ticks + meter.lost == sum(bursts)

@@ -45,9 +45,9 @@ def recording(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
         force = 6.0 * np.cos(0.25 * number) + 3.0 * np.cos(0.91 * number)
         targets = {"joint_effort_target": np.array([[force]])}
         stamp = epoch_ns + due
-        ring.push(
-            number, due + AGE_NS + deadline_ns, due + AGE_NS, stamp, AGE_NS, 1, 1, 1, 1000, 0, 0, False, False, targets
-        )
+        woke = due + AGE_NS
+        record = (number, woke + deadline_ns, woke, stamp, AGE_NS, 1, 1, 1, 1000, 0, 0, False, False)
+        ring.push(record, targets)
         result = env.step(targets)
         assert not result.done.any()
         sensors = result.sensors

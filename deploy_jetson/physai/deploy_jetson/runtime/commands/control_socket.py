@@ -27,14 +27,14 @@ MAX_REQUEST_BYTES = 256
 MAX_ANSWER_BYTES = 1 << 16
 HEARTBEAT, STATUS, RECORD = "heartbeat", "status", "record"
 
+# Longest time in which a reset or a start is answered [s]: the longest control period is 1 s.
 ANSWER_S = 2.0
-"""Longest time in which a reset or a start is answered [s]: the longest control period is 1 s."""
 
+# Requests that are withdrawn when their sender disconnects.
 _TIMELY = (Command.ACTIVATE, Command.RESET, Command.START)
-"""Requests that are withdrawn when their sender disconnects."""
 
+# asm-generic/socket.h; Python has no name for it.
 _SO_TIMESTAMPNS = 35
-"""asm-generic/socket.h; Python has no name for it."""
 
 _TIMESPEC = struct.Struct("@ll")
 _STAMP_ROOM = socket.CMSG_SPACE(_TIMESPEC.size)

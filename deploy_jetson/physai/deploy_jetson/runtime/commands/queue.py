@@ -40,12 +40,12 @@ class Command(StrEnum):
     """Ramp to a safe state, then end."""
 
 
+# Capacity of the queue; the loop answers one request per control period.
 MAX_WAITING = 8
-"""Capacity of the queue; the loop answers one request per control period."""
 
 Levels = tuple[int, int, int, int]
+# Before any request.
 NO_LEVELS: Levels = (0, 0, 0, 0)
-"""Before any request."""
 
 
 @dataclass(eq=False)

@@ -16,8 +16,8 @@ from physai.sdk.evidence.origin import Origin, machine_text
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
 
+# Name of the transport to the simulated twin.
 TWIN_TRANSPORT = "sim"
-"""Name of the transport to the simulated twin."""
 
 _LENGTHS = struct.Struct("<III")
 

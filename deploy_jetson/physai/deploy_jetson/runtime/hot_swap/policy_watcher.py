@@ -18,8 +18,8 @@ from physai.deploy_jetson.runtime.hot_swap.golden_check import examine_apart
 from physai.deploy_jetson.slots.layout import CURRENT
 from physai.sdk.base.errors import PhysaiError
 
+# Polling period of the link to the active slot [s].
 LOOK_S = 0.1
-"""Polling period of the link to the active slot [s]."""
 
 NICENESS = 10
 

@@ -12,8 +12,8 @@ from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
 
+# Longest wait at shutdown for a policy that is being loaded [s].
 CLOSE_S = 5.0
-"""Longest wait at shutdown for a policy that is being loaded [s]."""
 
 
 @dataclass(frozen=True)

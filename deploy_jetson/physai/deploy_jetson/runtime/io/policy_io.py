@@ -11,8 +11,8 @@ from physai.sdk.onnx.session import open_session
 from physai.sdk.policy.header import NEXT_PREFIX, STATE_PREFIX, PolicyHeader
 from physai.sdk.policy.memory import CommandMemory, Commands
 
+# Memory of the network itself, which is meaningless to another network.
 HIDDEN_STATE = "hidden"
-"""Memory of the network itself, which is meaningless to another network."""
 
 WARM_UP_STEPS = 20
 
@@ -37,8 +37,8 @@ class IoBuffer:
         return bool(self._zeros.dot(self.block) == 0.0)
 
 
+# Computes the graph: reads memory 0 or 1, writes the other one and the targets; raises EngineError if it fails.
 Compute = Callable[[int], None]
-"""Computes the graph: reads memory 0 or 1, writes the other one and the targets; raises EngineError if it fails."""
 
 
 class PolicyStep(Protocol):

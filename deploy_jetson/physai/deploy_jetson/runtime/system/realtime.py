@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+# Highest priority to use; 99 is for the kernel's own watchdogs.
 MAX_PRIORITY = 98
-"""Highest priority to use; 99 is for the kernel's own watchdogs."""
 
+# Longest time another thread holds the interpreter lock while the loop waits [s]; Python's default is 5 ms.
 SWITCH_INTERVAL_S = 1e-4
-"""Longest time another thread holds the interpreter lock while the loop waits [s]; Python's default is 5 ms."""
 
 _LOCK_CURRENT, _LOCK_FUTURE = 1, 2
 _SET_TIMER_SLACK, _SET_THP_DISABLE = 29, 41

@@ -10,11 +10,11 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+# Notifications per WatchdogSec.
 SIGNS = 4
-"""Notifications per WatchdogSec."""
 
+# A struct timeval: send timeout for a manager that does not read [s].
 _PATIENCE = struct.pack("ll", 1, 0)
-"""A struct timeval: send timeout for a manager that does not read [s]."""
 
 
 class ServiceManager:

@@ -4,9 +4,9 @@ import ctypes
 import time
 from collections.abc import Callable
 
+# Time before the deadline from which to busy-wait [ns]. A kernel without real-time patches wakes a sleeping thread
+# about 60 µs (p50) to 100 µs (p99) late; busy-waiting ends within 1 µs.
 SPIN_NS = 100_000
-"""Time before the deadline from which to busy-wait [ns]. A kernel without real-time patches wakes a sleeping thread
-about 60 µs (p50) to 100 µs (p99) late; busy-waiting ends within 1 µs."""
 
 _CLOCK_MONOTONIC = 1
 _TIMER_ABSTIME = 1
@@ -17,11 +17,11 @@ class _TimeSpec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
+# Longest warm-up, as a share of the period.
 WARM_UP_SHARE = 0.25
-"""Longest warm-up, as a share of the period."""
 
+# Waits without a warm-up after one that took too long: exponential backoff from the first to the second.
 _REST_WAITS, _LONGEST_REST = 16, 1024
-"""Waits without a warm-up after one that took too long: exponential backoff from the first to the second."""
 
 _MAX_WARM_UPS = 3
 

@@ -14,14 +14,14 @@ from physai.deploy_jetson.runtime.watchdog.shared import Array, SharedMemory, Wo
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import SupportsWatchdog
 
+# Time between attempts to restart the process [s].
 RESTART_S = 2.0
-"""Time between attempts to restart the process [s]."""
 
+# Longest wait for the process to end [s].
 END_S = 2.0
-"""Longest wait for the process to end [s]."""
 
+# Time the watchdog gets to yield once the loop is back; it takes about 2 ms unless it has ended [ns].
 YIELD_NS = 100_000_000
-"""Time the watchdog gets to yield once the loop is back; it takes about 2 ms unless it has ended [ns]."""
 
 _CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READY, Word.FIRED, Word.YIELDED))
 

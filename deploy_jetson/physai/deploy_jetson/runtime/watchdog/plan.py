@@ -11,17 +11,17 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import WatchdogEndpoint
 
 LEAST_SILENCE_S = 0.025
+# More than 2, so that one skipped control period does not trigger the watchdog.
 SILENT_PERIODS = 2.5
-"""More than 2, so that one skipped control period does not trigger the watchdog."""
 
 LEAST_BOUND_S = 0.050
 BOUND_PERIODS = 3
 
+# Time after which a silent runtime is killed as hung [s].
 HUNG_S = 2.0
-"""Time after which a silent runtime is killed as hung [s]."""
 
+# Longest time the watchdog commands a robot whose runtime is gone [s].
 LONGEST_S = 5.0
-"""Longest time the watchdog commands a robot whose runtime is gone [s]."""
 
 
 def silence_s(contract: PolicyContract) -> float:

@@ -19,14 +19,14 @@ from physai.deploy_jetson.runtime.watchdog.plan import HUNG_S, LONGEST_S, Watchd
 from physai.deploy_jetson.runtime.watchdog.shared import Record, SharedMemory, Word
 from physai.sdk.base.errors import PhysaiError
 
+# Polling period for the return of the loop [s].
 LOOK_S = 0.001
-"""Polling period for the return of the loop [s]."""
 
+# Polling period until the robot can be reached [s].
 READY_S = 0.02
-"""Polling period until the robot can be reached [s]."""
 
+# Signals that a service manager sends to all processes of a service whose main process has ended or hangs.
 IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT, signal.SIGQUIT)
-"""Signals that a service manager sends to all processes of a service whose main process has ended or hangs."""
 
 _CLAIM, _READY, _FIRED, _YIELDED = (int(word) for word in (Word.CLAIM, Word.READY, Word.FIRED, Word.YIELDED))
 _NS = 1_000_000_000
@@ -47,8 +47,8 @@ class Process:
         self._period_ns = round(plan.contract.timing.control_dt * _NS)
         self._silence_ns = round(silence_s(plan.contract) * _NS)
         self._armed = self._gone = False
+        # CLOCK_MONOTONIC at which the loop was last seen to be alive, apart from its records [ns].
         self._heard_ns = 0
-        """CLOCK_MONOTONIC at which the loop was last seen to be alive, apart from its records [ns]."""
 
     def run(self) -> None:
         """Watch until the runtime has ended."""

@@ -25,8 +25,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 _WORD = 8
+# Bytes of a cache line; a shared line would slow both writers down (false sharing).
 _LINE = 64
-"""Bytes of a cache line; a shared line would slow both writers down (false sharing)."""
 _HEAD = struct.Struct("<QqQ")
 _CRC = struct.Struct("<I")
 _READS = 8

@@ -21,11 +21,12 @@ from physai.sdk.safety import GuardState
 from physai.sdk.transport.protocol import Array
 
 FORMAT_VERSION = "1"
+# Metadata record with format, contract, fingerprint, reasons and origin.
 METADATA = "physai.flight"
-"""Metadata record with format, contract, fingerprint, reasons and origin."""
 
 TICK_TOPIC = "/physai/tick"
 _FLAG: dict[str, Any] = {"type": "boolean"}
+# One tick, stamped with its due time; durations of `physai.deploy_jetson.ticks.ring.TICK_FIELDS`, in seconds.
 TICK: Schema = (
     "physai.Tick",
     channels.record(
@@ -43,11 +44,10 @@ TICK: Schema = (
         whole_s=channels.NUMBER,
     ),
 )
-"""One tick, stamped with its due time; durations of `physai.deploy_jetson.ticks.ring.TickSink`, in seconds."""
 
 
+# Field of a joint state by sensor.
 _JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
-"""Field of a joint state by sensor."""
 
 
 @dataclass

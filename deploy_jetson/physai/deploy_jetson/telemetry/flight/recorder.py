@@ -17,15 +17,15 @@ from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Sample
 
+# Default duration of a recording before its cause [s].
 SECONDS = 30.0
-"""Default duration of a recording before its cause [s]."""
 
 MAX_SECONDS = 600.0
+# Default duration of a recording after its cause [s].
 AFTER_S = 5.0
-"""Default duration of a recording after its cause [s]."""
 
+# Longest wait for the last file [s].
 PATIENCE_S = 20.0
-"""Longest wait for the last file [s]."""
 
 
 @dataclass(frozen=True, kw_only=True)

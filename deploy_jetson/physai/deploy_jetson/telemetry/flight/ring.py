@@ -8,18 +8,19 @@ import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from physai.deploy_jetson.ticks.ring import RECORD, TICK_DTYPE, TickRing, Ticks
+from physai.deploy_jetson.ticks.ring import RECORD, TICK_DTYPE, TickRecord, TickRing, Ticks
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import Array, Sample
 
+# Bound of the shared memory.
 MAX_BYTES = 256 << 20
-"""Bound of the shared memory."""
 
+# Bytes before the first row; the first eight count the rows.
 _HEAD = 64
-"""Bytes before the first row; the first eight count the rows."""
 
 _ALIGNED = -(-RECORD.size // 8) * 8
 
@@ -38,9 +39,13 @@ class Layout:
     @classmethod
     def of(cls, contract: PolicyContract) -> "Layout":
         """Return the layout for a contract."""
-        fields, start = _slices({f.name: f.size for f in (*contract.robot.sensors, *contract.command.fields)}, 0)
-        targets, end = _slices({term.target_name: len(term.joints) for term in contract.action.terms}, start)
-        return cls(fields, targets, end)
+        sizes = {field.name: field.size for field in (*contract.robot.sensors, *contract.command.fields)}
+        targets = {term.target_name: len(term.joints) for term in contract.action.terms}
+        bounds = list(accumulate((*sizes.values(), *targets.values()), initial=0))
+        slices = [slice(*pair) for pair in pairwise(bounds)]
+        count = len(sizes)
+        fields, commands = zip(sizes, slices[:count], strict=True), zip(targets, slices[count:], strict=True)
+        return cls(dict(fields), dict(commands), bounds[-1])
 
     @property
     def width(self) -> int:
@@ -50,14 +55,6 @@ class Layout:
     def memory_size(self, capacity: int) -> int:
         """Return the size of the memory for that many rows [bytes]."""
         return _HEAD + (capacity + 1) * self.width
-
-
-def _slices(sizes: Mapping[str, int], start: int) -> tuple[dict[str, slice], int]:
-    slices: dict[str, slice] = {}
-    for name, size in sizes.items():
-        slices[name] = slice(start, start + size)
-        start += size
-    return slices, start
 
 
 class FlightRing(TickRing):
@@ -87,25 +84,10 @@ class FlightRing(TickRing):
         self._targets = list(layout.targets.items())
         self._all_targets = slice(layout.numbers - sum(p.stop - p.start for _, p in self._targets), layout.numbers)
 
-    def push(
-        self,
-        tick: int,
-        deadline_ns: int,
-        woke_ns: int,
-        sample_stamp_ns: int,
-        sensor_age_ns: int,
-        inference_ns: int,
-        guard_ns: int,
-        send_ns: int,
-        whole_ns: int,
-        state: int,
-        reasons: int,
-        missed: bool,
-        intervened: bool,
-        sent: Mapping[str, Array] | None = None,
-    ) -> None:
-        """See `TickSink`."""
-        row = self._rows[self.count % self._slots]
+    def push(self, record: TickRecord, sent: Mapping[str, Array] | None = None) -> None:
+        """See `TickRing`."""
+        slot = self.count % self._slots
+        row = self._rows[slot]
         for part, values in self._fields:
             row[part] = values
         if sent is None:
@@ -113,22 +95,9 @@ class FlightRing(TickRing):
         else:
             for name, part in self._targets:
                 row[part] = sent[name]
-        super().push(
-            tick,
-            deadline_ns,
-            woke_ns,
-            sample_stamp_ns,
-            sensor_age_ns,
-            inference_ns,
-            guard_ns,
-            send_ns,
-            whole_ns,
-            state,
-            reasons,
-            missed,
-            intervened,
-        )
-        self._shared_count[0] = self.count
+        self._pack(self._buffer, slot * self._width, *record)
+        # Shared last: the recorder process reads the rows below this count.
+        self.count = self._shared_count[0] = self.count + 1
 
     def close(self) -> None:
         """Close the descriptor; the mapping stays."""

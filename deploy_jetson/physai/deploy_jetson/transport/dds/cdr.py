@@ -11,15 +11,15 @@ from typing import Any
 from physai.deploy_jetson.transport.dds.messages import PRIMITIVES, MessageField, fields_of
 from physai.sdk.transport.protocol import TransportError
 
+# Size of the encapsulation header [bytes].
 HEAD = 4
-"""Size of the encapsulation header [bytes]."""
 BIG_ENDIAN, LITTLE_ENDIAN = b"\x00\x00", b"\x00\x01"
 MAX_MESSAGE_BYTES = 1 << 16
 
+# Fields by name: numbers, strings, lists and nested messages.
 Message = dict[str, Any]
-"""Fields by name: numbers, strings, lists and nested messages."""
+# Byte offset and length of every run of float64 and every time stamp, by dotted path.
 Places = dict[str, tuple[int, int]]
-"""Byte offset and length of every run of float64 and every time stamp, by dotted path."""
 
 
 class EncodingError(TransportError):

@@ -24,17 +24,17 @@ from physai.sdk.transport.lease import MAX_NUMBER, TERM_S, Lease, LeaseClaim, Le
 from physai.sdk.transport.protocol import TransportError
 
 KIND = "std_msgs/msg/String"
+# Longest encoded claim; enough for a robot with a topic for each of a hundred joints.
 MAX_TEXT = 1 << 15
-"""Longest encoded claim; enough for a robot with a topic for each of a hundred joints."""
 
+# Valid names of runtimes: printable ASCII, so without terminal control sequences.
 NAME = re.compile(r"[!-~]{1,64}")
-"""Valid names of runtimes: printable ASCII, so without terminal control sequences."""
 
+# Polling period for other publishers of the command topics, while the lease is held [s].
 LOOK_S = 0.5
-"""Polling period for other publishers of the command topics, while the lease is held [s]."""
 
+# Bound of the remembered runtimes and other publishers.
 MAX_KNOWN = 256
-"""Bound of the remembered runtimes and other publishers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,10 @@ class Commanders:
         self._owner = ""
         self._opened_s = clock_s()
         self._looked_s = -math.inf
+        # Names of runtimes that published a claim by owner, least recent first.
         self._known: dict[str, str] = {}
-        """Names of runtimes that published a claim by owner, least recent first."""
+        # Time at which other publishers were first seen, by owner.
         self._met: dict[str, float] = {}
-        """Time at which other publishers were first seen, by owner."""
         self.number = 0
         """Number of the current or last lease."""
 

@@ -9,8 +9,8 @@ from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.wire import COMMANDERS, ByteWriter, Endpoint, Middleware, wrong_hash
 
 MAX_NAMED = 8
+# Time for discovery and for a first message before a missing topic is reported [s].
 DISCOVERY_S = 1.0
-"""Time for discovery and for a first message before a missing topic is reported [s]."""
 
 
 def describe(

@@ -19,26 +19,26 @@ from typing import Any
 from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.transport.protocol import TransportError
 
+# Highest domain with valid ports: DDSI-RTPS 2.5, 9.6.1.1 (7400 + 250·domain + …).
 MAX_DOMAIN = 232
-"""Highest domain with valid ports: DDSI-RTPS 2.5, 9.6.1.1 (7400 + 250·domain + …)."""
+# Bound of participants per machine without multicast, as in rmw_cyclonedds.
 MAX_PARTICIPANTS = 32
-"""Bound of participants per machine without multicast, as in rmw_cyclonedds."""
 RANGES = ("SUBNET", "LOCALHOST", "OFF", "SYSTEM_DEFAULT")
 
+# Loopback, too: Cyclone DDS 11 takes no discovery from an interface it does not use, and rmw_cyclonedds of Jazzy
+# (0.10.5) sends it to 127.0.0.1, whichever interface it uses itself.
 _INTERFACES = "<Interfaces><NetworkInterface autodetermine='true'/><NetworkInterface name='lo'/></Interfaces>"
-"""Loopback, too: Cyclone DDS 11 takes no discovery from an interface it does not use, and rmw_cyclonedds of Jazzy
-(0.10.5) sends it to 127.0.0.1, whichever interface it uses itself."""
+# See netdevice(7).
 _SIOCGIFFLAGS, _SIOCGIFADDR, _IFF_UP, _IFF_LOOPBACK = 0x8913, 0x8915, 1 << 0, 1 << 3
-"""See netdevice(7)."""
 
+# Value of CYCLONEDDS_URI that isolates processes on one machine. Loopback has no multicast, so the processes must name
+# each other as peers.
 LOOPBACK = (
     "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name='lo' multicast='false'/></Interfaces>"
     "<AllowMulticast>false</AllowMulticast></General><Discovery><ParticipantIndex>auto</ParticipantIndex>"
     "<MaxAutoParticipantIndex>100</MaxAutoParticipantIndex><Peers><Peer address='127.0.0.1'/></Peers></Discovery>"
     "</Domain></CycloneDDS>"
 )
-"""Value of CYCLONEDDS_URI that isolates processes on one machine. Loopback has no multicast, so the processes must name
-each other as peers."""
 
 
 def domain_id(options: Mapping[str, str]) -> int:
@@ -188,8 +188,8 @@ class JoinedDomains:
             created.__del__()
 
 
+# The domains of this process; DDS has one configuration per domain and process.
 DOMAINS = JoinedDomains()
-"""The domains of this process; DDS has one configuration per domain and process."""
 
 
 def one_line(error: Exception) -> str:

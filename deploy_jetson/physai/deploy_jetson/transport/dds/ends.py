@@ -43,15 +43,15 @@ OPTIONS = {
     "binding": "built-in name or YAML file of topics (default: that of the robot)",
 }
 
+# Silence after which another publisher of a command is accepted [s]: twice the cmd_vel_timeout (0.5 s) of mobile bases
+# in ros2_control.
 COMMAND_SILENCE_S = 1.0
-"""Silence after which another publisher of a command is accepted [s]: twice the cmd_vel_timeout (0.5 s) of mobile bases
-in ros2_control."""
 
 
+# Options of a watchdog only: see `Endpoint.companion_of`, and the name of its node.
 COMPANION_OF, NODE = "companion_of", "node"
-"""Options of a watchdog only: see `Endpoint.companion_of`, and the name of its node."""
+# Suffix of the node name of a runtime's watchdog.
 WATCHDOG_SUFFIX = "_watchdog"
-"""Suffix of the node name of a runtime's watchdog."""
 
 
 class _End:

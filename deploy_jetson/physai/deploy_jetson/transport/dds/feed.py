@@ -9,8 +9,8 @@ from physai.deploy_jetson.transport.notices import Notices
 from physai.deploy_jetson.transport.stamps import NANOSECONDS, StampCheck
 from physai.sdk.transport.protocol import Array, TransportError
 
+# Bound of the remembered rejected publishers.
 MAX_REFUSED = 64
-"""Bound of the remembered rejected publishers."""
 
 
 class Subscription:

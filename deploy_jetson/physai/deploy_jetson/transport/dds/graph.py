@@ -9,8 +9,8 @@ from typing import Any
 from physai.deploy_jetson.transport.dds.cdr import encode
 from physai.deploy_jetson.transport.dds.messages import user_data
 
+# DDS name of the topic; the only one without the prefix `rt/`.
 GRAPH_TOPIC = "ros_discovery_info"
-"""DDS name of the topic; the only one without the prefix `rt/`."""
 GRAPH_KIND = "rmw_dds_common/msg/ParticipantEntitiesInfo"
 
 

@@ -15,8 +15,8 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.transport.protocol import Array, TransportError
 
+# Bound of a message; larger than a JointState of 64 joints with the longest names.
 MAX_INCOMING_BYTES = 16 * 1024
-"""Bound of a message; larger than a JointState of 64 joints with the longest names."""
 STAMP = "header.stamp"
 NANOSECONDS = 1_000_000_000
 _STAMP = struct.Struct("<iI")
@@ -285,8 +285,8 @@ class MessageWriter:
         """The message as last written."""
         self.data[:] = message
         self._numbers: Array = np.frombuffer(self.data[HEAD:], "<f8", (len(message) - HEAD) // 8)
+        # Name and size of each vector, the array to write to, and its index.
         self._parts: list[tuple[str, int, Array, slice | npt.NDArray[np.intp]]] = []
-        """Name and size of each vector, the array to write to, and its index."""
         for one in layout.placed:
             part = self._scatter(one, places)
             # NaN until written, so that a missing value does not look like a measurement.

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+# Fields of each message type, one per line as in its .msg file, without constants and comments; `char` is written as
+# uint8, which it is in ROS 2.
 DEFINITIONS = {
     "builtin_interfaces/msg/Time": "int32 sec\nuint32 nanosec",
     "builtin_interfaces/msg/Duration": "int32 sec\nuint32 nanosec",
@@ -55,9 +57,8 @@ DEFINITIONS = {
         "rmw_dds_common/Gid gid\nrmw_dds_common/NodeEntitiesInfo[] node_entities_info_seq"
     ),
 }
-"""Fields of each message type, one per line as in its .msg file, without constants and comments; `char` is written as
-uint8, which it is in ROS 2."""
 
+# Message types of topics, as opposed to nested ones.
 TOPIC_TYPES = (
     "std_msgs/msg/String",
     "std_msgs/msg/Float64MultiArray",
@@ -70,15 +71,14 @@ TOPIC_TYPES = (
     "diagnostic_msgs/msg/DiagnosticArray",
     "rmw_dds_common/msg/ParticipantEntitiesInfo",
 )
-"""Message types of topics, as opposed to nested ones."""
 
+# Primitive types in use and their `struct` codes, except `string`.
 PRIMITIVES = {"int32": "i", "uint32": "I", "byte": "B", "uint8": "B", "float64": "d"}
-"""Primitive types in use and their `struct` codes, except `string`."""
 
 TYPE_IDS = {"uint8": 3, "int32": 6, "uint32": 7, "float64": 11, "byte": 16, "string": 17}
 NESTED, BOUNDED_STRING = 1, 21
+# Type ids, and offsets for arrays and sequences: type_description_interfaces/msg/FieldType.
 ARRAY, SEQUENCE = 48, 144
-"""Type ids, and offsets for arrays and sequences: type_description_interfaces/msg/FieldType."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.transport.protocol import TransportError
 
 NODE_NAME = "physai"
+# Longest wait inside the library, during which Python handles no signals [ns].
 WAIT_SLICE_NS = 100_000_000
-"""Longest wait inside the library, during which Python handles no signals [ns]."""
 
 
 @cache

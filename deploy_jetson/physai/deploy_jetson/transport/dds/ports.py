@@ -11,12 +11,13 @@ from physai.deploy_jetson.transport.dds.messages import user_data
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.sdk.transport.protocol import TransportError
 
+# History depth of a reader; more than 1, as the newest sample may be of a second publisher, which is rejected.
 DEPTH = 4
-"""History depth of a reader; more than 1, as the newest sample may be of a second publisher, which is rejected."""
 
+# History depth of a reader of a topic with several publishers.
 EXCHANGE_DEPTH = 128
-"""History depth of a reader of a topic with several publishers."""
 
+# QoS policy ids: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as in dds_public_qosdefs.h of Cyclone DDS.
 POLICIES = {
     2: "durability",
     3: "presentation",
@@ -29,12 +30,11 @@ POLICIES = {
     12: "destination order",
     23: "data representation",
 }
-"""QoS policy ids: DDS 1.4, 2.2.3, and DDS-XTypes 1.3, 7.6.3.1, as in dds_public_qosdefs.h of Cyclone DDS."""
 
 
+# Key of `Endpoint.companion_of` in the user data of a writer. Letters only: if a key contains anything but letters and
+# digits, ROS 2 ignores all user data including the type hash (`parse_key_value` of rmw).
 COMPANION_KEY = "physaicompanionof"
-"""Key of `Endpoint.companion_of` in the user data of a writer. Letters only: if a key contains anything but letters and
-digits, ROS 2 ignores all user data including the type hash (`parse_key_value` of rmw)."""
 
 
 def writer_qos(kind: str, companion_of: str = "") -> Any:

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 from physai.deploy_jetson.transport.dds.messages import type_hash
 
+# Topic on which runtimes publish their claims to a robot.
 COMMANDERS = "/physai/commanders"
-"""Topic on which runtimes publish their claims to a robot."""
 
 
 @dataclass(frozen=True)

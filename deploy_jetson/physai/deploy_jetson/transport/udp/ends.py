@@ -41,11 +41,11 @@ OPTIONS = {
     "robot": f"HOST:PORT of the robot (default: 127.0.0.1:{DEFAULT_PORT})",
     "bind": "HOST:PORT to listen on (default: a free port)",
 }
+# Options of a watchdog only: the runtime's socket, as a robot answers a single address, and its commander number.
 SHARED, COMMANDER = "socket", "commander"
-"""Options of a watchdog only: the runtime's socket, as a robot answers a single address, and its commander number."""
 ROBOT_OPTIONS = {"bind": f"HOST:PORT to listen on (default: 127.0.0.1:{DEFAULT_PORT})"}
+# Time between greetings while waiting for a robot [s].
 GREETING_S = 0.1
-"""Time between greetings while waiting for a robot [s]."""
 
 
 class UdpTransport(UdpEnd):

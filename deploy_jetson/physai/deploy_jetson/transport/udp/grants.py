@@ -7,11 +7,11 @@ other targets, and every greeting, are answered with a packet that names the hol
 a runtime that drove it has to be activated again.
 """
 
+# Lower bound of `Grants.silence_s` [s].
 LEAST_SILENCE_S = 0.5
-"""Lower bound of `Grants.silence_s` [s]."""
 
+# Lower bound of `Grants.silence_s` [control periods].
 SILENT_PERIODS = 3.0
-"""Lower bound of `Grants.silence_s` [control periods]."""
 
 _WRAP = 1 << 32
 

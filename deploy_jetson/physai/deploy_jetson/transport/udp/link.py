@@ -16,10 +16,10 @@ from physai.sdk.transport.protocol import (
 )
 
 DEFAULT_PORT = 47808
+# Bound of the packets read per poll, so that a flood cannot delay the tick.
 MAX_PER_POLL = 256
-"""Bound of the packets read per poll, so that a flood cannot delay the tick."""
+# Silence since the start after which it is reported [s].
 MEETING_S = 1.0
-"""Silence since the start after which it is reported [s]."""
 
 Address = tuple[str, int]
 

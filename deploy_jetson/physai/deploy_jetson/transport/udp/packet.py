@@ -46,8 +46,8 @@ MAGIC = b"PHYS"
 VERSION = 2
 HEADER = struct.Struct("<4sBBBB8sIIQII")
 CRC = struct.Struct("<I")
+# Payload of an Ethernet frame of 1500 bytes after the headers of IPv4 and UDP.
 MAX_PACKET_BYTES = 1472
-"""Payload of an Ethernet frame of 1500 bytes after the headers of IPv4 and UDP."""
 MAX_VALUES = (MAX_PACKET_BYTES - HEADER.size - CRC.size) // 4
 WRAP = 1 << 32
 
