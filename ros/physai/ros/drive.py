@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import DAMP_S, RAMP_S, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions
 from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.watchdog.client import END_S
+from physai.deploy_jetson.telemetry.telemetry import Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
@@ -42,7 +42,12 @@ class Drive:
     """A runtime in a separate thread, from `start` to `stop`."""
 
     def __init__(
-        self, options: RunOptions, transport: Transport, *, say: Callable[[str], None], **telemetry: Any
+        self,
+        options: RunOptions,
+        transport: Transport,
+        *,
+        say: Callable[[str], None],
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Creates the runtime without starting it.
 
@@ -50,9 +55,9 @@ class Drive:
             options: run options; `stand_by` is always set.
             transport: transport, not yet open.
             say: logs a line; called from the runtime's threads.
-            telemetry: further arguments of `Runtime`.
+            telemetry: see `Runtime`.
         """
-        self.runtime = Runtime(replace(options, stand_by=True), transport, say=say, **telemetry)
+        self.runtime = Runtime(replace(options, stand_by=True), transport, say=say, telemetry=telemetry)
         self.end: LoopEnd | None = None
         """Why the loop ended; None while it runs, or if it failed."""
         self.error: Exception | None = None
@@ -175,7 +180,8 @@ class Drive:
     def _run(self) -> None:
         try:
             self.end = self.runtime.run()
-        except Exception as error:  # raised again in the thread that waits for the transition
+        except Exception as error:
+            # Raised again in the thread that waits for the transition.
             self.error = error
 
     def _reached(self, state: Lifecycle, timeout_s: float, *, cancelled: Callable[[], bool] = lambda: False) -> bool:

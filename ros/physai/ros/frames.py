@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
-from physai.ros.graph import Publishers
-from physai.ros.info import Info
+from physai.ros.graph import Info, Publishers
 
 POSE = "geometry_msgs/msg/PoseStamped"
 # Maximum time between a pose and the transform used for it, if tf2 has none for the time of the pose [s].

@@ -1,11 +1,25 @@
 """Publishers and subscribers of a topic in rclpy's node graph: number, type and QoS."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from physai.deploy_jetson.transport.dds.ends import WATCHDOG_SUFFIX
 from physai.deploy_jetson.transport.dds.messages import dds_topic, dds_type
 from physai.deploy_jetson.transport.dds.wire import Endpoint
+
+# Publication handle of all messages of a topic: rclpy does not provide the sender.
+ONLY_PUBLISHER = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Message information, with the attributes of Cyclone DDS's sample info."""
+
+    source_timestamp: int
+    """Time of publication, CLOCK_REALTIME of the sender [ns]."""
+    valid_data: bool = True
+    publication_handle: int = ONLY_PUBLISHER
 
 
 class Publishers:

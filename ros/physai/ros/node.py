@@ -37,9 +37,17 @@ from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
 from physai.ros.drive import STOP_S, Drive, DriveError
-from physai.ros.parameters import PARAMETERS, Parameter, ParameterError, Value, check_change, expected, run_options
-from physai.ros.parameters import transport_options as options_of_transport
-from physai.ros.telemetry import telemetry_arguments
+from physai.ros.parameters import (
+    PARAMETERS,
+    Parameter,
+    ParameterError,
+    Value,
+    check_change,
+    expected,
+    run_options,
+    telemetry,
+    transport_options,
+)
 from physai.ros.transport import RosTransport
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.safety import GuardState
@@ -183,7 +191,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
         """Damps, then unloads the policy."""
         del state
         if self._drive is not None:
-            with suppress(DriveError):  # it may not be active any more
+            # It may not be active any more.
+            with suppress(DriveError):
                 self._drive.brake(Command.DAMP)
         return self._transition("error processing", self._unload, "")
 
@@ -209,8 +218,8 @@ class PolicyNode(LifecycleNodeMixin, Node):
             )
         values = {name: self._value(name) for name in PARAMETERS}
         options = run_options(values)
-        transport = RosTransport(options_of_transport(values), self)
-        drive = Drive(options, transport, say=self._log, **telemetry_arguments(values))
+        transport = RosTransport(transport_options(values), self)
+        drive = Drive(options, transport, say=self._log, telemetry=telemetry(values))
         # Set before `start`, so that an emergency stop reaches it while it loads.
         self._drive = drive
         try:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from physai.deploy_jetson.runtime.options import OptionNames, RunOptions
 from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
+from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions
 from physai.sdk.base.errors import PhysaiError
 
 Value = str | int | float | bool
@@ -112,6 +114,13 @@ def run_options(values: Mapping[str, Value]) -> RunOptions:
         hot_swap=bool(values["hot_swap"]),
         names=NAMES,
     )
+
+
+def telemetry(values: Mapping[str, Value]) -> Telemetry:
+    """Converts the parameters to the telemetry of the runtime."""
+    folder, port = str(values["recorder"]), int(values["metrics_port"])
+    flight = FlightOptions(folder=Path(folder)) if folder else None
+    return Telemetry(TelemetryOptions(metrics_port=None if port < 0 else port, flight=flight))
 
 
 def transport_options(values: Mapping[str, Value]) -> dict[str, str]:

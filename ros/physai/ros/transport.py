@@ -92,9 +92,9 @@ class RosTransport(DdsTransport):
         """See `Transport.close`; a given node is not destroyed."""
         super().close()
         self._forget_binding()
-        own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
 
 def resolved(binding: Binding, node: Any) -> Binding:
@@ -141,9 +141,9 @@ class RosRobotEndpoint(DdsRobotEndpoint):
     def close(self) -> None:
         """See `RobotEndpoint.close`."""
         super().close()
-        own, self._own = self._own, None
-        if own is not None:
-            own.close()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
 
 
 class OwnNode:

@@ -17,8 +17,7 @@ from typing import Any
 from physai.deploy_jetson.transport.dds.ports import DEPTH, EXCHANGE_DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
-from physai.ros.graph import Publishers, endpoints, mismatch, owner
-from physai.ros.info import Info
+from physai.ros.graph import Info, Publishers, endpoints, mismatch, owner
 from physai.sdk.transport.protocol import TransportError
 
 # Period of the check for several publishers of a topic, about 10 µs each [s]; discovery takes longer.
@@ -78,18 +77,12 @@ class RosMiddleware:
     def _subscribe(self, topic: str, kind: str, callback: Any, *, reliable: bool, **options: Any) -> Any:
         from rclpy.qos_overriding_options import QoSOverridingOptions
 
+        message, qos = _message_class(kind), _qos(DEPTH, reliable=reliable)
         overriding = QoSOverridingOptions.with_default_policies()
         try:
             return self._node.create_subscription(
-                _message_class(kind),
-                relative(topic),
-                callback,
-                _qos(DEPTH, reliable=reliable),
-                qos_overriding_options=overriding,
-                **options,
+                message, relative(topic), callback, qos, qos_overriding_options=overriding, **options
             )
-        except TransportError:
-            raise
         except Exception as error:
             raise TransportError(f"{topic}: cannot subscribe: {_line(error)}") from error
 
@@ -110,15 +103,10 @@ class RosMiddleware:
         """
         from rclpy.qos_overriding_options import QoSOverridingOptions
 
+        message, qos = _message_class(kind), _qos(1, reliable=True)
+        overriding = QoSOverridingOptions.with_default_policies()
         try:
-            publisher = self._node.create_publisher(
-                _message_class(kind),
-                relative(topic),
-                _qos(1, reliable=True),
-                qos_overriding_options=QoSOverridingOptions.with_default_policies(),
-            )
-        except TransportError:
-            raise
+            publisher = self._node.create_publisher(message, relative(topic), qos, qos_overriding_options=overriding)
         except Exception as error:
             raise TransportError(f"{topic}: cannot publish: {_line(error)}") from error
         self._publishers.append(publisher)
@@ -130,15 +118,10 @@ class RosMiddleware:
         Raises:
             TransportError: the message type is not installed, or rclpy fails.
         """
-        message = _message_class(kind)
+        message, qos = _message_class(kind), _qos(EXCHANGE_DEPTH, reliable=True)
         try:
             subscription = self._node.create_subscription(
-                message,
-                topic,
-                _never_called,
-                _qos(EXCHANGE_DEPTH, reliable=True),
-                callback_group=_never_executed(),
-                raw=True,
+                message, topic, _never_called, qos, callback_group=_never_executed(), raw=True
             )
             self._spun.append(subscription)
             publisher = self._node.create_publisher(message, topic, _qos(1, reliable=True))

@@ -177,7 +177,7 @@ def test_whoever_brakes_takes_an_activation_back(
 
     def brake() -> None:
         assert asked.wait(WAIT_S)
-        until(lambda: not queue.waiting)
+        until(lambda: not len(queue))
         with pytest.raises(DriveError, match="nothing is sent; the pending activation is cancelled"):
             drive.brake(order)
 

@@ -1,5 +1,6 @@
 """Progress and results of `physai flash`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Self, TextIO
 
@@ -143,24 +144,17 @@ def record(report: RobotReport, upload: BundleUpload) -> dict[str, Any]:
         "bundle_bytes": upload.size,
     }
     if flashed is not None:
-        result |= {
-            "slot": flashed.slot,
-            "runs": flashed.runs,
-            "sent_bytes": flashed.sent_bytes,
-            "resumed_bytes": flashed.resumed_bytes,
-            "reconnects": flashed.reconnects,
-            "seconds": flashed.seconds,
-            "notes": flashed.notes,
-        }
+        names = ("slot", "runs", "sent_bytes", "resumed_bytes", "reconnects", "seconds", "notes")
+        result |= {name: getattr(flashed, name) for name in names}
     return result
 
 
 def fleet_record(reports: Sequence[RobotReport], upload: BundleUpload) -> dict[str, Any]:
     """Return the result for a fleet, for JSON."""
-    counts: dict[str, int] = {}
-    for report in reports:
-        counts[report.outcome] = counts.get(report.outcome, 0) + 1
-    return {"counts": counts, "robots": [record(report, upload) for report in reports]}
+    return {
+        "counts": Counter(report.outcome for report in reports),
+        "robots": [record(report, upload) for report in reports],
+    }
 
 
 def _bytes(count: int) -> str:

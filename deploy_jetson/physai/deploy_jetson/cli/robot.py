@@ -65,7 +65,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         actions.add_parser("command", aliases=["tell"], help="send a command to the runtime that drives this robot")
     )
     top.add_arguments(actions.add_parser("top", help="watch the runtime that drives this robot"))
-    for action in dict.fromkeys(actions.choices.values()):  # aliases share a parser
+    # Aliases share a parser.
+    for action in dict.fromkeys(actions.choices.values()):
         action.add_argument("--root", type=Path, metavar="DIR", help=f"the robot's tree (default: {DEFAULT_ROOT})")
         action.add_argument(
             "--config",
@@ -274,10 +275,10 @@ def _rollback(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 def _status(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.status import read_status
-    from physai.deploy_jetson.cli.robot_text import plain, status_text
+    from physai.deploy_jetson.cli.robot_text import status_text
 
     status = read_status(agent)
-    _print(arguments, plain(status), "" if arguments.json else status_text(status))
+    _print(arguments, _plain(status), "" if arguments.json else status_text(status))
     return 0
 
 
@@ -301,10 +302,10 @@ def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.status import examine
-    from physai.deploy_jetson.cli.robot_text import checks_text, plain
+    from physai.deploy_jetson.cli.robot_text import checks_text
 
     checks = examine(agent)
-    _print(arguments, {"checks": plain(checks)}, "" if arguments.json else checks_text(checks))
+    _print(arguments, {"checks": _plain(checks)}, "" if arguments.json else checks_text(checks))
     return 0 if all(check.ok for check in checks) else 1
 
 
@@ -325,7 +326,7 @@ def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         return _report_end(watcher, arguments)
 
     def ended(watched: Watched) -> None:
-        line = json.dumps(_end_record(watched)) if arguments.json else _end_text(watched)
+        line = json.dumps(vars(watched)) if arguments.json else _end_text(watched)
         print(line, flush=True)
 
     # Ctrl-C, or the end of a launch, may interrupt it anywhere.
@@ -342,12 +343,8 @@ def _watcher(agent: UpdateAgent, sleep: Callable[[float], None] = time.sleep) ->
 
 def _report_end(watcher: TrialWatcher, arguments: argparse.Namespace) -> int:
     watched = watcher.watch_trial()
-    _print(arguments, _end_record(watched), _end_text(watched))
+    _print(arguments, vars(watched), _end_text(watched))
     return 1 if watched.end == "rolled-back" else 0
-
-
-def _end_record(watched: Watched) -> dict[str, Any]:
-    return {"end": watched.end, "version": watched.version, "reason": watched.reason}
 
 
 def _end_text(watched: Watched) -> str:
@@ -361,6 +358,12 @@ def _missing(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     digests = missing(agent.store, arguments.digests)
     _print(arguments, {"missing": digests}, "\n".join(digests))
     return 0
+
+
+def _plain(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value)
 
 
 def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:

@@ -1,12 +1,6 @@
 """Text of `physai robot status` and `physai robot doctor`."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any, cast
-
-from pydantic import BaseModel
 
 from physai.deploy_jetson.agent.status import DoctorCheck, SlotStatus, Status
 from physai.deploy_jetson.slots.health import HealthFinding
@@ -14,21 +8,6 @@ from physai.deploy_jetson.slots.records import SlotEvent, Trial
 from physai.sdk.base.terminal import printable, styled, table
 
 SHOWN_EVENTS = 8
-
-
-def plain(value: Any) -> Any:
-    """Convert records and dataclasses to JSON types."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in cast("list[Any]", value)]
-    return value
 
 
 def status_text(status: Status) -> str:

@@ -63,13 +63,9 @@ def save_latency(path: Path, runtime: Runtime) -> None:
         EvidenceError: the file cannot be written.
         PhysaiError: the policy never ran.
     """
-    from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
     from physai.sdk.evidence.latency import save_evidence
 
     loaded, ticks = runtime.loaded, runtime.telemetry.tick_seconds()
     if loaded is None or not ticks:
         raise PhysaiError(f"--latency {path}: the policy never ran, so there is nothing to write")
-    transport = runtime.transport.name
-    save_evidence(
-        tick_evidence(ticks, loaded.candidate, transport=transport, origin=loaded.candidate.origin(transport)), path
-    )
+    save_evidence(loaded.candidate.latency_evidence(ticks, runtime.transport.name), path)

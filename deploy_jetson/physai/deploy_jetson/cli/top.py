@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -40,7 +39,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     Raises:
         ControlError: no runtime listens.
     """
-    from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, tell
+    from physai.deploy_jetson.runtime.commands.control_socket import CONTROL_FILE, ControlError, listens, tell
     from physai.deploy_jetson.slots.health import health_path
 
     if not (math.isfinite(arguments.every) and 0.05 <= arguments.every <= 60.0):
@@ -53,7 +52,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             try:
                 status = tell(path, "status", timeout_s=ANSWER_S)
             except ControlError as error:
-                if arguments.once or not _listens(path):
+                if arguments.once or not listens(path):
                     raise
                 # A busy machine may delay the answer, so only the socket tells whether the runtime has ended.
                 print(f"{printable(str(error))}; looking again", file=sys.stderr, flush=True)
@@ -70,16 +69,6 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             raise
         print(f"the runtime has ended: {printable(str(error))}", file=sys.stderr)
         return 0
-
-
-def _listens(path: Path) -> bool:
-    """Whether a runtime has the socket open, even if it does not answer."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True
 
 
 class _View:

@@ -25,6 +25,7 @@ class Built:
 
 def has_tensorrt() -> bool:
     """Whether TensorRT's Python package and a usable NVIDIA GPU are present."""
+    # Looked up without importing it, which takes seconds.
     if find_spec("tensorrt") is None:
         return False
     from physai.deploy_jetson.inference.cuda import device_name
@@ -46,6 +47,7 @@ def build(data: bytes, reference: OnnxEngine, *, source: str, choice: BackendCho
         EngineError: the backend is missing.
         TensorRtError: TensorRT rejects the graph.
     """
+    # An explicit choice of TensorRT never falls back in silence: the policy would be slower than expected.
     if choice == "onnxruntime" or (choice == "auto" and not has_tensorrt()):
         return Built("onnxruntime", reference)
     if not has_tensorrt():
@@ -72,6 +74,7 @@ def load(data: bytes, plan: bytes | None, key: str | None, *, source: str) -> In
     from physai.deploy_jetson.inference.tensorrt import TensorRtEngine, plan_key
 
     actual = plan_key(data)
+    # An engine of another TensorRT, driver or GPU may load and compute wrong actions without an error.
     if actual != key:
         raise EngineError(
             f"the engine of {source} was built with another TensorRT, driver or GPU than this machine has now (key "

@@ -34,6 +34,7 @@ def _call(name: str, *arguments: Any) -> None:
         raise EngineError(f"the CUDA runtime is missing: none of {', '.join(_LIBRARIES)} can be loaded")
     code = getattr(library, name)(*arguments)
     if code != 0:
+        # ctypes assumes int, which cuts a 64-bit pointer.
         library.cudaGetErrorString.restype = ctypes.c_char_p
         raise EngineError(f"{name} failed: {library.cudaGetErrorString(code).decode()} ({code})")
 
@@ -42,6 +43,7 @@ def _call(name: str, *arguments: Any) -> None:
 def device_name() -> str | None:
     """Return the name of the first GPU, or None without a usable one."""
     properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+    # CUDA 12 renamed the function when the structure changed; older ones have only the second.
     for function in ("cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"):
         try:
             _call(function, properties, 0)
@@ -92,6 +94,7 @@ class CudaStream:
     def allocate(self, size: int) -> int:
         """Allocate device memory, freed with the stream; return its address."""
         pointer = ctypes.c_void_p()
+        # As size_t: ctypes passes a plain int as 32 bits.
         _call("cudaMalloc", ctypes.byref(pointer), ctypes.c_size_t(size))
         self._memory.append(pointer)
         return pointer.value or 0

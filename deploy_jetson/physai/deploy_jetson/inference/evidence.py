@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from physai.deploy_jetson.inference.backend import Backend, Built
+from physai.deploy_jetson.inference.backend import Built
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.evidence.latency import MAX_TICKS, LatencyEvidence
@@ -55,6 +55,7 @@ def measure_evidence(
         raise PhysaiError(f"--ticks must lie in 1 … {MAX_TICKS}, got {ticks}")
     header = built.engine.header
     contract = header.contract
+    # Many ticks of a slow policy would take too long; a shorter period only makes the test harder.
     period = min(contract.timing.control_dt, LONGEST_S / ticks)
     tick = _Tick(built, golden)
     durations = np.zeros(ticks)
@@ -68,14 +69,36 @@ def measure_evidence(
             durations[number - WARM_UP_TICKS] = seconds
         if number % 256 == 0:
             progress(max(0, number - WARM_UP_TICKS))
-    return LatencyEvidence(
-        policy_sha256=sha256_hex(data),
-        contract_fingerprint=contract.fingerprint,
+    known = ", ".join(f"{name} {version}" for name, version in sorted(built.engine.versions.items()))
+    return latency_evidence(
+        data,
+        contract.fingerprint,
+        tuple(durations.tolist()),
         origin=origin or Origin(kind="computer", machine=machine_text()),
+        runtime=f"{built.backend} ({known}), inference and guard, without transport",
+    )
+
+
+def latency_evidence(
+    policy: bytes, fingerprint: str, tick_s: tuple[float, ...], *, origin: Origin, runtime: str
+) -> LatencyEvidence:
+    """Return evidence measured on this machine just now.
+
+    Args:
+        policy: the ONNX file.
+        fingerprint: of its contract.
+        tick_s: durations of the ticks [s].
+        origin: where the measurements come from.
+        runtime: what was measured.
+    """
+    return LatencyEvidence(
+        policy_sha256=sha256_hex(policy),
+        contract_fingerprint=fingerprint,
+        origin=origin,
         device=device_text(),
-        runtime=runtime_text(built.backend, built.engine.versions),
+        runtime=runtime[:200],
         measured_at=utc_text(datetime.now(UTC)),
-        tick_s=tuple(durations.tolist()),
+        tick_s=tick_s,
     )
 
 
@@ -99,6 +122,7 @@ class _Tick:
         row = number % self._golden.rows
         start = time.perf_counter_ns()
         fields = {name: self._golden.inputs[name][row : row + 1] for name in self._sensors}
+        # Inference and guard together: the guard's time counts towards the deadline, too.
         outputs = self._engine.run({**fields, **self._memory})
         self._memory = {name: outputs[NEXT_PREFIX + name.removeprefix(STATE_PREFIX)] for name in self._memory}
         self._guard.check(
@@ -119,9 +143,3 @@ def device_text() -> str:
     except OSError:
         name = platform.processor() or platform.machine()
     return f"{name}, {len(os.sched_getaffinity(0))} processors, {platform.system()} {platform.release()}"[:200]
-
-
-def runtime_text(backend: Backend, versions: dict[str, str]) -> str:
-    """Describe the engine that was measured."""
-    known = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-    return f"{backend} ({known}), inference and guard, without transport"[:200]

@@ -58,10 +58,12 @@ def measure(
         row = tick % golden.rows
         start = clock_ns()
         outputs = engine.run({**{name: golden.inputs[name][row : row + 1] for name in sensors}, **memory})
+        # Fed back as in the runtime, within the measured time.
         memory = {STATE_PREFIX + name: outputs[NEXT_PREFIX + name] for name in header.state_sizes}
         durations.append(clock_ns() - start)
         if progress is not None and tick % REPORT_TICKS == 0:
             progress(tick / (WARM_UP_TICKS + ticks))
+    # The first ticks load code and data into the caches.
     seconds = np.asarray(durations[WARM_UP_TICKS:]) * 1e-9
     p50, p99 = (float(np.quantile(seconds, share)) for share in (0.5, 0.99))
     return Latency(ticks, p50, p99, float(seconds.max()))

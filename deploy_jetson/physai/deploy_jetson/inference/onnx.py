@@ -6,7 +6,6 @@ import onnxruntime
 
 from physai.deploy_jetson.inference.engine import EngineError, Floats
 from physai.sdk.onnx.session import first_line, open_session
-from physai.sdk.policy.header import PolicyHeader
 
 
 class OnnxEngine:
@@ -23,14 +22,9 @@ class OnnxEngine:
             PolicyError: the file is invalid; see `open_session`.
             ContractError: its contract is malformed.
         """
-        self._session, self._header = open_session(data, source=source)
-        self._outputs = list(self._header.outputs)
+        self._session, self.header = open_session(data, source=source)
+        self._outputs = list(self.header.outputs)
         self._source = source
-
-    @property
-    def header(self) -> PolicyHeader:
-        """See `InferenceEngine`."""
-        return self._header
 
     @property
     def versions(self) -> dict[str, str]:

@@ -50,6 +50,7 @@ def plan_key(data: bytes) -> str:
         "workspace": WORKSPACE_BYTES,
         "recipe": RECIPE,
     }
+    # Sorted keys, so that the digest does not depend on the order of the dictionary.
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -63,7 +64,7 @@ class TensorRtEngine:
             EngineError: it was built for another TensorRT or GPU, or its tensors do not match the policy.
         """
         trt = _tensorrt()
-        self._header = header
+        self.header = header
         self._runtime = trt.Runtime(trt.Logger(trt.Logger.ERROR))
         self._engine = self._runtime.deserialize_cuda_engine(plan)
         if self._engine is None:
@@ -74,6 +75,7 @@ class TensorRtEngine:
         self._device: dict[str, int] = {}
         sizes = {**header.inputs, **header.outputs}
         tensors = {self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)}
+        # A plan of another policy would be read at wrong addresses.
         if tensors != set(sizes):
             raise EngineError(f"the engine has the tensors {sorted(tensors)}, its policy {sorted(sizes)}")
         for name, size in sizes.items():
@@ -81,12 +83,8 @@ class TensorRtEngine:
             self._device[name] = self._stream.allocate(self._host[name].nbytes)
             if name in header.inputs:
                 self._context.set_input_shape(name, (1, size))
+            # Set once, so that a tick sets none.
             self._context.set_tensor_address(name, self._device[name])
-
-    @property
-    def header(self) -> PolicyHeader:
-        """See `InferenceEngine`."""
-        return self._header
 
     @property
     def versions(self) -> dict[str, str]:
@@ -95,14 +93,16 @@ class TensorRtEngine:
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
         """See `InferenceEngine`."""
-        for name in self._header.inputs:
+        for name in self.header.inputs:
             host = self._host[name]
             host[:] = inputs[name]
             self._stream.upload(self._device[name], host.ctypes.data, host.nbytes)
         if not self._context.execute_async_v3(self._stream.handle):
             raise EngineError("TensorRT could not start the computation")
-        for name in self._header.outputs:
+        for name in self.header.outputs:
             host = self._host[name]
             self._stream.download(host.ctypes.data, self._device[name], host.nbytes)
+        # The copies above are asynchronous; the results are in host memory only after this.
         self._stream.synchronise()
-        return {name: self._host[name].copy() for name in self._header.outputs}
+        # Copied, because the next call overwrites the buffers.
+        return {name: self._host[name].copy() for name in self.header.outputs}

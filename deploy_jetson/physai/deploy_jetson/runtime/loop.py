@@ -178,7 +178,7 @@ class Loop:
         if (
             commands.levels == self._levels
             and not (self._least or self._skipped or self._starting or self._end)
-            and not (commands.waiting or commands.shutdown)
+            and not (len(commands) or commands.shutdown)
         ):
             return NO_REQUEST
         before, self._levels = self._levels, commands.levels

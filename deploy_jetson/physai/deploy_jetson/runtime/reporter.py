@@ -20,7 +20,6 @@ class Reporter:
         *,
         problems: Callable[[], Iterable[str]],
         publish: Callable[[], None],
-        prepare: Callable[[], None],
         now_ns: Callable[[], int],
     ) -> None:
         """Initialize without starting the thread.
@@ -29,11 +28,9 @@ class Reporter:
             show: prints one message; may block.
             problems: returns the current problems; empty strings are ignored.
             publish: publishes diagnostics.
-            prepare: called first in the thread.
             now_ns: CLOCK_MONOTONIC [ns].
         """
-        self._show, self._problems, self._publish = show, problems, publish
-        self._prepare, self._now_ns = prepare, now_ns
+        self._show, self._problems, self._publish, self._now_ns = show, problems, publish, now_ns
         self._messages: deque[str] = deque(maxlen=_CAPACITY)
         self._reported: set[str] = set()
         self._ended = threading.Event()
@@ -63,7 +60,6 @@ class Reporter:
             self._show(self._messages.popleft())
 
     def _run(self) -> None:
-        self._prepare()
         polled_ns = published_ns = 0
         while not self._ended.wait(_PRINT_S):
             now_ns = self._now_ns()

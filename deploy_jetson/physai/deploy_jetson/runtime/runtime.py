@@ -19,14 +19,13 @@ from physai.deploy_jetson.runtime.loop_result import Counts, LoopEnd
 from physai.deploy_jetson.runtime.options import RunOptions, require_rate
 from physai.deploy_jetson.runtime.reporter import Reporter
 from physai.deploy_jetson.runtime.standby import Standby
-from physai.deploy_jetson.runtime.summary import Summary, stages_us, summarise
-from physai.deploy_jetson.runtime.system.realtime import acquire, become_helper
+from physai.deploy_jetson.runtime.summary import Summary, stages_us
+from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
 from physai.deploy_jetson.runtime.tick import Clocks, Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
-from physai.deploy_jetson.telemetry.steal_time import steal_s
 from physai.deploy_jetson.telemetry.telemetry import Sources, Telemetry
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle, advance
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -71,10 +70,9 @@ class Runtime:
             say,
             problems=self._problems,
             publish=self._publish_diagnostics,
-            prepare=self._become_helper,
             now_ns=self._clocks.now_ns,
         )
-        self._steal_s = steal_s()
+        self._say = self._reporter.report
         self._contract: PolicyContract | None = None
         self._tick: Tick | None = None
         self._loop: Loop | None = None
@@ -139,13 +137,11 @@ class Runtime:
         require_rate(self.options, contract)
         # Before the health counters are replaced: raises if another runtime uses this tree.
         path = health_path(self.options.root).with_name(CONTROL_FILE)
-        self._control = ControlSocket(
-            path, self.commands, self.status, record=self.telemetry.record, prepare=self._become_helper
-        )
+        self._control = ControlSocket(path, self.commands, self.status, record=self.telemetry.record)
         policy = candidate.load(contract)
         health = self._open_health(candidate)
         self._connect(contract)
-        sources = Sources(about=self._about, status=self.status, say=self._say, prepare=self._become_helper)
+        sources = Sources(about=self._about, status=self.status, say=self._say)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
         self._watchdog = self._open_watchdog(contract)
         self._tick = Tick(
@@ -191,7 +187,7 @@ class Runtime:
         """Open the transport, renew its lease from now on, and check that the robot is the one of the contract."""
         self.transport.open(contract)
         if self._exclusive is not None:
-            self._keeper = LeaseKeeper(self._exclusive, self._become_helper)
+            self._keeper = LeaseKeeper(self._exclusive)
             self._keeper.start()
         robot = self.transport.description() if isinstance(self.transport, DescribesRobot) else None
         if robot is not None:
@@ -207,12 +203,11 @@ class Runtime:
             self._say,
             unsafe_no_verdict=self.options.unsafe_no_verdict,
             to_run_unsafe=self.options.names.unsafe_no_verdict,
-            prepare=self._become_helper,
         )
 
     def _begin(self) -> None:
         """Start the helper threads, then request real-time settings."""
-        # In this order: a thread inherits the core of the one that starts it.
+        # In this order: `acquire` moves every other thread that exists off the loop's core, below its priority.
         self._reporter.start()
         self.telemetry.start()
         if self._control is not None:
@@ -222,9 +217,6 @@ class Runtime:
         for warning in acquire(self.options.realtime):
             self._say(f"warning: {warning}")
         self._manager.ready()
-
-    def _become_helper(self) -> None:
-        become_helper(self.options.realtime)
 
     def _open_health(self, candidate: Candidate) -> RuntimeHealth:
         path = health_path(self.options.root)
@@ -299,9 +291,7 @@ class Runtime:
     def summary(self) -> Summary:
         """Return the summary of the run so far."""
         counts = Counts() if self._loop is None else self._loop.counts
-        before, now = self._steal_s, steal_s()
-        steal = None if before is None or now is None else now - before
-        return summarise(self.telemetry.meter, counts, steal=steal)
+        return Summary(stages_us(self.telemetry.meter), counts, self.telemetry.steal_s())
 
     def _finish(self) -> None:
         """Release everything, from any state."""
@@ -330,9 +320,6 @@ class Runtime:
         self._reporter.flush()
         self.state = advance(self.state, Lifecycle.FINALIZED)
 
-    def _say(self, text: str) -> None:
-        self._reporter.report(text)
-
     def _problems(self) -> Iterator[str]:
         yield from self.transport.problems()
         if self._watchdog is not None:
@@ -343,5 +330,6 @@ class Runtime:
     def _publish_diagnostics(self) -> None:
         if isinstance(self.transport, SupportsDiagnostics):
             diagnosis = diagnose(self.status())
-            with suppress(TransportError):  # there may be no receiver, or no network
+            # There may be no receiver, or no network.
+            with suppress(TransportError):
                 self.transport.diagnose(diagnosis.level, diagnosis.message, diagnosis.values)

@@ -38,11 +38,6 @@ def stages_us(meter: Meter) -> dict[str, dict[str, float]]:
     }
 
 
-def summarise(meter: Meter, counts: Counts, *, steal: float | None) -> Summary:
-    """Return the summary of a run from its meter and its counts, with `steal` in seconds."""
-    return Summary(stages_us(meter), counts, steal)
-
-
 def summary_text(summary: Summary) -> str:
     """Format a summary for a terminal."""
     counts = summary.counts

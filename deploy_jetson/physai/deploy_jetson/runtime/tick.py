@@ -11,13 +11,12 @@ made from a newer sample, without the policy, which has missed this period.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.io.dry_run import DryRunPolicy, NullTransport
-from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy, PolicyStep
+from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.deploy_jetson.runtime.io.robot_check import misplaced
 from physai.deploy_jetson.runtime.io.sensor_input import SensorInput
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
@@ -25,7 +24,7 @@ from physai.deploy_jetson.ticks.reasons import HARMLESS, INTERVENTIONS, RuntimeF
 from physai.deploy_jetson.ticks.ring import TickRing
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.safety import NO_REQUEST, NOTHING, Guard, GuardResult, GuardState, Request, RequestAnswer
-from physai.sdk.transport.protocol import Array, Sample
+from physai.sdk.transport.protocol import Array, Transport
 
 Clock = Callable[[], int]
 
@@ -52,24 +51,6 @@ class Clocks:
     """CLOCK_MONOTONIC [ns]."""
     wall_ns: Clock = time.time_ns
     """CLOCK_REALTIME, the clock of sensor stamps [ns]."""
-
-
-class TickTransport(Protocol):
-    """The part of a transport that a tick uses."""
-
-    name: str
-
-    def sample(self) -> Sample:
-        """See `Transport`."""
-        ...
-
-    def poll(self) -> bool:
-        """See `Transport`."""
-        ...
-
-    def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
-        """See `Transport`."""
-        ...
 
 
 class Tick:
@@ -103,8 +84,8 @@ class Tick:
     def __init__(
         self,
         contract: PolicyContract,
-        transport: TickTransport,
-        policy: PolicyStep,
+        transport: Transport | NullTransport,
+        policy: BoundPolicy | DryRunPolicy,
         sink: TickRing,
         *,
         clocks: Clocks | None = None,
@@ -128,7 +109,7 @@ class Tick:
         """
         self.guard = Guard(contract)
         self.senses = SensorInput(contract, transport.sample(), policy.inputs)
-        self.policy: PolicyStep = policy
+        self.policy = policy
         self._robot_joints = contract.robot.joints
         # A second tick with its own guard and record, for warm-ups; None in that tick itself.
         self._shadow: Tick | None = None
@@ -157,7 +138,7 @@ class Tick:
         if self._shadow is not None:
             self._shadow._bind(DryRunPolicy(policy))
 
-    def _bind(self, policy: PolicyStep) -> None:
+    def _bind(self, policy: BoundPolicy | DryRunPolicy) -> None:
         self.senses.bind(policy.inputs)
         self.policy = policy
 
@@ -297,7 +278,8 @@ class Tick:
         """Read the newest sample; return bits of `RuntimeFault`."""
         try:
             self.fresh = self._transport.poll()
-        except Exception as error:  # a driver may raise anything; the guard must still command the robot
+        except Exception as error:
+            # A driver may raise anything; the guard must still command the robot.
             self.error = f"{self._transport.name}: {error}"
             return _TRANSPORT_FAILED
         trouble = self.senses.read()
@@ -321,7 +303,8 @@ class Tick:
             if not self._begins and self.policy.step():
                 return self.policy.targets.named
             self.error = "the policy computed numbers that are not finite"
-        except Exception as error:  # an engine may raise anything, too
+        except Exception as error:
+            # An engine may raise anything, too.
             self.error = str(error)
         return None
 
@@ -331,7 +314,8 @@ class Tick:
             return self.guard.decide(
                 age_s=self.age_ns * 1e-9, targets=targets, deadline_missed=self.missed, request=request
             )
-        except Exception as error:  # nothing unguarded is sent
+        except Exception as error:
+            # Nothing unguarded is sent.
             self.error = f"the guard failed: {error}"
             return None
 
@@ -350,7 +334,8 @@ class Tick:
             watchdog.sends(*self.guard.decided())
         try:
             self._transport.send(result.targets, self._wall())
-        except Exception as error:  # as in `_sense`
+        except Exception as error:
+            # As in `_sense`.
             if watchdog is not None:
                 watchdog.takes_back(self.guard.last)
             self.error = f"{self._transport.name}: {error}"

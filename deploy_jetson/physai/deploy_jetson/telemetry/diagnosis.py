@@ -37,9 +37,11 @@ def diagnose(status: Mapping[str, Any]) -> Diagnosis:
             Level.WARN if waiting else Level.OK, f"{lifecycle}: waiting for {waiting}" if waiting else lifecycle, values
         )
     guard = str(status.get("guard", "RUN"))
+    # A state that this version does not know counts as an error.
     level = GUARD_LEVELS.get(guard, Level.ERROR)
     why = str(status.get("why") or "")
     if status.get("unsafe_no_verdict"):
+        # A robot that runs without a verdict is never shown as OK.
         level, why = max(level, Level.WARN), "; ".join(part for part in ("NO VALID VERDICT", why) if part)
     return Diagnosis(level, f"{guard}: {why}" if why else guard, values)
 
@@ -54,4 +56,5 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
             pairs.append((f"{prefix}{key}", f"{value:.6g}"))
         elif isinstance(value, str | int | bool):
             pairs.append((f"{prefix}{key}", str(value)))
+    # Bounded, so that the message stays small whatever a status holds.
     return pairs[:MAX_VALUES]

@@ -51,6 +51,7 @@ def exposition(meter: Meter, status: Mapping[str, Any], *, steal_s: float | None
     lines += _reasons(meter)
     lines += _states(status)
     if "version" in status:
+        # Labels rather than metrics, because texts cannot be values in Prometheus.
         about = ("version", "slot", "contract", "bundle_sha256", "transport")
         labels = {name: str(status[name]) for name in about if name in status}
         lines += _family("physai_policy_info", "gauge", "The running policy; always 1.", [(labels, 1)])
@@ -85,12 +86,14 @@ def _states(status: Mapping[str, Any]) -> list[str]:
 
 
 def _stages(meter: Meter) -> list[str]:
+    # A histogram in Prometheus's sense: cumulative counts per bound, then sum and count.
     name = "physai_tick_stage_seconds"
     lines = _head(name, "histogram", "Time in each stage of a tick; sensor_age and wake_up are delays, whole is all.")
     longest: list[tuple[Mapping[str, str], float]] = []
     for stage, histogram in meter.stages.items():
         label = stage.replace(" ", "_").replace("-", "_")
         counts = histogram.cumulative(BOUNDS_NS)
+        # In seconds with 12 digits, so that 1e-9 · 2^n is written without rounding noise.
         for bound, count in zip((*(f"{b * 1e-9:.12g}" for b in BOUNDS_NS), "+Inf"), counts, strict=True):
             lines.append(_sample(f"{name}_bucket", {"stage": label, "le": bound}, count))
         lines.append(_sample(f"{name}_sum", {"stage": label}, histogram.total_ns * 1e-9))
@@ -113,4 +116,5 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escaped(text: str) -> str:
+    # The order matters: backslashes first, as the other two replacements add some.
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

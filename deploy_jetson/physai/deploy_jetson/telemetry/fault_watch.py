@@ -45,6 +45,7 @@ class FaultWatch:
         if not len(ticks):
             return False
         numbers = ticks["tick"]
+        # The number of the last tick seen; before the first look, the one before these.
         first = numbers[0] - 1 if self._number is None else self._number
         return bool(
             ticks["missed"].any()
@@ -57,13 +58,16 @@ class FaultWatch:
     def _causes(self, tick: np.void) -> list[str]:
         causes: list[str] = []
         state, reasons, number = int(tick["state"]), int(tick["reasons"]), int(tick["tick"])
+        # STANDSTILL is no fault, and a state that an operator requested is none either.
         if state > max(self._state, GuardState.STANDSTILL) and not reasons & _REQUESTED:
             causes.append(f"{GuardState(state).name}: {describe(reasons)}")
         self._state = state
         silent = bool(reasons & _NOTHING_SENT)
+        # Reported once per silence, not with every tick of it.
         if silent and not self._silent:
             causes.append(f"nothing sent: {describe(reasons & _NOTHING_SENT)}")
         self._silent = silent
+        # A gap in the numbers is a run of periods without a tick; each counts as missed.
         skipped = 0 if self._number is None else number - self._number - 1
         self._number = number
         if self._is_burst(int(tick["deadline_ns"]), skipped + int(tick["missed"])):
@@ -77,6 +81,7 @@ class FaultWatch:
         before, self._last_missed_ns = self._last_missed_ns, now_ns
         if before is not None and now_ns - before > QUIET_S * 1e9:
             self._armed = True
+        # More than BURST at once are as good as BURST, and the list stays bounded.
         self._missed.extend([now_ns] * min(missed, BURST))
         full = len(self._missed) == BURST and now_ns - self._missed[0] <= BURST_S * 1e9
         if not (full and self._armed):

@@ -39,7 +39,9 @@ class Histogram:
         """Add durations; negative ones count as 0."""
         if not len(values_ns):
             return
+        # The age of a sample whose stamp lies in the future is negative.
         values = np.maximum(values_ns, 0)
+        # Not `counts[buckets] += 1`, which counts a bucket that occurs twice only once.
         np.add.at(self._counts, _bucket(values), 1)
         self.count += len(values)
         self.total_ns += int(values.sum())
@@ -51,6 +53,7 @@ class Histogram:
         count, longest = int(sums[-1]), float(self.max_ns)
         if not count:
             return [float("nan") for _ in shares]
+        # The nearest rank: the smallest value with at least that share of all values at or below it.
         ranks = [max(1, ceil(share * count)) for share in shares]
         buckets = np.searchsorted(sums, ranks).tolist()
         return [
@@ -74,6 +77,7 @@ def _bucket(values: Nanoseconds) -> npt.NDArray[np.intp]:
     clipped = np.minimum(values, (1 << MAX_BITS) - 1)
     # frexp returns the number of bits; exact, since a float64 represents every integer up to 2^53.
     bits = np.frexp(clipped.astype(np.float64))[1].astype(np.int64)
+    # Values of up to PRECISION_BITS bits have a bucket each, at shift -1.
     shift = np.maximum(bits - 1 - PRECISION_BITS, -1)
     coarse = (shift << PRECISION_BITS) + (clipped >> np.maximum(shift, 0))
     return np.where(shift >= 0, coarse, clipped).astype(np.intp)
@@ -85,4 +89,5 @@ def _middle(bucket: int) -> float:
         return float(bucket)
     shift = (bucket >> PRECISION_BITS) - 1
     lowest = (bucket - (shift << PRECISION_BITS)) << shift
+    # The middle halves the largest possible error.
     return lowest + 0.5 * ((1 << shift) - 1)

@@ -41,6 +41,7 @@ class Meter:
         """Count the new ticks of the ring, and return them."""
         end = ring.count
         ticks = ring.between(self._read, end)
+        # The ring may have overwritten some since the last look.
         self.lost += end - self._read - len(ticks)
         self._read = end
         self._count(ticks)
@@ -53,13 +54,16 @@ class Meter:
         self.stages["sensor age"].add(ticks["sensor_age_ns"])
         self.stages["wake-up"].add(late_ns(ticks, self._deadline_ns))
         for stage in ("inference", "guard", "send"):
+            # A stage that was not run takes 0 ns, which would distort its percentiles.
             taken = ticks[f"{stage}_ns"]
             self.stages[stage].add(taken[taken > 0])
         self.stages["whole"].add(ticks["whole_ns"])
         reasons = ticks["reasons"]
+        # Most ticks have none, so the loop over all bits is rarely run.
         if reasons.any():
             for name, count in zip(BITS, (reasons[:, None] & self._masks != 0).sum(0).tolist(), strict=True):
                 self.reasons[name] += count
+        # Starts with the last state of the records before, so that a change between two reads is counted.
         states = np.concatenate(([self._state], ticks["state"]))
         self._state = int(states[-1])
         for state in states[1:][np.diff(states) != 0].tolist():

@@ -24,19 +24,19 @@ class MetricsError(PhysaiError):
 class _Server(TCPServer):
     """Like HTTPServer, but without its reverse DNS lookup of 127.0.0.1."""
 
+    # A restarted runtime may take the port at once, while old connections still time out.
     allow_reuse_address = True
 
 
 class MetricsServer:
     """Serves `http://127.0.0.1:PORT/metrics`."""
 
-    def __init__(self, port: int, text: Callable[[], str], *, prepare: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, port: int, text: Callable[[], str]) -> None:
         """Bind the port.
 
         Args:
             port: 0 for any free one.
             text: returns the exposition; called in the server's thread.
-            prepare: called first in that thread.
 
         Raises:
             MetricsError: the port is out of range, taken or forbidden.
@@ -49,8 +49,9 @@ class MetricsServer:
             raise MetricsError(
                 f"{HOST}:{port}: no metrics can be served there: {error.strerror or error}; take another port, or 0"
             ) from None
-        self._prepare = prepare
-        self._thread = threading.Thread(target=self._serve, name="physai-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_POLL_S,), name="physai-metrics", daemon=True
+        )
 
     @property
     def address(self) -> str:
@@ -64,13 +65,10 @@ class MetricsServer:
     def close(self) -> None:
         """Stop the thread and release the port."""
         if self._thread.is_alive():
+            # `shutdown` would wait forever for a loop that never began.
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
-
-    def _serve(self) -> None:
-        self._prepare()
-        self._server.serve_forever(_POLL_S)
 
 
 def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
@@ -78,6 +76,7 @@ def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
         timeout = TIMEOUT_S
 
         def do_GET(self) -> None:
+            # A scraper may add a query, which has no meaning here.
             if self.path.partition("?")[0] != PATH:
                 self.send_error(404, "only " + PATH)
                 return
@@ -88,6 +87,7 @@ def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(data)
 
+        # Without this, every request would be printed to the terminal of the control loop.
         def log_message(self, format: str, *args: object) -> None:
             del format, args
 

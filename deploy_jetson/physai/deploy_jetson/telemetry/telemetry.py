@@ -29,10 +29,6 @@ LOOK_S = 0.5
 REQUESTED = "requested"
 
 
-def _no_facts() -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class TelemetryOptions:
     """Outputs of the telemetry."""
@@ -49,14 +45,12 @@ class TelemetryOptions:
 class Sources:
     """Callbacks to the runtime."""
 
-    about: Callable[[], dict[str, Any]] = _no_facts
+    about: Callable[[], dict[str, Any]] = dict[str, Any]
     """Identifies the running policy: version, slot, digests."""
-    status: Callable[[], dict[str, Any]] = _no_facts
+    status: Callable[[], dict[str, Any]] = dict[str, Any]
     """See `Runtime.status`."""
     say: Callable[[str], None] = print
     """Reports a message to the operator; must not block."""
-    prepare: Callable[[], None] = lambda: None
-    """Called first in every thread."""
 
 
 class Telemetry:
@@ -96,7 +90,7 @@ class Telemetry:
         if options.keep_ticks:
             self._log = TickLog(period_ns)
         if options.metrics_port is not None:
-            self._server = MetricsServer(options.metrics_port, self._exposition, prepare=sources.prepare)
+            self._server = MetricsServer(options.metrics_port, self._exposition)
             sources.say(f"metrics at {self._server.address}")
         if options.flight is not None:
             self._recorder = self._open_recorder(options.flight, contract, sample)
@@ -121,10 +115,12 @@ class Telemetry:
         return recorder
 
     def _exposition(self) -> str:
+        return exposition(self.meter, self._sources.status(), steal_s=self.steal_s())
+
+    def steal_s(self) -> float | None:
+        """Return the steal time of the hypervisor since this was created [s]; None if unknown."""
         before, now = self._steal_s, steal_s()
-        return exposition(
-            self.meter, self._sources.status(), steal_s=None if before is None or now is None else now - before
-        )
+        return None if before is None or now is None else now - before
 
     def start(self) -> None:
         """Start counting and serving."""
@@ -170,6 +166,7 @@ class Telemetry:
         Args:
             error: the exception that ended the run, if any.
         """
+        # Before waking the thread, which otherwise would wait for another period.
         self._ended = True
         self._wake.set()
         if self._thread is not None:
@@ -180,13 +177,13 @@ class Telemetry:
             return
         self._look()
         if self._recorder is not None:
+            # The last ticks explain a run that ended with an exception.
             if error is not None and self._ring.count:
                 self._recorder.request(f"{type(error).__name__}: {error}"[:1000])
             for text in self._recorder.close():
                 self._sources.say(text)
 
     def _serve(self) -> None:
-        self._sources.prepare()
         while not self._ended:
             self._wake.wait(LOOK_S)
             self._wake.clear()
@@ -203,6 +200,7 @@ class Telemetry:
         if recorder is None:
             return
         causes = self._watch.look(ticks)
+        # The policy may have been swapped since the last look.
         recorder.set_origin(_origin(self._sources.about()))
         if self._requested.is_set():
             self._requested.clear()

@@ -22,6 +22,7 @@ class Lifecycle(StrEnum):
     """The robot was brought to a safe state as far as possible, and all resources are released."""
 
 
+# An active runtime ends by way of INACTIVE, so that the robot is brought to rest before anything is released.
 _NEXT = {
     Lifecycle.UNCONFIGURED: (Lifecycle.INACTIVE, Lifecycle.FINALIZED),
     Lifecycle.INACTIVE: (Lifecycle.ACTIVE, Lifecycle.FINALIZED),

@@ -47,6 +47,7 @@ INTERVENTIONS = int(
     | RuntimeFault.GUARD_FAILED
 )
 
+# Bits that count against a policy on trial, unless something else explains them.
 _POLICY_FAULTS = INTERVENTIONS | int(
     Reason.COMMAND_STALE
     | Reason.DEADLINE_MISSED
@@ -55,6 +56,7 @@ _POLICY_FAULTS = INTERVENTIONS | int(
     | Reason.FOLLOWING_ERROR
 )
 
+# Causes that lie in the sensors, the transport, the machine or the operator.
 _NOT_THE_POLICY = int(
     Reason.SENSOR_NOT_FINITE
     | Reason.SENSOR_STALE

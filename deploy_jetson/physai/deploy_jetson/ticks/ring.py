@@ -87,6 +87,7 @@ class TickRing:
             first: number of a record, counted from 0.
             end: at most `count`.
         """
+        # Older records have been overwritten.
         first = max(first, end - self.capacity)
         start, stop = first % self._slots, end % self._slots
         if first >= end:
@@ -94,7 +95,9 @@ class TickRing:
         elif start < stop:
             ticks = self._ticks[start:stop].copy()
         else:
+            # The records wrap around the end of the buffer.
             ticks = np.concatenate((self._ticks[start:], self._ticks[:stop]))
+        # The writer may have overwritten the oldest of them during the copy, so these are left out.
         return ticks[max(0, self.count - self.capacity - first) :]
 
     def last(self) -> Ticks:

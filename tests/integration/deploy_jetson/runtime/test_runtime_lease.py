@@ -128,7 +128,7 @@ def test_after_an_exception_the_robot_is_given_up_once_the_watchdog_is_silent(
 def test_a_claim_that_cannot_be_renewed_is_told_and_tried_again() -> None:
     robot = Leased()
     robot.broken = True
-    keeper = LeaseKeeper(robot, lambda: None)
+    keeper = LeaseKeeper(robot)
     keeper.start()
     until(lambda: keeper.problem == "the lease of the robot cannot be renewed: ZeroDivisionError")
     robot.broken = False

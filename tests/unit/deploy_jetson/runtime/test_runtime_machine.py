@@ -10,7 +10,7 @@ import time
 import pytest
 
 from physai.deploy_jetson.runtime.loop import Counts
-from physai.deploy_jetson.runtime.summary import summarise, summary_text
+from physai.deploy_jetson.runtime.summary import Summary, stages_us, summary_text
 from physai.deploy_jetson.runtime.system import realtime
 from physai.deploy_jetson.runtime.system.realtime import (
     SWITCH_INTERVAL_S,
@@ -183,7 +183,7 @@ def test_what_a_run_came_to() -> None:
         push(ring, tick, late_ns=1000 * tick, whole_ns=2000 * tick)
     meter.read(ring)
     counts = Counts(ticks=990, missed=20, skipped=10)
-    found = summarise(meter, counts, steal=1.5)
+    found = Summary(stages_us(meter), counts, 1.5)
     assert found.missed_per_million == pytest.approx(20_000)
     shares = {"p50": 50.0, "p99": 99.0, "p99.9": 100.0, "max": 100.0}
     assert found.stages_us["wake-up"] == pytest.approx(shares, rel=RELATIVE_ERROR)
@@ -194,6 +194,6 @@ def test_what_a_run_came_to() -> None:
 
 
 def test_a_run_without_ticks() -> None:
-    found = summarise(Meter(0), Counts(), steal=None)
+    found = Summary(stages_us(Meter(0)), Counts(), None)
     assert found.stages_us == {}
     assert "0 ticks" in summary_text(found)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from physai.deploy_jetson.runtime.hot_swap.candidate import Candidate
-from physai.deploy_jetson.runtime.latency_evidence import tick_evidence
 from physai.sdk.evidence.latency import EvidenceError, LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.latency import LatencyGate, longest_run
@@ -73,7 +72,7 @@ def test_what_the_runtime_writes_is_evidence(bench: Any, write_policy: Callable[
         recorded_on=f"robot {context.subject.task.contract.robot.name}/unit-1",
     )
     file = path.parent / "ticks.json"
-    save_evidence(tick_evidence((0.002,) * 10_000, candidate, transport="dds", origin=candidate.origin("dds")), file)
+    save_evidence(candidate.latency_evidence((0.002,) * 10_000, "dds"), file)
     assert find(LatencyGate(load_evidence(file)), context).outcome is VerdictOutcome.PASS
 
 

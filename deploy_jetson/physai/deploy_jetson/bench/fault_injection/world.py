@@ -193,7 +193,7 @@ class World(DeadlineTimer):
     def operate(self) -> None:
         """Acts as the operator: sometimes resets and starts a stopped robot."""
         state = self.judge.state
-        if state != GuardState.RUN and not self.commands.waiting and self.random.random() < _RESET_SHARE:
+        if state != GuardState.RUN and not len(self.commands) and self.random.random() < _RESET_SHARE:
             self.request(Command.START if state == GuardState.STANDSTILL else Command.RESET)
 
     def asks_policy(self, inputs: Mapping[str, Floats]) -> None:

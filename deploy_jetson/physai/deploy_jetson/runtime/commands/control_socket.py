@@ -57,7 +57,6 @@ class ControlSocket:
         *,
         record: Callable[[], str] = lambda: "there is no flight recorder",
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Makes the socket; an old one of a runtime that is gone is replaced.
 
@@ -67,13 +66,12 @@ class ControlSocket:
             status: what to answer.
             record: has the last seconds written down; says where.
             clock_ns: CLOCK_MONOTONIC [ns].
-            prepare: called first in the thread.
 
         Raises:
             ControlError: it cannot be made, or another runtime listens there.
         """
         self._path, self._commands, self._status, self._record = path, commands, status, record
-        self._clock_ns, self._prepare = clock_ns, prepare
+        self._clock_ns = clock_ns
         self._socket = _bound(path)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="physai-control", daemon=True)
@@ -91,7 +89,6 @@ class ControlSocket:
         self._path.unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        self._prepare()
         waiting: list[tuple[Ticket, Any, int]] = []
         while not self._ended.is_set():
             self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
@@ -124,7 +121,8 @@ class ControlSocket:
 
     def _send(self, answer: dict[str, Any], sender: Any) -> None:
         if sender:
-            with suppress(OSError):  # the caller is gone, or does not read
+            # The caller is gone, or does not read.
+            with suppress(OSError):
                 self._socket.sendto(json.dumps(answer).encode()[:MAX_ANSWER_BYTES], socket.MSG_DONTWAIT, sender)
 
     def _answer(self, word: str, age_ns: int) -> dict[str, Any] | Ticket:
@@ -145,20 +143,18 @@ class ControlSocket:
     def _told_of(self, word: str) -> dict[str, Any]:
         try:
             return self._status() if word == STATUS else {"record": self._record()}
-        except Exception as error:  # whatever fails in them, the thread has to take the next stop
+        except Exception as error:
+            # Whatever fails in them, the thread has to take the next stop.
             return {"error": f"{word}: {type(error).__name__}: {error}"}
 
 
 def _bound(path: Path) -> socket.socket:
     """A datagram socket at that path, for this user alone."""
     if path.is_socket():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect(str(path))
-            except OSError:
-                path.unlink(missing_ok=True)
-            else:
-                raise ControlError(f"{path}: another runtime listens there; end it first")
+        if listens(path):
+            raise ControlError(f"{path}: another runtime listens there; end it first")
+        # Left by a runtime that was killed.
+        path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     before = os.umask(0o177)
     try:
@@ -173,6 +169,16 @@ def _bound(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return made
+
+
+def listens(path: Path) -> bool:
+    """Whether a runtime has the socket open, even if it does not answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
@@ -191,7 +197,8 @@ def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[st
         ControlError: no runtime listens or answers, or the request is rejected.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
-        caller.bind("")  # Linux chooses a free abstract address to answer to
+        # Linux chooses a free abstract address to answer to.
+        caller.bind("")
         caller.settimeout(timeout_s)
         try:
             caller.connect(str(path))

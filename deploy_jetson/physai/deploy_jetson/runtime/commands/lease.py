@@ -1,7 +1,6 @@
 """Thread that renews the runtime's lease on its robot, independently of the loop."""
 
 import threading
-from collections.abc import Callable
 
 from physai.sdk.transport.lease import RENEW_S
 from physai.sdk.transport.protocol import Exclusive
@@ -10,14 +9,13 @@ from physai.sdk.transport.protocol import Exclusive
 class LeaseKeeper:
     """Renews the claim of one transport from `start` to `close`."""
 
-    def __init__(self, transport: Exclusive, prepare: Callable[[], None]) -> None:
+    def __init__(self, transport: Exclusive) -> None:
         """Initialize without starting the thread.
 
         Args:
             transport: open until after `close`.
-            prepare: called first in the thread.
         """
-        self._transport, self._prepare = transport, prepare
+        self._transport = transport
         self.problem = ""
         """Why the last renewal failed; empty if it succeeded."""
         self._over = threading.Event()
@@ -35,10 +33,10 @@ class LeaseKeeper:
         self._transport.release()
 
     def _renew(self) -> None:
-        self._prepare()
         while not self._over.wait(RENEW_S):
             try:
                 self._transport.renew()
                 self.problem = ""
-            except Exception as error:  # a driver may raise anything; without this thread the lease is lost for good
+            except Exception as error:
+                # A driver may raise anything; without this thread the lease is lost for good.
                 self.problem = f"the lease of the robot cannot be renewed: {str(error) or type(error).__name__}"

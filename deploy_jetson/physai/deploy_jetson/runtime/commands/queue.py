@@ -117,12 +117,8 @@ class CommandQueue:
         """Whether a stop was requested that no reset has acknowledged."""
         return self.stop != self.acknowledged
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a ticket waits."""
-        return bool(self._tickets)
-
     def __len__(self) -> int:
+        """Return the number of waiting tickets."""
         return len(self._tickets)
 
     def put(self, command: Command) -> Ticket | None:
@@ -139,7 +135,7 @@ class CommandQueue:
         elif command in (Command.STOP, Command.HOLD, Command.DAMP, Command.DEACTIVATE):
             setattr(self, command.value, next(self._numbers))
         else:
-            if len(self._tickets) >= MAX_WAITING:
+            if len(self) >= MAX_WAITING:
                 raise CommandError(f"{command}: refused, {MAX_WAITING} requests wait already; ask again")
             ticket = Ticket(command, self.levels, self.read_back)
             self._tickets.append(ticket)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from physai.deploy_jetson.agent.active import ActivePolicy
+from physai.deploy_jetson.inference.evidence import latency_evidence
 from physai.deploy_jetson.inference.golden import replay
 from physai.deploy_jetson.runtime.io.policy_io import BoundPolicy
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import Origin, machine_text
 from physai.sdk.policy.golden import read_golden
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE, PolicyHeader
@@ -51,6 +53,17 @@ class Candidate:
         installed = Origin.from_mark(self.recorded_on, source="the candidate")
         kind = "stand-in" if transport == TWIN_TRANSPORT else installed.kind
         return Origin(kind=kind, robot=installed.robot, machine=machine_text())
+
+    def latency_evidence(self, ticks_s: tuple[float, ...], transport: str) -> LatencyEvidence:
+        """Return latency evidence from the ticks of a run over a transport, for `physai sim validate`.
+
+        Args:
+            ticks_s: durations of whole ticks [s].
+            transport: name of the transport.
+        """
+        engine = "onnxruntime" if self.plan is None else "TensorRT"
+        text = f"{engine}, whole ticks of physai robot run over {transport}"
+        return latency_evidence(self.policy, self.fingerprint, ticks_s, origin=self.origin(transport), runtime=text)
 
     def facts(self) -> dict[str, Any]:
         """Return everything but the policy and the engine, for JSON."""

@@ -38,7 +38,6 @@ class PolicySwapper:
         *,
         unsafe_no_verdict: bool = False,
         to_run_unsafe: str = "--unsafe-no-verdict",
-        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Initialize without starting the thread.
 
@@ -49,14 +48,13 @@ class PolicySwapper:
             say: reports a message to the operator.
             unsafe_no_verdict: whether a policy that was installed without a valid verdict may take over.
             to_run_unsafe: name of the option that allows it.
-            prepare: called first in the thread.
         """
         self.ready: LoadedPolicy | None = None
         """The next policy, for the loop to take."""
         self.other: Candidate | None = None
         """A newly activated policy with a different contract."""
         self._connection, self._contract = connection, contract
-        self._open_health, self._say, self._prepare = open_health, say, prepare
+        self._open_health, self._say = open_health, say
         self._unsafe_no_verdict, self._to_run_unsafe = unsafe_no_verdict, to_run_unsafe
         self._old: LoadedPolicy | None = None
         self._taken = threading.Event()
@@ -89,7 +87,6 @@ class PolicySwapper:
         self._connection.close()
 
     def _serve(self) -> None:
-        self._prepare()
         while True:
             try:
                 received = receive(self._connection)

@@ -1,7 +1,6 @@
 """A policy with preallocated buffers: inputs are written in place, one call computes, targets are read in place."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import numpy as np
 
@@ -39,29 +38,6 @@ class IoBuffer:
 
 # Computes the graph: reads memory 0 or 1, writes the other one and the targets; raises EngineError if it fails.
 Compute = Callable[[int], None]
-
-
-class PolicyStep(Protocol):
-    """The part of a policy that a tick uses."""
-
-    inputs: IoBuffer
-    targets: IoBuffer
-
-    def step(self) -> bool:
-        """See `BoundPolicy`."""
-        ...
-
-    def reset(self) -> None:
-        """See `BoundPolicy`."""
-        ...
-
-    def begin(self, commands: Commands, steps: Commands) -> bool:
-        """See `BoundPolicy`."""
-        ...
-
-    def sent(self, commands: Commands, steps: Commands) -> None:
-        """See `BoundPolicy`."""
-        ...
 
 
 class BoundPolicy:
@@ -203,7 +179,8 @@ def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
                 binding.bind_input(name, "cpu", 0, np.float32, row.shape, row.ctypes.data)
             for name, row in wanted.items():
                 binding.bind_output(name, "cpu", 0, np.float32, row.shape, row.ctypes.data)
-    except Exception as error:  # onnxruntime raises a dozen types of its own
+    except Exception as error:
+        # Onnxruntime raises a dozen types of its own.
         raise EngineError(f"{source}: onnxruntime cannot load it: {error}") from error
     # Called without RunOptions: a run of a small graph takes 10 µs, with them 45 µs (onnxruntime 1.31).
     run = session.run_with_iobinding

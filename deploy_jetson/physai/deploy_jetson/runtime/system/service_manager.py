@@ -59,5 +59,6 @@ class ServiceManager:
 
     def _send(self, message: bytes, flags: int = 0) -> None:
         if self._socket is not None:
-            with suppress(OSError):  # it may be restarting
+            # It may be restarting.
+            with suppress(OSError):
                 self._socket.sendto(message, flags, self._address)

@@ -1,4 +1,4 @@
-"""The watchdog's own connection to the robot."""
+"""The watchdog's own connection to the robot, and its safe commands."""
 
 import time
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from contextlib import suppress
 import numpy as np
 
 from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
-from physai.deploy_jetson.runtime.watchdog.safe_commands import SafeCommands
 from physai.deploy_jetson.runtime.watchdog.shared import Array, Record
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.safety import Guard, GuardState
 from physai.sdk.transport.protocol import SUBSCRIBER_OF, WatchdogEndpoint
 from physai.sdk.transport.registry import open_transport
 
@@ -17,15 +17,22 @@ WARM_UPS = 20
 
 
 class Body:
-    """A robot, its transport and the safe commands for it."""
+    """A robot and the commands of the guard in DAMP for it, continued from the last command sent.
+
+    Brakes position-commanded joints and then holds their command; damps effort-commanded joints.
+    """
 
     def __init__(self, contract: PolicyContract, companion: WatchdogEndpoint) -> None:
         """Open the transport.
 
         Raises:
             PhysaiError: it cannot be opened.
+            GuardError: the contract defines no command for a joint.
         """
-        self._commands = SafeCommands(contract)
+        self._guard = Guard(contract)
+        self._least = GuardState.DAMP
+        self.at_rest = False
+        """Whether every joint was measured at rest for the required time, and its commanded position is constant."""
         self._transport = open_transport(companion.transport, companion.options)
         self._transport.open(contract)
         self._sample = sample = self._transport.sample()
@@ -39,17 +46,12 @@ class Body:
     @property
     def last(self) -> Array:
         """Command sent last, shape (A,)."""
-        return self._commands.last
+        return self._guard.last[0]
 
     @property
     def step(self) -> Array:
-        """Its change from the previous one, shape (A,)."""
-        return self._commands.step
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether every joint was measured at rest for the required time."""
-        return self._commands.at_rest
+        """Its change from the previous one; 0 for efforts, shape (A,)."""
+        return self._guard.step[0]
 
     def reaches(self) -> bool:
         """Whether commands would reach the robot, as far as the transport knows."""
@@ -57,23 +59,30 @@ class Body:
 
     def warm_up(self) -> None:
         """Compute a few commands without sending them, so that the first real one is not slow."""
-        self._commands.resume_from(np.zeros_like(self.last), np.zeros_like(self.step))
+        self._resume_from(np.zeros_like(self.last), np.zeros_like(self.step))
         for number in range(WARM_UPS):
             self._next(number, 0)
 
     def resume_from(self, record: Record) -> None:
-        """Continue from the loop's last command."""
+        """Continue from the loop's last command; clears the history of measurements."""
         self._first_stamp_ns = 0
-        self._commands.resume_from(record.last, record.step)
+        self._resume_from(record.last, record.step)
+
+    def _resume_from(self, last: Array, step: Array) -> None:
+        self._guard.reset()
+        self._guard.resume_from(last, step)
+        self._least, self.at_rest = GuardState.DAMP, False
 
     def decide(self) -> dict[str, Array]:
-        """Return the command of this control period, from the newest sample."""
-        with suppress(Exception):  # a driver may raise anything; the last sample is then reused and its age grows
+        """Return the command of this control period by output name, from the newest sample."""
+        # A driver may raise anything; the last sample is then reused and its age grows.
+        with suppress(Exception):
             self._transport.poll()
         stamp_ns = min(self._sample.stamps_ns[name] for name in self._needed)
         if self._estimate:
             self._estimate.update(self._joint_pos, stamp_ns)
         age_ns = time.time_ns() - stamp_ns
+        # A stamp in the future stays negative, which the guard rejects.
         if age_ns >= 0:
             age_ns = max(age_ns, time.monotonic_ns() - self._sample.received_ns)
         return self._next(stamp_ns, age_ns)
@@ -81,22 +90,30 @@ class Body:
     def _next(self, stamp_ns: int, age_ns: int) -> dict[str, Array]:
         # Relative to the first stamp, because a float64 resolves the time of day to 0.25 µs only.
         self._first_stamp_ns = self._first_stamp_ns or stamp_ns
-        return self._commands.next(
-            stamp_s=(stamp_ns - self._first_stamp_ns) * 1e-9,
-            age_s=age_ns * 1e-9,
+        stamp_s = (stamp_ns - self._first_stamp_ns) * 1e-9
+        result = self._guard.check(
+            now_s=stamp_s + age_ns * 1e-9,
+            sensor_stamp_s=stamp_s,
             joint_pos=self._joint_pos,
             joint_vel=self._joint_vel,
             sensors=self._sensors,
+            targets=None,
+            least=self._least,
         )
+        # Requested once only: each request for DAMP restarts the check for rest.
+        self._least = GuardState.RUN
+        self.at_rest = bool(result.stopped[0])
+        return result.targets
 
     def send(self, targets: Mapping[str, Array]) -> bool:
         """Send commands; return whether it succeeded."""
         try:
             self._transport.send(targets, time.time_ns())
-        except Exception:  # as in `decide`
+        except Exception:
+            # As in `decide`.
             return False
         return True
 
     def close(self) -> None:
-        """Disconnects."""
+        """Disconnect."""
         self._transport.close()

@@ -159,5 +159,6 @@ class Watchdog:
             self._process.wait()
 
     def _notify(self, word: bytes) -> None:
-        with suppress(OSError):  # it has ended, which `problem` reports
+        # It has ended, which `problem` reports.
+        with suppress(OSError):
             os.write(self._pipe, word)

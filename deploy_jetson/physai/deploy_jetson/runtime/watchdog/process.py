@@ -146,7 +146,8 @@ class Process:
 
 
 def _log(text: str) -> None:
-    with suppress(OSError):  # the terminal may have ended with the runtime
+    # The terminal may have ended with the runtime.
+    with suppress(OSError):
         print(f"physai: watchdog: {text}", file=sys.stderr, flush=True)
 
 

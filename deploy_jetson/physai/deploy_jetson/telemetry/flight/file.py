@@ -6,7 +6,6 @@ as a message of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -50,14 +49,6 @@ TICK: Schema = (
 _JOINT_FIELDS = {"joint_pos": "position", "joint_vel": "velocity", "joint_effort": "effort"}
 
 
-@dataclass
-class _Once:
-    """Values written last, to skip repeated ones."""
-
-    sample_stamp_ns: int = 0
-    commands: dict[str, Array] = field(default_factory=dict[str, Array])
-
-
 def flight_file(
     contract: PolicyContract, flight: Flight, *, wall_minus_monotonic_ns: int, origin: Mapping[str, str]
 ) -> bytes:
@@ -72,6 +63,7 @@ def flight_file(
     stream = BytesIO()
     writer = ChannelWriter(stream)
     head = {"format": FORMAT_VERSION, "contract": contract.model_dump_json(), "fingerprint": contract.fingerprint}
+    # The file's own facts last: nothing in the origin may replace them.
     writer.add_metadata(METADATA, {**origin, **head})
     fields = Layout.of(contract).fields
     # Fields that were never measured are left out; later gaps are null.
@@ -91,10 +83,12 @@ class _RecordingWriter:
         self._sensors = [sensor for sensor in contract.robot.sensors if sensor.name in seen]
         self._layout = Layout.of(contract)
         self._deadline_ns = round(contract.timing.deadline_s * channels.NANOSECONDS)
-        self._once = _Once()
-        self._last_sent_ns = 0
+        # Values written last, to skip repeated ones.
+        self._stamp_ns = 0
+        self._commands: dict[str, Array] = {}
 
     def add(self, tick: np.void, row: Array) -> None:
+        # On the clock of the sensors' stamps; the records are on CLOCK_MONOTONIC.
         due_ns = int(tick["deadline_ns"]) - self._deadline_ns + self._offset_ns
         self._write_sensors(int(tick["sample_stamp_ns"]), due_ns, row)
         self._write_commands(due_ns, row)
@@ -103,9 +97,10 @@ class _RecordingWriter:
 
     def _write_sensors(self, stamp_ns: int, due_ns: int, row: Array) -> None:
         """Write the measurements, if they are new."""
-        if stamp_ns == self._once.sample_stamp_ns:
+        # A sample without a new stamp is the same measurement, read again.
+        if stamp_ns == self._stamp_ns:
             return
-        self._once.sample_stamp_ns = stamp_ns
+        self._stamp_ns = stamp_ns
         joints: dict[str, Array] = {}
         for sensor in self._sensors:
             values = row[self._layout.fields[sensor.name]]
@@ -121,9 +116,9 @@ class _RecordingWriter:
         """Write the operator's commands that changed."""
         for command in self._contract.command.fields:
             values = row[self._layout.fields[command.name]]
-            before = self._once.commands.get(command.name)
+            before = self._commands.get(command.name)
             if before is None or not np.array_equal(values, before, equal_nan=True):
-                self._once.commands[command.name] = values
+                self._commands[command.name] = values
                 message = vector(due_ns, command.unit, command.frame, values)
                 self._writer.add(channels.COMMAND_TOPIC + command.name, channels.VECTOR, due_ns, message)
 
@@ -131,6 +126,7 @@ class _RecordingWriter:
         """Write the joint commands, if any were sent."""
         for term in self._contract.action.terms:
             values = row[self._layout.targets[term.target_name]]
+            # NaN marks a tick in which nothing was sent.
             if not np.isnan(values).all():
                 kind = "position" if term.target_name == "joint_pos_target" else "effort"
                 message = joint_state(sent_ns, term.joints, **{kind: values})

@@ -28,6 +28,7 @@ def file_name(when: datetime, version: int, cause: str) -> str:
         version: of the policy.
         cause: short text.
     """
+    # Only letters, digits and hyphens: the cause may hold anything, such as the text of an exception.
     slug = re.sub(r"[^a-z0-9]+", "-", cause.lower()).strip("-")[:40].strip("-") or "unknown"
     utc = when.astimezone(UTC)
     return f"{utc:%Y%m%dT%H%M%S}.{utc.microsecond // 1000:03d}Z-v{version}-{slug}.mcap"
@@ -51,8 +52,10 @@ class FlightFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             for file in self.path.iterdir():
+                # Left by a process that was killed while it wrote.
                 if _UNFINISHED.fullmatch(file.name):
                     file.unlink(missing_ok=True)
+            # The permission bits do not tell: the file system may be read-only, or full.
             probe = self.path / f".probe.{secrets.token_hex(8)}"
             probe.touch(exist_ok=False)
             probe.unlink()
@@ -81,6 +84,7 @@ class FlightFolder:
         Raises:
             OSError: the folder cannot be read.
         """
+        # Names begin with the time, so their order is that of the recordings.
         named = (file for file in self.path.iterdir() if _NAME.fullmatch(file.name))
         return tuple(sorted(file for file in named if file.is_file() and not file.is_symlink()))
 
@@ -88,6 +92,7 @@ class FlightFolder:
         others = [(file, file.stat().st_size) for file in self.recordings() if file.name != name]
         total = size + sum(length for _, length in others)
         count = 1 + len(others)
+        # Oldest first, until the new one fits.
         for file, length in others:
             if count <= self.max_files and total <= self.max_bytes:
                 break

@@ -63,6 +63,7 @@ class Recorder:
 
     def request(self, cause: str) -> dict[str, Any]:
         """Write a recording now and again `after_s` later; return the answer to the runtime."""
+        # A fault rarely comes alone; further causes join the recording that is open already.
         if self._open is not None:
             self._open.causes.append(cause)
             return {"also": self._open.name, "cause": cause}
@@ -76,6 +77,7 @@ class Recorder:
         return None if opened is None else self._write(opened)
 
     def _write(self, opened: _Open) -> dict[str, Any]:
+        # Ticks after the request, without those that came after the end of the recording.
         since = min(self._view.count - opened.first_count, self._after)
         flight = self._view.last(self._before + since)
         if not len(flight.ticks):
@@ -84,6 +86,7 @@ class Recorder:
             data = flight_file(
                 self._contract,
                 flight,
+                # Read when the file is written, because the wall clock may be set during a run.
                 wall_minus_monotonic_ns=time.time_ns() - time.monotonic_ns(),
                 origin={**self._origin, "causes": "; ".join(opened.causes)},
             )
@@ -96,6 +99,7 @@ class Recorder:
 def serve(connection: socket.socket, recorder: Recorder) -> None:
     """Serve requests until the runtime ends or dies."""
     while True:
+        # Wakes for a request, the end of the runtime, or the end of the open recording.
         ready = select.select([connection], [], [], recorder.wait_s)[0]
         if not ready:
             _notify(connection, recorder.finish())
@@ -104,6 +108,7 @@ def serve(connection: socket.socket, recorder: Recorder) -> None:
             data = connection.recv(MAX_MESSAGE_BYTES)
         except OSError:
             data = b""
+        # An empty message means that the runtime's end was closed without a word: it was killed, or has crashed.
         message: dict[str, Any] = json.loads(data) if data else {"cause": GONE, "end": True}
         if "origin" in message:
             recorder.set_origin(message["origin"])
@@ -127,6 +132,7 @@ def _notify(connection: socket.socket, answer: dict[str, Any] | None) -> None:
 
 def main(arguments: list[str]) -> None:
     """`python -m physai.deploy_jetson.telemetry.flight.process SOCKET MEMORY`, with settings on standard input."""
+    # Writing a file takes a core for a second, which the control loop needs more.
     os.nice(NICENESS)
     # A service manager signals every process of a unit at once; this one writes its file first and ends by itself.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -75,6 +75,7 @@ class FlightRecorder:
         """
         self.status = FlightStatus()
         wanted = round((options.seconds + options.after_s) / contract.timing.control_dt)
+        # A robot with many joints gets a shorter recording rather than none.
         possible = (MAX_BYTES - Layout.of(contract).memory_size(0)) // Layout.of(contract).width
         capacity = max(1, min(wanted, possible))
         self.seconds = capacity * contract.timing.control_dt
@@ -101,14 +102,17 @@ class FlightRecorder:
             "seconds": options.seconds,
             "after_s": options.after_s,
         }
+        # SEQPACKET keeps the boundaries of messages, and tells when the other process has ended.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptors = [theirs.fileno(), self.ring.descriptor]
         command = [sys.executable, "-m", flight_process.__name__, *map(str, descriptors)]
         with theirs:
             # A session of its own, so that Ctrl-C at the terminal reaches the runtime only.
             process = subprocess.Popen(command, pass_fds=descriptors, stdin=subprocess.PIPE, start_new_session=True)
+        # The process has its own copy of the descriptor; the mapping stays.
         self.ring.close()
         if process.stdin is not None:
+            # Not on the command line, which every user of the machine can read and whose length is limited.
             process.stdin.write(json.dumps(settings).encode())
             process.stdin.close()
         return ours, process
@@ -138,6 +142,7 @@ class FlightRecorder:
 
     def _take(self, answer: Mapping[str, Any]) -> list[str]:
         status = self.status
+        # An answer without a file, for a cause that joined an open recording, also answers its request.
         if answer.get("cause") in status.waiting:
             status.waiting.remove(answer["cause"])
         if "problem" in answer:
@@ -146,6 +151,7 @@ class FlightRecorder:
             return [] if known == status.problem else [status.problem]
         if "file" not in answer:
             return []
+        # Each recording is written twice, at the cause and again when the ticks after it are known.
         again = answer["file"] == status.last
         status.problem, status.last = "", str(answer["file"])
         status.files += not again
@@ -155,6 +161,7 @@ class FlightRecorder:
         """Finish the open file and end the process; return its messages as `read` does."""
         self._send({"end": True})
         try:
+            # It writes the open recording first, which may take seconds on an SD card.
             self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()

@@ -22,6 +22,7 @@ MAX_BYTES = 256 << 20
 # Bytes before the first row; the first eight count the rows.
 _HEAD = 64
 
+# Numbers follow the record at a multiple of 8 bytes, so that numpy can view them in place.
 _ALIGNED = -(-RECORD.size // 8) * 8
 
 
@@ -91,6 +92,7 @@ class FlightRing(TickRing):
         for part, values in self._fields:
             row[part] = values
         if sent is None:
+            # The slot holds the commands of an older tick.
             row[self._all_targets] = np.nan
         else:
             for name, part in self._targets:
@@ -126,6 +128,7 @@ class FlightView:
         """
         self.layout = Layout.of(contract)
         size = self.layout.memory_size(capacity)
+        # Read-only: a fault in the recorder cannot damage the loop's memory.
         shared = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
         self._capacity = capacity
         self._count = np.ndarray((1,), np.int64, shared)
@@ -143,6 +146,7 @@ class FlightView:
         first = max(0, end - min(most, self._capacity))
         slots = np.arange(first, end) % (self._capacity + 1)
         ticks, rows = self._ticks[slots], self._rows[slots]
+        # Overwritten by the loop during the copy.
         lost = max(0, self.count - self._capacity - first)
         return Flight(ticks[lost:], rows[lost:])
 

@@ -129,7 +129,8 @@ def _names_interfaces(uri: str) -> bool:
     # Ours would be added to its list, and Cyclone DDS rejects duplicates.
     texts = [uri]
     for path in re.findall(r"file://([^,]+)", uri):
-        with suppress(OSError):  # Cyclone DDS reports the problem
+        # Cyclone DDS reports the problem.
+        with suppress(OSError):
             texts.append(Path(path).read_text(errors="replace"))
     return any("<NetworkInterface" in text for text in texts)
 

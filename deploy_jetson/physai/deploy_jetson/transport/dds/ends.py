@@ -185,7 +185,7 @@ class DdsTransport(_End):
         sensors = {sensor.name for sensor in contract.robot.sensors}
         self._connect(contract, incoming=incoming, outgoing=outgoing, required=self._required)
         self._sensors = [any(one.vector.name in sensors for one in feed.inlet.layout.placed) for feed in self._feeds]
-        self._views = [_views(feed, self._sample) for feed in self._feeds]
+        self._views = [[(name, self._sample.fields[name], part) for name, part in feed.parts] for feed in self._feeds]
         self._lapses = [
             CommandTimeout(feed, self._sample.fields, sensors, self._notices)
             for feed in self._feeds
@@ -336,11 +336,6 @@ def _silence_s(layout: TopicLayout, contract: PolicyContract) -> float:
     sensors = {sensor.name for sensor in contract.robot.sensors}
     streamed = any(one.vector.name in sensors for one in layout.placed)
     return contract.timing.max_observation_age_s if streamed else COMMAND_SILENCE_S
-
-
-def _views(feed: Subscription, sample: Sample) -> list[tuple[str, Array, Array]]:
-    """Return the name, the field of the sample, and the subscription's view of each vector."""
-    return [(name, sample.fields[name], part) for name, part in feed.parts]
 
 
 def _layouts(binding: Binding, contract: PolicyContract) -> tuple[tuple[TopicLayout, ...], tuple[TopicLayout, ...]]:

@@ -147,7 +147,7 @@ class MessageReader:
         self._gather = np.zeros(layout.size, np.intp)
         self._room = memoryview(b"")
         self._numbers: npt.NDArray[np.float64] = np.zeros(0)
-        self._stamp = struct.Struct("<iI")
+        self._stamp = _STAMP
         self._stamp_at = 0
         self.stamp_ns = 0
         """Header stamp of the last message [ns]; 0 without a header."""
@@ -158,7 +158,8 @@ class MessageReader:
         Raises:
             TransportError: the message is malformed or has other joints, lengths or another frame.
         """
-        if len(data) != self._length or not self._matches_cache(data):
+        # A message that agrees with the last one in all but its numbers has their places, too.
+        if len(data) != self._length or not all(map(data.startswith, self._fixed, self._starts)):
             self._learn(data)
         # In place, because allocations are slow when the caches are cold after the pause between two messages.
         self._room[:] = data
@@ -168,9 +169,6 @@ class MessageReader:
         if self._stamp_at:
             seconds, nanoseconds = self._stamp.unpack_from(data, self._stamp_at)
             self.stamp_ns = seconds * NANOSECONDS + nanoseconds
-
-    def _matches_cache(self, data: bytes) -> bool:
-        return all(map(data.startswith, self._fixed, self._starts))
 
     def _learn(self, data: bytes) -> None:
         """Decode and check a message field by field, and cache its layout."""

@@ -13,6 +13,7 @@ from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
 from physai.deploy_jetson.transport.dds.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
+    DEPTH,
     EXCHANGE_DEPTH,
     Reader,
     Writer,
@@ -124,18 +125,7 @@ class DdsNode:
         Raises:
             TransportError: the topic cannot be subscribed to.
         """
-        from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
-        from cyclonedds.sub import DataReader
-
-        try:
-            reader: Any = DataReader(self.participant, self._topic(topic, kind), reader_qos(kind, reliable=reliable))
-            condition: Any = ReadCondition(reader, ViewState.Any | SampleState.NotRead | InstanceState.Any)
-            self._waitset.attach(condition)
-        except Exception as error:
-            raise TransportError(f"{topic}: cannot be subscribed to: {one_line(error)}") from error
-        self._parts += [reader, condition]
-        self._graph.add_reader(reader)
-        return Reader(reader, topic)
+        return self._reader(topic, kind, reliable=reliable, depth=DEPTH, wakes=True)
 
     def exchange(self, topic: str, kind: str) -> tuple[Reader, Writer]:
         """See `Middleware.exchange`.
@@ -143,16 +133,26 @@ class DdsNode:
         Raises:
             TransportError: the topic cannot be published or subscribed to.
         """
+        reader = self._reader(topic, kind, reliable=True, depth=EXCHANGE_DEPTH, wakes=False)
+        return reader, self.writer(topic, kind)
+
+    def _reader(self, topic: str, kind: str, *, reliable: bool, depth: int, wakes: bool) -> Reader:
+        """Create a reader; a message for one that `wakes` ends `wait`."""
+        from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
         from cyclonedds.sub import DataReader
 
-        qos = reader_qos(kind, reliable=True, depth=EXCHANGE_DEPTH)
+        qos = reader_qos(kind, reliable=reliable, depth=depth)
         try:
             reader: Any = DataReader(self.participant, self._topic(topic, kind), qos)
+            self._parts.append(reader)
+            if wakes:
+                condition: Any = ReadCondition(reader, ViewState.Any | SampleState.NotRead | InstanceState.Any)
+                self._parts.append(condition)
+                self._waitset.attach(condition)
         except Exception as error:
             raise TransportError(f"{topic}: cannot be subscribed to: {one_line(error)}") from error
-        self._parts.append(reader)
         self._graph.add_reader(reader)
-        return Reader(reader, topic, EXCHANGE_DEPTH), self.writer(topic, kind)
+        return Reader(reader, topic, depth)
 
     def wait(self, timeout_s: float) -> None:
         """Block until a message arrives, for at most `timeout_s` and `WAIT_SLICE_NS`."""
@@ -168,11 +168,7 @@ class DdsNode:
         return self._discovered("subscribers")
 
     def _discovered(self, which: str) -> tuple[Endpoint, ...]:
-        from cyclonedds.builtin import (
-            BuiltinDataReader,
-            BuiltinTopicDcpsPublication,
-            BuiltinTopicDcpsSubscription,
-        )
+        from cyclonedds.builtin import BuiltinDataReader, BuiltinTopicDcpsPublication, BuiltinTopicDcpsSubscription
         from cyclonedds.core import InstanceState
 
         seen = self._seen[which]

@@ -45,7 +45,7 @@ def writer_qos(kind: str, companion_of: str = "") -> Any:
     return Qos(Policy.Reliability.Reliable(0), Policy.History.KeepLast(1), *_common_qos(kind, companion_of))
 
 
-def reader_qos(kind: str, *, reliable: bool, depth: int = DEPTH) -> Any:
+def reader_qos(kind: str, *, reliable: bool, depth: int) -> Any:
     """Return the QoS of a reader: reliable or best effort, with a short history."""
     from cyclonedds.qos import Policy, Qos
 
@@ -122,18 +122,15 @@ class Writer:
 class Reader:
     """Takes bytes."""
 
-    def __init__(self, entity: Any, topic: str, depth: int = DEPTH) -> None:
+    def __init__(self, entity: Any, topic: str, depth: int) -> None:
         """Wrap a DataReader of cyclonedds-python with a history of `depth`."""
         from cyclonedds._clayer import ddspy_take
         from cyclonedds.core import InstanceState, SampleState, ViewState
 
         self._entity = entity
         self._take = ddspy_take
-        self._arguments: tuple[int, ...] = (
-            entity._ref,
-            int(SampleState.Any | ViewState.Any | InstanceState.Any),
-            depth,
-        )
+        mask = int(SampleState.Any | ViewState.Any | InstanceState.Any)
+        self._arguments: tuple[int, ...] = (entity._ref, mask, depth)
         self.topic = self.full_name = topic
         try:
             ddspy_take(*self._arguments)

@@ -17,13 +17,7 @@ from contextlib import suppress
 from physai.deploy_jetson.transport.options import only_known
 from physai.deploy_jetson.transport.udp.grants import Grants
 from physai.deploy_jetson.transport.udp.link import DEFAULT_PORT, Address, PeerSocket, UdpEnd, address, bound_socket
-from physai.deploy_jetson.transport.udp.packet import (
-    Header,
-    Kind,
-    PacketReader,
-    PacketWriter,
-    packet_layout,
-)
+from physai.deploy_jetson.transport.udp.packet import Header, Kind, PacketReader, PacketWriter, packet_layout
 from physai.deploy_jetson.transport.udp.packet_source import PacketSource
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import (
@@ -65,13 +59,14 @@ class UdpTransport(UdpEnd):
         self._shared = int(options[SHARED]) if SHARED in options else None
         self._commander = int(options.get(COMMANDER, 0)) or secrets.randbelow((1 << 32) - 1) + 1
         self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
-        local = self._robot[0].startswith("127.")
+        host, port = self._robot
+        self._silence = f"UDP: greeted {host}:{port}, nothing has been heard from it; is that the robot, and is it on?"
+        local = host.startswith("127.")
         self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
 
     def open(self, contract: PolicyContract) -> None:
         """See `Transport.open`."""
-        if self._link is not None:
-            raise TransportError("the transport udp is open already")
+        self._require_closed()
         layouts = tuple(packet_layout(contract, kind) for kind in (Kind.SENSORS, Kind.COMMANDS))
         self._reader = PacketReader((*layouts, packet_layout(contract, Kind.LEASE)))
         self._slices = {layout.kind: layout.slices for layout in layouts}
@@ -184,12 +179,6 @@ class UdpTransport(UdpEnd):
         options = {"robot": f"{host}:{port}", SHARED: str(descriptor), COMMANDER: str(self._commander)}
         return WatchdogEndpoint(self.name, options, (descriptor,))
 
-    def problems(self) -> tuple[str, ...]:
-        """See `Transport.problems`."""
-        host, port = self._robot
-        silence = f"UDP: greeted {host}:{port}, nothing has been heard from it; is that the robot, and is it on?"
-        return (*super().problems(), *((silence,) if self._silent() else ()))
-
     def missing(self) -> tuple[tuple[str, float], ...]:
         """See `Transport.missing`."""
         waited_s = time.monotonic() - self._opened_s
@@ -211,11 +200,11 @@ class UdpRobotEndpoint(UdpEnd):
         super().__init__()
         only_known("udp (robot's end)", options, ROBOT_OPTIONS)
         self._bind = address(options.get("bind", f"127.0.0.1:{DEFAULT_PORT}"))
+        self._silence = "UDP: no runtime has been heard on {}:{}".format(*self._bind)
 
     def open(self, contract: PolicyContract) -> None:
         """See `RobotEndpoint.open`."""
-        if self._link is not None:
-            raise TransportError("the transport udp is open already")
+        self._require_closed()
         targets, greeting = (packet_layout(contract, kind) for kind in (Kind.TARGETS, Kind.GREETING))
         self._reader = PacketReader((targets, greeting))
         self._slices = targets.slices
@@ -234,12 +223,6 @@ class UdpRobotEndpoint(UdpEnd):
             writer.commander, writer.lease = self.grants.holder, self.grants.number
             if writer.carries and writer.write(fields, stamp_ns):
                 link.send(writer.data)
-
-    def problems(self) -> tuple[str, ...]:
-        """See `RobotEndpoint.problems`."""
-        host, port = self._bind
-        silence = f"UDP: no runtime has been heard on {host}:{port}"
-        return (*super().problems(), *((silence,) if self._silent() else ()))
 
     def command(self) -> JointCommand:
         """See `RobotEndpoint.command`."""
@@ -280,7 +263,8 @@ class UdpRobotEndpoint(UdpEnd):
         """Send the holder of the lease to a runtime."""
         self._answer.commander, self._answer.lease = self.grants.holder, self.grants.number
         self._answer.write({}, time.time_ns())
-        with suppress(TransportError):  # the requester may be gone
+        # The requester may be gone.
+        with suppress(TransportError):
             self._opened().send(self._answer.data, to)
 
     def wait(self, timeout_s: float) -> bool:

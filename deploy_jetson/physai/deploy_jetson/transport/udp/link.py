@@ -7,13 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from physai.deploy_jetson.transport.notices import Notices
-from physai.deploy_jetson.transport.udp.packet import (
-    Header,
-    PacketReader,
-)
-from physai.sdk.transport.protocol import (
-    TransportError,
-)
+from physai.deploy_jetson.transport.udp.packet import Header, PacketReader
+from physai.sdk.transport.protocol import TransportError
 
 DEFAULT_PORT = 47808
 # Bound of the packets read per poll, so that a flood cannot delay the tick.
@@ -70,7 +65,8 @@ class PeerSocket:
         self._socket = own
         self.peer: Address | None = robot
         self._only = robot
-        self._heard_ns = 0
+        self.heard = False
+        """Whether a valid packet was ever received."""
         self._reader, self._notices = reader, notices
 
     def packets(self, take: Callable[[Header, Address], bool]) -> bool:
@@ -91,14 +87,9 @@ class PeerSocket:
             except TransportError as error:
                 self._notices.add(f"UDP: refused: {error}")
                 continue
-            self._heard_ns = time.monotonic_ns()
+            self.heard = True
             found |= take(header, sender)
         return found
-
-    @property
-    def heard(self) -> bool:
-        """Whether a valid packet was ever received."""
-        return self._heard_ns > 0
 
     def wait(self, timeout_s: float) -> None:
         """Block until a packet arrives or the timeout."""
@@ -138,6 +129,12 @@ class UdpEnd:
         self._notices = Notices()
         self._link: PeerSocket | None = None
         self._opened_s = 0.0
+        # Reported while nothing is received.
+        self._silence = ""
+
+    def _require_closed(self) -> None:
+        if self._link is not None:
+            raise TransportError("the transport udp is open already")
 
     def _opened(self) -> PeerSocket:
         if self._link is None:
@@ -146,15 +143,13 @@ class UdpEnd:
 
     def problems(self) -> tuple[str, ...]:
         """See `Transport.problems`."""
-        return self._notices.told()
+        link, told = self._link, self._notices.told()
+        silent = link is not None and not link.heard and time.monotonic() - self._opened_s > MEETING_S
+        return (*told, self._silence) if silent else told
 
     def forget(self) -> None:
         """See `SupportsReset`."""
         self._notices.forget()
-
-    def _silent(self) -> bool:
-        """Whether the link is open and nothing was received within `MEETING_S`."""
-        return self._link is not None and not self._link.heard and time.monotonic() - self._opened_s > MEETING_S
 
     def close(self) -> None:
         """Close the link; may be called twice."""

@@ -34,6 +34,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -98,15 +99,12 @@ def packet_layout(contract: PolicyContract, kind: Kind) -> PacketLayout:
         Kind.GREETING: {},
         Kind.LEASE: {},
     }[kind]
-    slices: dict[str, slice] = {}
-    start = 0
-    for name, size in sizes.items():
-        slices[name] = slice(start, start + size)
-        start += size
-    if not start <= MAX_VALUES:
+    bounds = list(accumulate(sizes.values(), initial=0))
+    if not (count := bounds[-1]) <= MAX_VALUES:
         raise TransportError(
-            f"the {kind.name.lower()} of {contract.robot.name} are {start} values, a packet holds {MAX_VALUES}: use dds"
+            f"the {kind.name.lower()} of {contract.robot.name} are {count} values, a packet holds {MAX_VALUES}: use dds"
         )
+    slices = {name: slice(*pair) for name, pair in zip(sizes, pairwise(bounds), strict=True)}
     return PacketLayout(kind, bytes.fromhex(contract.fingerprint[:16]), slices)
 
 
