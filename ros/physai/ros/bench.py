@@ -41,6 +41,7 @@ def _answer_ours() -> None:
     own = OwnNode("physai_answer", _domain())
     end = FixedEnd(RosMiddleware(own.node, _domain()), reads=there, writes=back)
     parent = os.getppid()
+    # A killed benchmark must leave no process behind.
     while os.getppid() == parent:
         if end.receive(ANSWER_S):
             end.send()
@@ -83,6 +84,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         DdsBenchError, WorkloadError: replies are missing.
     """
     require_rclpy()
+    # A domain of its own, so that other nodes of this machine do not disturb the measurement.
     os.environ["ROS_DOMAIN_ID"] = str(1 + os.getpid() % 100)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     blocks = QUICK_BLOCKS if options.quick else BLOCKS
@@ -117,6 +119,7 @@ def _results(durations: dict[str, list[list[float]]], lost: int) -> list[Benchma
     pairs = list(zip(durations["physai"], durations["plain"], strict=True))
     results: list[BenchmarkResult] = []
     for name, share in (("p50", 0.5), ("p99", 0.99)):
+        # Of blocks that ran next to each other, so that a change of load affects both.
         ratios = [float(np.quantile(ours, share) / np.quantile(plain, share)) for ours, plain in pairs]
         results.append(
             BenchmarkResult(name=f"ros_rtt_over_plain.{name}", unit="", runs=tuple(ratios), peer="a plain rclpy node")

@@ -57,6 +57,7 @@ class Drive:
             say: logs a line; called from the runtime's threads.
             telemetry: see `Runtime`.
         """
+        # A managed node starts inactive; only its transition `activate` drives.
         self.runtime = Runtime(replace(options, stand_by=True), transport, say=say, telemetry=telemetry)
         self.end: LoopEnd | None = None
         """Why the loop ended; None while it runs, or if it failed."""
@@ -90,6 +91,7 @@ class Drive:
             DriveError: the runtime is not ACTIVE in time; the message gives the reason.
         """
         self._require_running()
+        # Only stops requested from now on cancel this activation.
         self._cancelled_by = None
         self._activating = True
         try:
@@ -134,6 +136,7 @@ class Drive:
         Raises:
             DriveError: the runtime is not ACTIVE; the request is queued nevertheless.
         """
+        # Before the request, after which the activation may already have been cancelled.
         message = NOT_DRIVEN + ("; the pending activation is cancelled" if self._activating else "")
         self.runtime.commands.put(command)
         self._cancelled_by = command
@@ -148,6 +151,7 @@ class Drive:
         """
         self.brake(command)
         runtime, deadline = self.runtime, time.monotonic() + ANSWER_S
+        # A higher state is as good: a robot in DAMP obeys HOLD already.
         while not GuardState[runtime.guard_state] >= state:
             if runtime.state is not Lifecycle.ACTIVE or time.monotonic() > deadline:
                 raise DriveError(f"{command}: NOT CONFIRMED, the guard is in {runtime.guard_state}")
@@ -188,6 +192,7 @@ class Drive:
         deadline = time.monotonic() + timeout_s
         while self.runtime.state is not state:
             if not self.running or cancelled() or time.monotonic() > deadline:
+                # Read again: it may have been reached between the two checks.
                 return self.runtime.state is state
             time.sleep(_POLL_S)
         return True

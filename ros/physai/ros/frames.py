@@ -23,6 +23,7 @@ Vector = npt.NDArray[np.float64]
 def rotated(quaternion: Vector, vector: Vector) -> Vector:
     """Rotates a vector by a unit quaternion (w, x, y, z): v + 2·w·(u × v) + 2·u × (u × v)."""
     w, u = quaternion[0], quaternion[1:]
+    # Two cross products instead of a rotation matrix.
     cross = np.cross(u, vector)
     return vector + 2.0 * (w * cross + np.cross(u, cross))
 
@@ -55,6 +56,7 @@ class Frames:
             import tf2_ros
         except ImportError:
             return
+        # The exceptions of tf2; none without tf2.
         self._missing = tf2_ros.TransformException
         self._buffer = tf2_ros.Buffer()
         self._listener: Any = tf2_ros.TransformListener(self._buffer, node)
@@ -117,6 +119,7 @@ class FramedReader:
         """Transforms and queues a message."""
         from rclpy.serialization import serialize_message
 
+        # Several publishers first: then it is unknown whose pose this is.
         reason = self._publishers.problem() or self._frames.express(message, self._frame)
         self.problem = f"{self.topic}: refused: {reason}" if reason else ""
         if not reason:

@@ -54,11 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception as error:
             node.get_logger().error(f"a callback failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
             errors.append(error)
+            # A callback that fails every time would fill the log.
             if len(errors) == MAX_ERRORS:
                 node.get_logger().error(f"{MAX_ERRORS} callbacks have failed; the node shuts down")
                 stop_signals.append(0)
 
     try:
+        # Signal handlers only append, as they may interrupt anything.
         while not stop_signals:
             spin()
         node.finish(spin)

@@ -93,6 +93,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         # Held by the transition in progress.
         self._transition_lock = threading.Lock()
         self._change_state = self._service_change_state.callback
+        # rclpy has no hook around a transition, so its service's callback is replaced.
         self._service_change_state.callback = self._on_change_state
         self._drive: Drive | None = None
         self._reached = ""
@@ -326,11 +327,13 @@ class PolicyNode(LifecycleNodeMixin, Node):
                 self._transition_lock.release()
         status: dict[str, Any] = {} if self._drive is None else self._drive.runtime.status()
         diagnosis = diagnose(status)
+        # Published when this changes, not with every tick's counters.
         digest = f"{diagnosis.level} {diagnosis.message} {status.get('version')}"
         now_s = time.monotonic()
         if digest != self._published_status:
             self._published_status = digest
             self._status.publish(String(data=json.dumps(status | {"message": diagnosis.message})))
+        # Otherwise at the period of /diagnostics, so that tools do not count it as stale.
         elif now_s - self._published_s < float(self._value("diagnostics_period_s")):
             return
         self._published_s = now_s

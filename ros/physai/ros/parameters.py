@@ -73,11 +73,13 @@ def expected(name: str) -> str:
 def check(name: str, value: Value) -> None:
     """Raises ParameterError, with the allowed values, if a value has the wrong type or is out of range."""
     parameter = PARAMETERS[name]
+    # Not `isinstance`: in Python True is an int, and ROS tells the types apart.
     if type(value) is not type(parameter.default):
         raise ParameterError(f"{name}: {value!r} is a {type(value).__name__}, expected {expected(name)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not (math.isfinite(value) and parameter.lower <= value <= parameter.upper):
             raise ParameterError(f"{name}: {value} is outside {parameter.lower:g} to {parameter.upper:g}")
+    # A path with control characters would corrupt the terminal that shows it.
     elif isinstance(value, str) and not (value.isprintable() and len(value) <= 4096):
         raise ParameterError(f"{name}: not a path: {value[:40]!r}")
 
@@ -99,6 +101,7 @@ def run_options(values: Mapping[str, Value]) -> RunOptions:
         check(name, value)
 
     def positive(name: str) -> float | None:
+        # ROS parameters have no None; 0 stands for it.
         return float(values[name]) or None
 
     cpu, priority = int(values["cpu"]), int(values["priority"])

@@ -79,6 +79,7 @@ class SimulationServices:
 
     def _answer(self, action: Callable[[Any, Any], None], request: Any, response: Any) -> Any:
         try:
+            # Not every response has a result.
             if hasattr(response, "result"):
                 response.result.result = Result.RESULT_OK
             action(request, response)
@@ -168,6 +169,7 @@ class _RefusedError(Exception):
 
 def _matches(pattern: str, name: str) -> bool:
     """Whether a regular expression matches anywhere in a name; an empty one does."""
+    # Anyone in the ROS domain may call the service.
     if len(pattern) > MAX_FILTER:
         raise SimulationError(f"filter has {len(pattern)} characters, expected at most {MAX_FILTER}")
     try:

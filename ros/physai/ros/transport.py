@@ -69,9 +69,11 @@ class RosTransport(DdsTransport):
         Topic names are those after remapping.
         """
         node = self._given if self._own is None else self._own.node
+        # Remappings apply to nodes of this process only, not to the watchdog's.
         binding = resolved(find_binding(self._contract, self._options.get("binding")), node)
         self._forget_binding()
         self._resolved = descriptor = os.memfd_create("physai-binding")
+        # An anonymous file: the binding as resolved here exists nowhere else.
         os.write(descriptor, binding.model_dump_json().encode())
         options = {name: self._options[name] for name in ("range",) if name in self._options}
         options |= {"domain": str(self._domain), "binding": f"/dev/fd/{descriptor}"}
@@ -155,6 +157,7 @@ class OwnNode:
         from rclpy.context import Context
 
         self._context = Context()
+        # A context of its own, so that closing it leaves other nodes of the process alone.
         rclpy.init(context=self._context, domain_id=domain)
         self.node: Any = rclpy.create_node(name, context=self._context)
         self._executor: Any = None
@@ -185,6 +188,7 @@ class OwnNode:
 
 def speaks_dds() -> bool:
     """Whether Cyclone DDS is installed and interoperates with ROS 2's middleware."""
+    # The default middleware of ROS 2 Jazzy.
     middleware = os.environ.get("RMW_IMPLEMENTATION") or "rmw_fastrtps_cpp"
     return middleware in DDS_MIDDLEWARE and find_spec("cyclonedds") is not None
 

@@ -64,6 +64,7 @@ class RosMiddleware:
             separate = MutuallyExclusiveCallbackGroup()
             spun = self._subscribe(topic, kind, framed.put, reliable=reliable, callback_group=separate)
             publishers.qos = spun.qos_profile
+            # Not among the subscriptions that `wait` waits for: these are taken by an executor.
             self._spun.append(spun)
             self._framed.append(framed)
             return framed
@@ -161,6 +162,7 @@ class RosMiddleware:
         return self._endpoints("get_subscriptions_info_by_topic")
 
     def _endpoints(self, method: str) -> tuple[Endpoint, ...]:
+        # rclpy has no query for all endpoints, so each topic is asked for.
         names: list[tuple[str, list[str]]] = self._node.get_topic_names_and_types()
         return tuple(one for name, _ in names for one in endpoints(getattr(self._node, method)(name), name))
 
@@ -170,6 +172,7 @@ class RosMiddleware:
         name, namespace = self._node.get_name(), self._node.get_namespace()
         for publisher in self._publishers:
             for info in self._node.get_publishers_info_by_topic(publisher.topic_name):
+                # Another node may publish on the same topic.
                 if (info.node_name, info.node_namespace) == (name, namespace):
                     return owner(info)
         return ""
@@ -283,6 +286,7 @@ def _never_executed() -> Any:
     """A callback group that no executor executes."""
     from rclpy.callback_groups import CallbackGroup
 
+    # An executor asks the group first; it takes no message that the control loop is to take itself.
     class NeverExecuted(CallbackGroup):
         def can_execute(self, entity: Any) -> bool:
             del entity

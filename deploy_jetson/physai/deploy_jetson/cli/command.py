@@ -57,6 +57,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
             tell(path, arguments.word)
             return _confirm(path, arguments)
         except ControlError as error:
+            # Whoever presses stop has to know at once that it did not work.
             raise ControlError(f"{error}\nNOT CONFIRMED: cut the power") from None
     _print(arguments, tell(path, arguments.word))
     return 0
@@ -81,6 +82,7 @@ def _confirm(path: Path, arguments: argparse.Namespace) -> int:
 
     deadline_s = time.monotonic() + CONFIRM_S
     status = tell(path, "status")
+    # The runtime accepts a stop at once, but the joints take time to come to rest.
     while not status.get("stopped") and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
         status = tell(path, "status")
@@ -112,6 +114,7 @@ def _rows(answer: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
                 yield from _rows(inner, f"{above}{key}.")
             else:
                 yield above + key, ", ".join(f"{name} {_short(part)}" for name, part in inner.items())
+        # Empty values only make the status longer.
         elif value not in ("", None):
             yield above + key, _short(value)
 

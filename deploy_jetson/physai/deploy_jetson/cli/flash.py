@@ -97,6 +97,7 @@ def _statement(path: Path | None) -> str:
         data = read_plain(path, limit=MAX_TEXT)
     except OSError as error:
         raise PhysaiError(f"--time {path}: cannot be read: {error.strerror}") from None
+    # The statement becomes one line of the protocol.
     if not len(data) <= MAX_TEXT or not data.isascii():
         raise PhysaiError(f"--time {path}: no statement of `physai keys time`, or one of more than {MAX_TEXT} bytes")
     return data.decode("ascii").rstrip("\n")

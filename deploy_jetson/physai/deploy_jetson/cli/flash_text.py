@@ -55,9 +55,12 @@ class Display:
             self._line(f"note: {step.text}")
         elif self._live:
             doing = _DOING.get(step.name, step.name)
+            # How long these take depends on the network and on others, so there is no share.
             share = f" {step.share:4.0%}" if step.name not in ("connect", "wait") else ""
             text = f"  {step.text}" if step.name in _SHOWS_TEXT and step.text else ""
+            # Cut to one line: a terminal cannot clear a line that has wrapped.
             self._shown = printable(f"{doing}{share}{text}").replace("\n", " ")[:100]
+            # Back to the start of the line, and clear it.
             self._stream.write(f"\r\x1b[K{self._shown}")
             self._stream.flush()
         elif step.name in ("connect", "wait") and step.text and not self._quiet and step.text != self._last_line:
@@ -70,6 +73,7 @@ class Display:
 
         def show(step: FlashStep) -> None:
             nonlocal last_line
+            # Waiting repeats the same text every second.
             if step.text == last_line or not step.text:
                 return
             if step.name == "note" or (step.name in ("connect", "wait") and not self._quiet):

@@ -44,6 +44,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
     path: Path = arguments.policy
     data, golden_data = _read(path), _read(path.parent / GOLDEN_FILE)
+    # In another process, because a malformed graph may crash onnxruntime.
     try_policy(data, source=str(path))
     reference = OnnxEngine(data, source=str(path))
     golden = read_golden(golden_data, reference.header)
@@ -54,6 +55,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
     save_evidence(evidence, arguments.output)
     ticks, deadline = np.array(evidence.tick_s), reference.header.contract.timing.deadline_s
     shares = {f"p{100 * q:g}": float(np.quantile(ticks, q)) for q in (0.5, 0.99, 0.999)}
+    # Written so that NaN counts as missed.
     missed = int((~(ticks <= deadline)).sum())
     if arguments.json:
         document = {"evidence": str(arguments.output), "ticks": len(ticks), "missed": missed, **shares}

@@ -114,6 +114,7 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     wait_s: float = getattr(arguments, "wait", 0.0)
+    # argparse accepts `nan` and `inf` as numbers.
     if not (math.isfinite(wait_s) and 0.0 <= wait_s <= MAX_WAIT_S):
         raise PhysaiError(f"--wait must lie in 0 … {MAX_WAIT_S:g} s, got {wait_s:g}")
     if "other" in arguments:
@@ -217,6 +218,7 @@ def _bundle(agent: UpdateAgent, arguments: argparse.Namespace) -> bytes:
 def _input(name: str, limit: int) -> bytes:
     try:
         if name == "-":
+            # One byte more than allowed, to notice what is too long without reading all of it.
             data = sys.stdin.buffer.read(limit + 1)
         else:
             with open_plain(Path(name)) as file:
@@ -233,6 +235,7 @@ def _silent(stage: str, share: float) -> None:
 
 
 def _progress(stage: str, share: float) -> None:
+    # The last step leaves the line on the terminal.
     end = "\n" if (stage, share) == ("seal", 1.0) else ""
     print(f"\r\x1b[K{stage} {share:4.0%}", end=end, file=sys.stderr, flush=True)
 
@@ -249,6 +252,7 @@ def _activate(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 def _commit(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.slots.health import Health
 
+    # A commit by hand has to know what the counters say, even if it overrules them.
     finding = _watcher(agent).look()
     reason = "by hand"
     if finding is not None and finding.health is Health.HEALTHY:
@@ -320,6 +324,7 @@ def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
     manager = ServiceManager()
     agent.recover()
+    # After `recover`: units that wait for this one find a robot that is in order.
     manager.ready()
     watcher = _watcher(agent, manager.sleep)
     if arguments.once:

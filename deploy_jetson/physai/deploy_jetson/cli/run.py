@@ -97,6 +97,7 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
     from physai.deploy_jetson.runtime.options import RunOptions
     from physai.deploy_jetson.runtime.system.realtime import Realtime
 
+    # argparse accepts `nan` and `inf` as numbers.
     for name in ("rate", "seconds", "heartbeat"):
         value = getattr(arguments, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
@@ -112,6 +113,7 @@ def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
         heartbeat_s=arguments.heartbeat,
         seconds=arguments.seconds,
         stand_by=arguments.stand_by,
+        # Latency evidence is for one policy, so it must not change during the run.
         hot_swap=not (arguments.no_swap or arguments.latency is not None),
         watchdog=not arguments.no_watchdog,
     )
@@ -125,6 +127,7 @@ def _catch_signals(commands: CommandQueue) -> None:
 
     def handle(number: int, frame: object) -> None:
         del frame
+        # Ctrl-C again: whoever repeats it does not want to wait for the ramp.
         if received:
             commands.put(Command.STOP)
         received.append(number)

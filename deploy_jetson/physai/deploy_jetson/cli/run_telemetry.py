@@ -44,6 +44,7 @@ def open_telemetry(root: Path, arguments: argparse.Namespace) -> Telemetry:
     if not (math.isfinite(seconds) and 0.0 <= seconds <= MAX_SECONDS):
         raise PhysaiError(f"--record-seconds must lie in 0 … {MAX_SECONDS:g}, got {seconds}")
     latency: Path | None = arguments.latency
+    # Found out now rather than after an hour on the robot.
     if latency is not None and not latency.parent.is_dir():
         raise PhysaiError(f"--latency {latency}: no folder {latency.parent}")
     folder = arguments.record or root / RECORDINGS_FOLDER

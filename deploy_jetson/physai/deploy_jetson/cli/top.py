@@ -46,6 +46,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"--every must lie in 0.05 … 60 s, got {arguments.every}")
     path = health_path(root).with_name(CONTROL_FILE)
     live = sys.stdout.isatty() and not arguments.json
+    # `seen` tells a runtime that ends from one that never ran.
     view, seen = _View(), False
     try:
         while True:
@@ -161,5 +162,6 @@ def _state(status: Mapping[str, Any], rate_hz: float | None) -> list[str]:
 def _bar(numbers: Mapping[str, float], longest: float) -> str:
     """Draw median, 99 % and 99.9 % on one scale for all stages, clipped."""
     parts = [max(0.0, numbers[share]) / longest if longest > 0.0 else 0.0 for share in _SHARES[:3]]
+    # Each mark continues where the one before ends, so the bar shows three numbers in one line.
     ends = [round(_BAR * min(1.0, part)) for part in parts]
     return "".join(mark * (end - begin) for mark, begin, end in zip("#=-", (0, *ends), ends, strict=False))

@@ -12,6 +12,7 @@ class RuntimeHealth(HealthWriter):
 
     def skip(self, now_ns: int, periods: int) -> None:
         """Count skipped periods, each as a tick that missed its deadline."""
+        # The counters of ticks and of missed deadlines, in the layout of `HealthWriter`.
         self._counts[0] += periods
         self._counts[1] += periods
         self._store(now_ns)

@@ -119,11 +119,15 @@ class Loop:
         tick, alarm, period, counts, commands = self._tick, self._alarm, self.period_ns, self.counts, self._commands
         number = self._number
         last = None if seconds is None else number + round(seconds * 1e9 / period)
+        # Numbers that are not finite are handled where they occur; numpy's warnings about them would only take time.
         with undisturbed(), np.errstate(all="ignore"):
+            # On absolute deadlines, so that the rate does not drift.
             due = self._clocks.now_ns() + period
             while not self._ended:
                 late = alarm.wait(due) - due
                 if late >= period:
+                    # Whole periods have passed, as after a suspend. They are skipped, because old decisions are of no
+                    # use.
                     skipped = late // period
                     due += skipped * period
                     number += skipped
@@ -145,6 +149,7 @@ class Loop:
                 counts.repeated += not tick.fresh
                 counts.interventions += tick.intervened
                 self._count()
+                # From this thread only: systemd's watchdog must notice when the loop itself hangs.
                 self._progress(tick.ended_ns)
                 if last is not None and number >= last:
                     self._leave(LoopEnd.FINISHED)
@@ -211,6 +216,7 @@ class Loop:
 
     def _refusal(self, ticket: Ticket) -> str:
         """Return why a ticket is refused without asking the supervisor; empty if it is not."""
+        # A stop, hold, damp or deactivate came after the request, so its sender did not know of it.
         if ticket.levels != self._levels:
             return ANSWERS[RequestAnswer.SUPERSEDED]
         if self._end is not None:
@@ -224,6 +230,7 @@ class Loop:
         tick, ticket = self._tick, self._ticket
         self._ticket = None
         if tick.reset_answer == RequestAnswer.OBEYED:
+            # The operator has seen why the robot stopped, so the run counts as undisturbed again.
             self._state, self.why, self.taken_over = int(GuardState.STANDSTILL), "", False
             if ticket is not None:
                 self._commands.acknowledged = ticket.levels[0]
@@ -283,6 +290,7 @@ class Loop:
 
     def _skip(self, periods: int) -> None:
         """Account for control periods without a tick."""
+        # Nothing was sent meanwhile, so the guard's last command did not change.
         self._tick.guard.idle()
         self._skipped += periods
         self.counts.skipped += periods
@@ -301,10 +309,12 @@ class Loop:
                 self._repeat(request)
         if self._swapper is not None:
             self._swap(self._swapper)
+        # Only in RUN: a robot that stands still needs nobody to watch it.
         if self._heartbeat_ns is not None and tick.state == GuardState.RUN and self._silent():
             self._press(GuardState.HOLD, _OPERATOR_SILENT)
         if self._end is not None:
             self._depart()
+        # Once per run, when the transport has settled.
         if self.counts.ticks == RATE_TICKS and self.counts.repeated > RATE_SHARE * RATE_TICKS:
             rate_hz = 1e9 / self.period_ns
             sample_hz = rate_hz * (1.0 - self.counts.repeated / RATE_TICKS)
@@ -330,6 +340,7 @@ class Loop:
         text = f"{GuardState(tick.state).name}: {self.why}"
         if not tick.reasons & (_HOLD_REQUESTED | _DAMP_REQUESTED):
             self.taken_over = True
+        # Counted against the version on trial, which rolls back after too many.
         if blames_policy(tick.reasons):
             self.loaded.health.fault(tick.ended_ns, text)
         self._say(text)
@@ -337,6 +348,7 @@ class Loop:
     def _age(self) -> str:
         """Describe the age of the sample, and a step of the wall clock that may explain it."""
         text = f"the sample is {self._tick.age_ns * 1e-9:.3g} s old by its own stamp"
+        # A step of the wall clock makes every stamp look old or ahead; it is the first thing to rule out.
         step_ns = self._clock_offset_ns() - self._offset_ns
         if abs(step_ns) <= CLOCK_STEP_NS:
             return text
@@ -357,6 +369,7 @@ class Loop:
         self._reasons |= reason
 
     def _swap(self, swapper: PolicySwapper) -> None:
+        # This process cannot load it: its buffers have the fields of the old contract.
         if swapper.other is not None and self._end is None:
             self._say(f"version {swapper.other.version} keeps another contract; the robot stops for it")
             self._leave(LoopEnd.OTHER_CONTRACT)

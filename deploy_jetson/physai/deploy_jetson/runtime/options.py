@@ -48,6 +48,7 @@ class RunOptions:
 def require_rate(options: RunOptions, contract: PolicyContract) -> None:
     """Raise CandidateError if the policy does not have the required rate."""
     wanted, trained = options.rate_hz, 1.0 / contract.timing.control_dt
+    # A policy's memory and its commands have the control period built in.
     if wanted is not None and not abs(wanted / trained - 1.0) <= RATE_TOLERANCE:
         raise CandidateError(
             f"the policy was trained at {trained:g} Hz and means something else at {wanted:g} Hz; leave out "

@@ -31,6 +31,7 @@ class Reporter:
             now_ns: CLOCK_MONOTONIC [ns].
         """
         self._show, self._problems, self._publish, self._now_ns = show, problems, publish, now_ns
+        # Bounded: with a terminal that blocks, the oldest messages are lost rather than the memory.
         self._messages: deque[str] = deque(maxlen=_CAPACITY)
         self._reported: set[str] = set()
         self._ended = threading.Event()
@@ -66,6 +67,7 @@ class Reporter:
             if now_ns - polled_ns > _POLL_S * 1e9:
                 polled_ns = now_ns
                 for problem in self._problems():
+                    # Each once, as it would otherwise be repeated every two seconds.
                     if problem and problem not in self._reported and len(self._reported) < _CAPACITY:
                         self._reported.add(problem)
                         self.report(problem)

@@ -95,6 +95,7 @@ class Runtime:
         try:
             loop, standby = self._configure()
             self._begin()
+            # Without `stand_by`, the start of the program is the request to activate.
             wanted = None if self.options.stand_by else NO_LEVELS
             while True:
                 granted = standby.wait(wanted)
@@ -143,6 +144,7 @@ class Runtime:
         self._connect(contract)
         sources = Sources(about=self._about, status=self.status, say=self._say)
         sink = self.telemetry.configure(contract, self.transport.sample(), sources)
+        # After the transport, whose descriptors it shares.
         self._watchdog = self._open_watchdog(contract)
         self._tick = Tick(
             contract,
@@ -246,6 +248,7 @@ class Runtime:
             "waiting_for": self.waiting_for,
             "lease": 0 if self._exclusive is None else self._exclusive.lease_number,
             "stop_asked": self.commands.stopped,
+            # A standstill measured before the newest stop does not confirm it.
             "stopped": tick.stopped and loop.seen == self.commands.levels,
             **vars(loop.counts),
             "stages_us": stages_us(self.telemetry.meter),
@@ -298,6 +301,7 @@ class Runtime:
         if self.state is Lifecycle.ACTIVE:
             self.state = advance(self.state, Lifecycle.INACTIVE)
         self.commands.refuse_all("refused: the runtime ends")
+        # systemd then expects the process to end.
         self._manager.stopping()
         # Before the transport is closed, which the reporter queries.
         self._reporter.stop()
@@ -316,6 +320,7 @@ class Runtime:
             self._scout.wait()
         if self._loop is not None:
             self._loop.loaded.health.close()
+        # After the loop has ended, so that the last recording has every tick.
         self.telemetry.finish(self._error)
         self._reporter.flush()
         self.state = advance(self.state, Lifecycle.FINALIZED)

@@ -64,10 +64,12 @@ class Standby:
         """
         commands = self._commands
         shown, shown_ns = "", 0
+        # `clear_ns`: when the robot could last be driven.
         awake_ns = clear_ns = self._now_ns()
         while True:
             self._transport.wait(_PERIOD_S)
             before_ns, awake_ns = awake_ns, self._now_ns()
+            # Nobody expects a robot to move when a suspended machine wakes up.
             if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
                 self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
                 wanted = None
@@ -83,9 +85,11 @@ class Standby:
             now_ns, obstacle = self._now_ns(), self._obstacle()
             clear_ns = clear_ns if obstacle else now_ns
             if self._exclusive is not None:
+                # A lease that this runtime cannot use would keep others from the robot.
                 if wanted is None or now_ns - clear_ns > _RELEASE_S * 1e9:
                     self._exclusive.release()
                 elif not obstacle:
+                    # Last: a robot is claimed only once everything else is ready.
                     obstacle = self._exclusive.claim()
             self.waiting_for = obstacle
             if wanted is not None and not obstacle:
@@ -114,6 +118,7 @@ class Standby:
         elif commands.stopped:
             ticket.answer("refused: a stop was requested; reset it first")
         else:
+            # Not for a request that repeats the one before.
             if wanted != ticket.levels:
                 self._forget_problems()
             ticket.answer("accepted: activates as soon as the robot can be driven", obeyed=True)

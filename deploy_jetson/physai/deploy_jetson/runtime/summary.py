@@ -23,6 +23,7 @@ class Summary:
     @property
     def missed_per_million(self) -> float:
         """Control periods without a timely command of the policy, per million."""
+        # A skipped period counts as missed, so it counts as a period.
         periods = self.counts.ticks + self.counts.skipped
         return 1e6 * self.counts.missed / max(1, periods)
 

@@ -1,11 +1,6 @@
 """One tick: newest sample → finite and of the right age → graph → guard → send → record.
 
-Whatever fails on the way, what goes out has passed the guard after the failure: the policy's command is withheld, and
-the guard repeats the last one, holds, damps or stops, as long as it has been missing.
-
-No decision goes out late. It is made for the period that began at `due_ns`, and is thrown away if it is not ready
-`deadline_s` after that: a computation that took too long, a process that was stopped and continued. Another is then
-made from a newer sample, without the policy, which has missed this period.
+Whatever fails on the way, what is sent has passed the guard after the failure.
 """
 
 import time
@@ -124,6 +119,7 @@ class Tick:
         self._now, self._wall = (clocks or Clocks()).now_ns, (clocks or Clocks()).wall_ns
         self._deadline_ns = round(contract.timing.deadline_s * 1e9)
         self._oldest_ns = round(contract.timing.max_observation_age_s * 1e9)
+        # A stamp may lie up to one period ahead, because synchronised clocks differ a little.
         self._youngest_ns = -round(contract.timing.control_dt * 1e9)
         self._unsent = False
         self._first_stamp_ns = 0
@@ -146,8 +142,10 @@ class Tick:
         """Warm the caches before a tick, without any effect; see `physai.deploy_jetson.runtime.io.dry_run`."""
         shadow = self._shadow
         if shadow is not None:
+            # From the same state as the real guard, so that the same branches run.
             shadow.guard.resume_from(self.guard.last, self.guard.step)
             shadow.run(0, self._now())
+            # The shadow's guard has stopped; it has to take the branches of a normal tick again.
             if shadow.state:
                 shadow.reset()
 
@@ -197,12 +195,14 @@ class Tick:
         now, watchdog = self._now, self._watchdog
         woke = now()
         self.error, self.sent = "", None
+        # The last command did not reach the robot, so the policy must not assume that it did.
         if self._unsent:
             trouble |= _TRANSPORT_FAILED
         sensed = self._sense()
         trouble |= sensed
         begun = now()
         targets = None
+        # Without a sound and recent sample the policy's answer would be of no use.
         asked = not trouble & ~HARMLESS and self._youngest_ns <= self._age_ns() <= self._oldest_ns and self._drives()
         if asked:
             targets = self._infer()
@@ -213,10 +213,12 @@ class Tick:
         guard_ns = send_ns = 0
         sent = False
         result: GuardResult | None = None
+        # No decision is sent late. One that is not ready `deadline_s` after the period began (a slow computation, a
+        # process that was suspended) is discarded, and another is made from a newer sample.
         for _ in range(DECISIONS):
             started = now()
             if started > limit:
-                # Too late for the policy's command: the guard decides without it, on the newest sample.
+                # Too late for the policy's command: the guard repeats the last one, holds, damps or stops instead.
                 self.missed, targets, limit = asked or self.missed, None, started + self._deadline_ns
                 sensed = self._sense()
                 trouble |= sensed
@@ -239,6 +241,7 @@ class Tick:
         if result is None:
             self.guard.idle()
         else:
+            # The guard continues from what the robot received, not from what was decided.
             self.guard.commit(sent=sent)
         self._store(result, trouble, request)
         self._remember(result, sent=sent)
@@ -286,6 +289,7 @@ class Tick:
         sample, senses = self._sample, self.senses
         if not self._first_stamp_ns:
             self._first_stamp_ns = sample.stamp_ns
+        # Relative to the first stamp, because a float64 resolves the time of day to 0.25 µs only.
         stamp_s = (sample.stamp_ns - self._first_stamp_ns) * 1e-9
         self.guard.observe(
             stamp_s=stamp_s, joint_pos=senses.joint_pos, joint_vel=senses.joint_vel, sensors=senses.fields
@@ -299,6 +303,7 @@ class Tick:
         """Return the policy's commands; None if it fails."""
         try:
             if self._begins:
+                # Again in the next period if it failed.
                 self._begins = not self.policy.begin(self.guard.sent, self.guard.steps)
             if not self._begins and self.policy.step():
                 return self.policy.targets.named
@@ -321,9 +326,11 @@ class Tick:
 
     def _send(self, result: GuardResult) -> int:
         """Send the guard's commands; return bits of `RuntimeFault`."""
+        # The guard knows no position to hold yet, so there is nothing safe to send.
         if not result.referenced[0]:
             return 0
         watchdog = self._watchdog
+        # The watchdog has taken over; two commanders would contradict each other.
         if watchdog is not None and not watchdog.may_send():
             return _WATCHDOG
         # Checked last: this process may have been suspended since the tick began.
@@ -353,6 +360,7 @@ class Tick:
             return
         self.state = result.state.item()
         self.reasons = result.reasons.item() | trouble
+        # A late command of a policy is not an invalid one; lateness is counted as `missed`.
         self.intervened = result.intervened.item() and bool(self.reasons & INTERVENTIONS)
         self.stopped = result.stopped.item()
         self.read_back = result.read_back.item()

@@ -47,6 +47,7 @@ JOINT_NAMES = {"sensor_msgs/msg/JointState": "name", "trajectory_msgs/msg/JointT
 
 
 def _vectors(prefix: str, parts: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    # A part as a whole, such as `linear`, and each of its numbers, such as `linear.x`.
     whole = {part: tuple(f"{prefix}{part}.{axis}" for axis in axes) for part, axes in parts.items()}
     single = {f"{part}.{axis}": (f"{prefix}{part}.{axis}",) for part, axes in parts.items() for axis in axes}
     return whole | single
@@ -92,6 +93,7 @@ class TopicBinding(Frozen):
 
     @model_validator(mode="after")
     def _parts_exist(self) -> Self:
+        # Found out when the file is read, not when the first message arrives.
         known = parts_of(self.type)
         for name, parts in self.fields.items():
             for part in (parts,) if isinstance(parts, str) else parts:
@@ -142,6 +144,7 @@ def load_binding(path: Path) -> Binding:
     """
     document = read_yaml(path, what="a binding", max_bytes=MAX_FILE_BYTES, error=TransportError)
     try:
+        # By way of JSON: among Python values, a strict model takes no list for a tuple.
         text = json.dumps(document)
     except (ValueError, TypeError) as error:
         raise TransportError(f"binding {path}: {error}") from None
@@ -153,6 +156,7 @@ def load_binding(path: Path) -> Binding:
 
 def _problems(error: ValidationError) -> str:
     lines: list[str] = []
+    # The first few: one mistake in a binding often causes many errors.
     for detail in error.errors(include_url=False)[:3]:
         where = ".".join(str(part) for part in detail["loc"])
         lines.append(f"{where + ': ' if where else ''}{detail['msg'].removeprefix('Value error, ')}")
@@ -181,6 +185,7 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
         return load_binding(FOLDER / f"{robot}.yaml") if robot in built_in_bindings() else made_binding(contract)
     if wanted in built_in_bindings():
         binding = load_binding(FOLDER / f"{wanted}.yaml")
+    # Anything else is a misspelt name rather than a file.
     elif "/" in wanted or wanted.endswith((".yaml", ".yml")):
         binding = load_binding(Path(wanted))
     else:
@@ -203,6 +208,7 @@ def made_binding(contract: PolicyContract) -> Binding:
         found = {name: part for name, part in known.items() if name in names}
         if found:
             reads.append({"topic": topic, "type": kind, "fields": found, "qos": "sensor_data"})
+    # No ROS message is made for these, so each gets an array of its own.
     others = [name for name in names if name not in {*parts, *inertial}]
     others += [field.name for field in contract.command.fields]
     reads += [{"topic": f"/{_plain(name)}", "type": ARRAY_TYPE, "fields": {name: "data"}} for name in others]
@@ -224,4 +230,5 @@ def made_binding(contract: PolicyContract) -> Binding:
 
 
 def _plain(name: str) -> str:
+    # A ROS topic's name has letters, digits and underscores only.
     return "".join(letter if letter.isalnum() else "_" for letter in name)

@@ -14,7 +14,9 @@ class Notices:
     def add(self, text: str) -> None:
         """Count a notice; new ones beyond `MAX_NOTICES` are counted together."""
         if text not in self._counts and len(self._counts) >= MAX_NOTICES:
+            # A flood of different messages must neither fill the memory nor hide the first ones.
             text = "more was refused, for further reasons"
+        # One assignment, so that a reader in another thread sees the count before or after it.
         self._counts[text] = self._counts.get(text, 0) + 1
 
     def told(self) -> tuple[str, ...]:

@@ -25,12 +25,14 @@ class StampCheck:
 
     def accepts(self, stamp_ns: int, now_ns: int) -> bool:
         """Whether a message with this stamp is new and plausible; both are CLOCK_REALTIME [ns]."""
+        # The usual case is one comparison; everything else is explained below.
         if self._last_ns < stamp_ns <= now_ns + self._ahead_ns:
             self._last_ns = stamp_ns
             return True
         return self._accepts_step(stamp_ns, now_ns)
 
     def _accepts_step(self, stamp_ns: int, now_ns: int) -> bool:
+        # Drivers that leave the header empty send 0.
         if stamp_ns <= 0:
             self._notices.add(
                 f"{self._source}: its stamp is {stamp_ns / NANOSECONDS:g} s, expected when it was measured, as seconds "
@@ -43,6 +45,7 @@ class StampCheck:
                 f"{self._ahead_ns / NANOSECONDS:g} s are taken; synchronise the clocks (chrony, PTP)"
             )
             return False
+        # A jump this far back is a clock that was set, and the robot must not stay silent until it has caught up.
         if self._last_ns - stamp_ns > STEP_NS:
             self._notices.add(f"{self._source}: its clock was set back by more than {STEP_NS / NANOSECONDS:g} s")
             self._last_ns = stamp_ns

@@ -1,10 +1,7 @@
 """Control socket on which an operator requests HOLD, DAMP, a stop, a reset, a start, or the status.
 
 One datagram is one request: a word of `Command`, `heartbeat`, `status` or `record`. Each is answered by one JSON object
-if its sender has an address. Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop; for
-the same reason a request that has to wait for its answer does not hold up the ones behind it. The kernel says when each
-was sent: what a runtime finds that stood still for a while makes the robot safer, or is refused. The socket's file
-belongs to the user who runs the policy, and no other may write to it.
+if its sender has an address.
 """
 
 import json
@@ -58,17 +55,17 @@ class ControlSocket:
         record: Callable[[], str] = lambda: "there is no flight recorder",
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Makes the socket; an old one of a runtime that is gone is replaced.
+        """Create the socket; replaces one of a runtime that is gone.
 
         Args:
-            path: where, in a folder that exists.
-            commands: gets the requests.
-            status: what to answer.
-            record: has the last seconds written down; says where.
+            path: in a folder that exists.
+            commands: receives the requests.
+            status: returns the status.
+            record: requests a flight recording; returns where it is written.
             clock_ns: CLOCK_MONOTONIC [ns].
 
         Raises:
-            ControlError: it cannot be made, or another runtime listens there.
+            ControlError: it cannot be created, or another runtime listens there.
         """
         self._path, self._commands, self._status, self._record = path, commands, status, record
         self._clock_ns = clock_ns
@@ -77,11 +74,11 @@ class ControlSocket:
         self._thread = threading.Thread(target=self._serve, name="physai-control", daemon=True)
 
     def start(self) -> None:
-        """Begins to answer."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread and removes the socket."""
+        """Stop the thread and remove the socket."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -91,6 +88,7 @@ class ControlSocket:
     def _serve(self) -> None:
         waiting: list[tuple[Ticket, Any, int]] = []
         while not self._ended.is_set():
+            # Shorter while an answer is awaited, so that an operator does not wait for the next poll.
             self._socket.settimeout(_POLL_ANSWER_S if waiting else _POLL_S)
             try:
                 data, stamps, _, sender = self._socket.recvmsg(MAX_REQUEST_BYTES, _STAMP_ROOM)
@@ -102,13 +100,14 @@ class ControlSocket:
             else:
                 answer = self._answer(data.decode("ascii", "replace").strip(), _age_ns(stamps))
                 if isinstance(answer, Ticket):
+                    # Answered later, so that it does not hold up the requests behind it.
                     waiting.append((answer, sender, self._clock_ns()))
                 else:
                     self._send(answer, sender)
             waiting = [one for one in waiting if not self._told(*one)]
 
     def _told(self, ticket: Ticket, sender: Any, asked_ns: int) -> bool:
-        """Sends the answer to a ticket, if there is one or its time is over."""
+        """Send the answer to a ticket, if there is one or its time is over; return whether it was sent."""
         if ticket.answered:
             answer = {"accepted": ticket.command.value, "answer": ticket.text}
             self._send(answer if ticket.obeyed else {"error": f"{ticket.command}: {ticket.text}"}, sender)
@@ -127,12 +126,15 @@ class ControlSocket:
 
     def _answer(self, word: str, age_ns: int) -> dict[str, Any] | Ticket:
         if word == HEARTBEAT:
+            # Counted from when it was sent: a heartbeat that waited in the socket proves nothing about now.
             self._commands.heartbeat_ns = self._clock_ns() - age_ns
             return {}
         if word in (STATUS, RECORD):
             return self._told_of(word)
         if word not in tuple(Command):
             return {"error": str(unknown_name("request", word, (*Command, HEARTBEAT, STATUS, RECORD)))}
+        # A stop is obeyed however old it is. What makes the robot less safe is refused, because its sender may have
+        # seen another state.
         if word in _TIMELY and age_ns > ANSWER_S * 1e9:
             return {"error": f"{word}: refused: it was sent {age_ns * 1e-9:.0f} s ago; ask again"}
         try:
@@ -149,15 +151,18 @@ class ControlSocket:
 
 
 def _bound(path: Path) -> socket.socket:
-    """A datagram socket at that path, for this user alone."""
+    """Return a datagram socket at that path, for this user alone."""
     if path.is_socket():
         if listens(path):
             raise ControlError(f"{path}: another runtime listens there; end it first")
         # Left by a runtime that was killed.
         path.unlink(missing_ok=True)
+    # Datagrams, because a caller that does not read, or dies half-way, cannot delay a stop.
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    # The file belongs to the user who runs the policy, and no other may write to it, from the moment it exists.
     before = os.umask(0o177)
     try:
+        # The kernel then says when each request was sent, which a runtime that was suspended could not know.
         made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         made.bind(str(path))
     except OSError as error:
@@ -182,7 +187,8 @@ def listens(path: Path) -> bool:
 
 
 def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
-    """How long ago a datagram was sent, by CLOCK_REALTIME, the only one that the kernel stamps with [ns]."""
+    """Return how long ago a datagram was sent [ns]; 0 if unknown."""
+    # By CLOCK_REALTIME, the only clock with which the kernel stamps.
     for level, kind, data in stamps:
         if (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS, _TIMESPEC.size):
             seconds, nanoseconds = _TIMESPEC.unpack(data)
@@ -191,7 +197,7 @@ def _age_ns(stamps: list[tuple[int, int, bytes]]) -> int:
 
 
 def tell(path: Path, word: str, *, timeout_s: float = ANSWER_S + 1.0) -> dict[str, Any]:
-    """Sends one request to the runtime, and returns its answer.
+    """Send one request to the runtime; return its answer.
 
     Raises:
         ControlError: no runtime listens or answers, or the request is rejected.

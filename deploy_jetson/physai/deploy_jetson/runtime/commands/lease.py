@@ -30,6 +30,7 @@ class LeaseKeeper:
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
+        # After the thread has ended, so that no renewal follows the release.
         self._transport.release()
 
     def _renew(self) -> None:

@@ -68,6 +68,7 @@ class Ticket:
 
     def withdraw(self) -> None:
         """Withdraw the request, unless it is being executed."""
+        # The loop skips a ticket that is answered already.
         self.answer("withdrawn: there was no answer in time")
 
     @property
@@ -133,6 +134,7 @@ class CommandQueue:
         if command is Command.SHUTDOWN:
             self.shutdown = True
         elif command in (Command.STOP, Command.HOLD, Command.DAMP, Command.DEACTIVATE):
+            # One assignment, which is atomic: a signal handler may come between any two instructions.
             setattr(self, command.value, next(self._numbers))
         else:
             if len(self) >= MAX_WAITING:

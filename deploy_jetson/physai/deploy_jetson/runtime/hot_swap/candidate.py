@@ -51,6 +51,7 @@ class Candidate:
     def origin(self, transport: str) -> Origin:
         """Return the origin of what is measured through a transport; the twin behind `sim` is a stand-in."""
         installed = Origin.from_mark(self.recorded_on, source="the candidate")
+        # What the twin measures must not pass as a measurement of the robot.
         kind = "stand-in" if transport == TWIN_TRANSPORT else installed.kind
         return Origin(kind=kind, robot=installed.robot, machine=machine_text())
 
@@ -131,6 +132,7 @@ def send(connection: socket.socket, candidate: Candidate | None, reason: str = "
         policy, plan = candidate.policy, candidate.plan or b""
         facts["candidate"] = candidate.facts()
     text = json.dumps(facts).encode()
+    # Lengths first, so that the other end knows how much to wait for.
     connection.sendall(_LENGTHS.pack(len(text), len(policy), len(plan)))
     for part in (text, policy, plan):
         connection.sendall(part)
@@ -155,7 +157,9 @@ def receive(connection: socket.socket) -> Candidate | str | None:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
+    # `recv` of 0 bytes cannot be told from a closed connection.
     if size == 0:
         return b""
+    # Less than that many bytes only if the other end is closed.
     data = connection.recv(size, socket.MSG_WAITALL)
     return data if len(data) == size else None

@@ -23,6 +23,7 @@ def examine_apart(root: Path, config: Path | None, deadline_s: float) -> Candida
         ApartError: the examination failed, hung or crashed.
     """
     limit_s = call_limit_s(deadline_s)
+    # In another process, because the first run of a policy may hang or crash in a native library.
     facts, (policy, plan) = call_apart(
         __name__,
         json.dumps([str(root), None if config is None else str(config)]).encode(),

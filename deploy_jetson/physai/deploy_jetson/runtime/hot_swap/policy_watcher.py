@@ -1,8 +1,4 @@
-"""Process that watches for a newly activated policy and checks it outside the runtime.
-
-Verifying signatures, parsing JSON and replaying golden states hold the interpreter lock for milliseconds, which would
-delay a control loop in the same process. They run here instead, and the result goes through a socket to the runtime.
-"""
+"""Process that watches for a newly activated policy and checks it outside the runtime."""
 
 import os
 import socket
@@ -24,6 +20,8 @@ LOOK_S = 0.1
 NICENESS = 10
 
 
+# A process of its own: verifying signatures, parsing JSON and replaying golden states hold the interpreter lock for
+# milliseconds, which would delay a control loop in the same process.
 def start_scout(root: Path, config: Path | None, running_sha256: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start the process; it ends when the socket is closed.
 
@@ -47,6 +45,7 @@ def watch(connection: socket.socket, root: Path, config: Path | None, running_sh
     """Send every newly activated policy, or why it must not run, until the other end is closed."""
     seen: str | None = None
     with suppress(BrokenPipeError, ConnectionResetError):
+        # Polled: a link is cheap to read, and the end of the runtime is noticed by the same loop.
         while not _is_closed(connection):
             link = _active_link(root)
             if link != seen:
@@ -65,6 +64,7 @@ def _active_link(root: Path) -> str | None:
 def _report(connection: socket.socket, root: Path, config: Path | None, running_sha256: str) -> str:
     try:
         active = open_active(root, config=config)
+        # A rollback to the version that runs needs no change.
         if active.bundle.sha256 == running_sha256:
             return running_sha256
         send(connection, examine_apart(root, config, active.bundle.contract.timing.deadline_s))
@@ -77,6 +77,7 @@ def _report(connection: socket.socket, root: Path, config: Path | None, running_
 def _is_closed(connection: socket.socket) -> bool:
     """Whether the other end, which never sends, is closed."""
     try:
+        # An empty read means closed; without data it raises instead.
         return connection.recv(1, socket.MSG_DONTWAIT) == b""
     except BlockingIOError:
         return False

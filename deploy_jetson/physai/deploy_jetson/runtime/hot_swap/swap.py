@@ -70,6 +70,7 @@ class PolicySwapper:
         new = self.ready
         if new is None:
             return old
+        # Closed by the swapper's thread: the loop must not wait for a file.
         self.ready, self._old = None, old
         self._taken.set()
         return new
@@ -101,6 +102,7 @@ class PolicySwapper:
                     f"version {received.version} was installed without a valid verdict, the policy before goes on; "
                     f"start with {self._to_run_unsafe} to let it run"
                 )
+            # Other fields or another rate: the loop's buffers do not fit, so a new process has to load it.
             elif received.fingerprint != self._contract.fingerprint:
                 self.other = received
             else:
@@ -112,9 +114,11 @@ class PolicySwapper:
         except PhysaiError as error:
             self._say(f"version {candidate.version} does not start, the policy before goes on: {error}")
             return
+        # Before `ready` is set, after which the loop may take it at any time.
         self._taken.clear()
         self.ready = loaded
         if not self._closed:
+            # One policy at a time: the next one is read only once this one has been taken.
             self._taken.wait()
         if self._old is not None:
             self._old.health.close()

@@ -1,11 +1,4 @@
-"""Null transport and dry-run policy, which warm the caches shortly before a tick is due.
-
-While the loop sleeps between two ticks, the tick's code and data leave the processor's caches: after 2 ms of sleep the
-first run of a small policy took 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an AMD EPYC,
-shared with other programs). The same code therefore runs shortly before it is needed, with a guard and a record of its
-own, and the results are discarded: the last sample is read again, the policy is computed without advancing its memory,
-nothing is received and nothing is sent.
-"""
+"""Null transport and dry-run policy, with which a tick runs without any effect to warm the caches."""
 
 from collections.abc import Mapping
 
@@ -14,6 +7,10 @@ from physai.sdk.policy.memory import Commands
 from physai.sdk.transport.protocol import Array, Sample
 
 
+# While the loop sleeps between two ticks, the tick's code and data leave the processor's caches: after 2 ms of sleep
+# the first run of a small policy takes 79 µs and the second one 15 µs, a whole tick 117 and 36 µs (two cores of an AMD
+# EPYC, shared with other programs). The same code therefore runs shortly before it is needed, and its results are
+# discarded.
 class NullTransport:
     """A transport that receives nothing new and discards commands."""
 

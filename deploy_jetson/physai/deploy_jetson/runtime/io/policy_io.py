@@ -51,11 +51,14 @@ class BoundPolicy:
         """Sensor and command fields, written by the caller."""
         self.targets = IoBuffer(interface.targets)
         """Joint commands of the last step."""
+        # Two, so that a step reads one and writes the other; one that fails leaves the memory as it was.
         self.memories = (IoBuffer(header.state_sizes), IoBuffer(header.state_sizes))
         self._commands = CommandMemory(header.contract)
+        # A policy without memory has no block to check.
         self._forgets = not header.state_sizes
         commanded = [name for target in interface.targets for name in (last_memory(target), step_memory(target))]
         histories = [name for name in header.state_sizes if name.startswith(HISTORY_PREFIX)]
+        # Memory that the first call fills in and that stays valid for the first real step.
         self._lasting = {STARTED, *commanded, *histories}
         self._current = 0
         self._compute = bind(self)
@@ -153,6 +156,7 @@ class BoundPolicy:
         mine, theirs = self.memories[self._current], other.memories[other._current]
         for name, values in mine.named.items():
             known = theirs.named.get(name)
+            # A retrained policy may have other histories or another network.
             if known is None or known.shape != values.shape or name == HIDDEN_STATE:
                 values[:] = 0.0
             else:
@@ -172,6 +176,7 @@ class BoundPolicy:
 def _bind_onnx(policy: BoundPolicy, data: bytes, source: str) -> Compute:
     session, _ = open_session(data, source=source)
     try:
+        # One per memory, bound once: binding takes longer than running a small graph.
         bindings = [session.io_binding(), session.io_binding()]
         for memory, binding in enumerate(bindings):
             given, wanted = _given(policy, memory), _wanted(policy, memory)
@@ -201,6 +206,7 @@ def _bind_engine(policy: BoundPolicy, engine: InferenceEngine) -> Compute:
     def compute(memory: int) -> None:
         answers = engine.run(given[memory])
         for name, row in wanted[memory].items():
+            # Copied into place, because the engine's outputs are valid until its next call only.
             row[:] = answers[name]
 
     return compute

@@ -49,6 +49,7 @@ def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array
             continue
         unit = "m" if joint.kind == "prismatic" else "rad"
         text = f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}"
+        # Drivers that send degrees are the usual reason; the range fits once the value is converted.
         if unit == "rad" and lower <= math.radians(at) <= upper:
             text += f"; if the driver sends degrees, that is {math.radians(at):.4g} rad, and it has to send radians"
         return text
@@ -66,6 +67,7 @@ def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:
             continue
         if own.kind != joint.kind:
             yield f"joint {joint.name}: {joint.kind} in the contract, {own.kind} on the robot"
+        # Written so that NaN is a problem, too.
         if not envelope.effort_limit <= own.effort_limit:
             allowed, actual = envelope.effort_limit, own.effort_limit
             yield f"joint {joint.name}: effort up to {allowed:g} in the contract, {actual:g} on the robot"
@@ -80,6 +82,7 @@ def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:
 def _range_problems(joint: JointSpec, own: JointSpec) -> Iterator[str]:
     limits = (joint.position_lower, joint.position_upper, own.position_lower, own.position_upper)
     lower, upper, own_lower, own_upper = limits
+    # The robot's joint has no limits, so no range exceeds them.
     if own_lower is None or own_upper is None:
         return
     if lower is None or upper is None:

@@ -45,11 +45,13 @@ class SensorInput:
             raise ContractMismatchError("the robot measures no joint_pos, so nothing can guard it")
         self.joint_pos: Array = sample.fields["joint_pos"].reshape(1, joints)
         """Measured positions, shape (1, joints)."""
+        # Without a velocity sensor, positions are differentiated.
         measured = "joint_vel" in sample.fields
         self._velocity = VelocityEstimate(contract.robot.joints)
         self.joint_vel: Array = sample.fields["joint_vel"].reshape(1, joints) if measured else self._velocity.joint_vel
         """Measured velocities, or differences of the last two positions, shape (1, joints)."""
         self._measured = measured
+        # The fields that the guard reads, in float64.
         self._raw = [sample.fields[name] for name in ("joint_pos", "joint_vel") if name in sample.fields]
         self.fields: dict[str, Array] = {
             sensor.name: sample.fields[sensor.name].reshape(1, -1)
@@ -92,6 +94,7 @@ class SensorInput:
         trouble = 0
         for cut in self._cuts:
             if ((cut.row < cut.lower) | (cut.row > cut.upper)).any():
+                # Commands are rarely out of range, so most ticks stop at the comparison above.
                 np.maximum(cut.row, cut.lower, out=cut.row)
                 np.minimum(cut.row, cut.upper, out=cut.row)
                 trouble = _COMMAND_CUT
@@ -135,5 +138,6 @@ class SensorInput:
         by_stamp = wall_ns - sample.stamp_ns
         if by_stamp < 0:
             return by_stamp
+        # The wall clock may be set; the time since the sample arrived is a lower bound that does not depend on it.
         here = now_ns - sample.received_ns
         return here if here > by_stamp else by_stamp

@@ -35,12 +35,16 @@ class VelocityEstimate:
             return
         elapsed_s = (stamp_ns - self._before_ns) * 1e-9
         moved = np.subtract(joint_pos, self._before, out=self._moved)
+        # The first sample has no predecessor; the joints are taken to be at rest.
         if self._before_ns <= 0:
             self.joint_vel[:] = np.where(np.isfinite(joint_pos), 0.0, math.nan)
+        # A stamp that goes back gives no velocity; the guard takes NaN for an invalid sample.
         elif not elapsed_s > 0.0:
             self.joint_vel[:] = math.nan
         else:
+            # Rarely true, so the remainder is rarely computed; NaN takes the slow way, too.
             if self._turns and not np.vdot(moved, moved) <= _HALF_TURN_SQUARE:
+                # The shorter way around: from 179° to -179° is 2°, not -358°.
                 short = np.remainder(moved + math.pi, 2.0 * math.pi) - math.pi
                 np.copyto(moved, short, where=self._continuous)
             np.divide(moved, elapsed_s, out=self.joint_vel)

@@ -17,6 +17,7 @@ MAX_PRIORITY = 98
 # Longest time another thread holds the interpreter lock while the loop waits [s]; Python's default is 5 ms.
 SWITCH_INTERVAL_S = 1e-4
 
+# From sys/mman.h, linux/prctl.h and linux/capability.h; Python has no names for them.
 _LOCK_CURRENT, _LOCK_FUTURE = 1, 2
 _SET_TIMER_SLACK, _SET_THP_DISABLE = 29, 41
 _CAP_IPC_LOCK = 14
@@ -49,6 +50,7 @@ def acquire(wanted: Realtime) -> tuple[str, ...]:
     control(_SET_THP_DISABLE, 1, 0, 0, 0)
     others = os.sched_getaffinity(0) - {wanted.cpu}
     warnings = (_pin(wanted.cpu), _schedule(wanted.priority), _lock() if wanted.lock_memory else "")
+    # Threads are helpers whether or not the settings above were granted.
     own = threading.get_native_id()
     # Includes threads of libraries, such as the receiving threads of a transport.
     for name in os.listdir("/proc/self/task"):
@@ -70,6 +72,8 @@ def _help(thread: int, priority: int | None, cores: set[int]) -> None:
         if cores:
             os.sched_setaffinity(thread, cores)
         if priority is not None:
+            # A helper that the loop waits for must not be preempted by other programs, but must not preempt the loop
+            # either.
             below = os.sched_param(max(1, priority - 1))
             os.sched_setscheduler(thread, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, below)
 
@@ -96,6 +100,7 @@ def _schedule(priority: int | None) -> str:
     if priority is None:
         return "without --priority other programs may delay a tick by milliseconds"
     try:
+        # RESET_ON_FORK: a child such as the policy watcher starts with default priority.
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
     except OSError as error:
         return (
@@ -134,6 +139,7 @@ def undisturbed() -> Generator[None]:
     # A tick makes no reference cycles, so reference counting frees all of its objects.
     interval = sys.getswitchinterval()
     enabled = gc.isenabled()
+    # What exists now lives as long as the run: moved out of the collector's sight after one last collection.
     gc.collect()
     gc.freeze()
     gc.disable()

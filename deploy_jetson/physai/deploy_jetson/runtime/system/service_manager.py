@@ -23,14 +23,17 @@ class ServiceManager:
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
         address = environment.get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of an abstract socket address.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
         if address.startswith(("@", "/")):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _PATIENCE)
         limit_us, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+        # WATCHDOG_PID names the one process that is watched; children inherit the variables.
         self._watches = limit_us.isdigit() and process in ("", str(os.getpid()))
         self._every_ns = int(limit_us) * 1000 // SIGNS if self._watches else 0
+        # Never due without a watchdog, so that the check in `progress` is one comparison.
         self._next_ns = 0 if self._watches and self._socket is not None else 1 << 63
 
     def ready(self) -> None:

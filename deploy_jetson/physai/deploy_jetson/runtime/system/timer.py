@@ -65,23 +65,27 @@ class DeadlineTimer:
         clock = self._clock_ns
         until, moment = due_ns - self._spin_ns - self._lead_ns, self._moment
         now = clock()
+        # In a loop, because a signal ends the call early.
         while now < until:
             moment.seconds, moment.nanoseconds = divmod(until, _NS)
             self._sleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, self._reference, None)
             now = clock()
         if self._most_ns:
             now = self._prepare(now, due_ns)
+        # Busy-waits the rest, without the scheduler's latency.
         while now < due_ns:
             now = clock()
         return now
 
     def _prepare(self, now: int, due_ns: int) -> int:
         """Warm up while there is time; return the time at the end [ns]."""
+        # The last warm-up took too long: this machine has no time for it at present.
         if self._rest or self._warm_up is None:
             self._rest -= 1
             self._lead_ns = 0 if self._rest else self._most_ns
             return now
         clock, lead = self._clock_ns, self._lead_ns
+        # The reserved time holds half as much again as the warm-up took; two thirds of it are the warm-up.
         needed = lead - lead // 3
         for index in range(_MAX_WARM_UPS):
             # A warm-up that ends after the deadline would delay the tick.

@@ -49,6 +49,7 @@ class Watchdog:
         companion = self._transport.companion()
         plan = WatchdogPlan(self._contract, companion, self._realtime, os.getpid()).write()
         try:
+            # The process gets the reading end; the kernel closes this end when the runtime dies, which wakes it.
             descriptors = (plan, memory, reader)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.process", *map(str, descriptors)],
@@ -63,6 +64,7 @@ class Watchdog:
             for descriptor in (plan, memory, reader):
                 os.close(descriptor)
         self._words, self._loop, self._other = shared.words, shared.loop, shared.watchdog
+        # A new process starts with new memory, so all numbers start again.
         self._claim = self._known = self._back_ns = 0
         self._sent_ns = self._before_ns = 0
 
@@ -74,6 +76,7 @@ class Watchdog:
         code = self._process.poll()
         if code is None:
             return "" if self._words[_READY] else "the watchdog, which starts"
+        # Not at once: a process that cannot start would be started in every period.
         if time.monotonic() - self._started_s > RESTART_S:
             os.close(self._pipe)
             self._start()
@@ -131,9 +134,11 @@ class Watchdog:
 
     def _regain(self) -> tuple[Array, Array] | None:
         now, fired = time.monotonic_ns(), self._words[_FIRED]
+        # The first call since the watchdog fired announces that the loop is back.
         if not self._back_ns:
             self._back_ns = now
             self.claim()
+        # It yields to a claim newer than the one it fired at; one that has ended never does, hence the time limit.
         if not self._words[_YIELDED] > fired and now - self._back_ns <= YIELD_NS:
             return None
         self._known, self._back_ns = fired, 0
@@ -144,6 +149,7 @@ class Watchdog:
         """Disarm the watchdog: the loop has ended in order and sends nothing more."""
         self._driving = False
         self.claim()
+        # A record whose flag says that the loop does not drive: nothing to continue from.
         zero = self._zeros
         self._loop.write(time.monotonic_ns(), 0, zero, zero)
         self._notify(b"-")

@@ -10,6 +10,7 @@ from physai.sdk.contract.io import parse_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.transport.protocol import WatchdogEndpoint
 
+# A command takes time to be scheduled and sent, however short the period is.
 LEAST_SILENCE_S = 0.025
 # More than 2, so that one skipped control period does not trigger the watchdog.
 SILENT_PERIODS = 2.5
@@ -54,6 +55,7 @@ class WatchdogPlan:
             "realtime": asdict(self.realtime),
             "runtime": self.runtime,
         }
+        # A file without a name, which other users cannot read and which leaves nothing behind.
         descriptor = os.memfd_create("physai-watchdog-plan")
         with open(descriptor, "wb", closefd=False) as file:
             file.write(json.dumps(document).encode())

@@ -60,6 +60,7 @@ class Process:
                     return
                 self._wait(self._silence_ns if self._armed else None)
                 continue
+            # Silence counts from the last command, or from when the loop was last seen back.
             left = max(record.time_ns, self._heard_ns) + self._silence_ns - time.monotonic_ns()
             if left <= 0 or self._gone:
                 self._take_over(record)
@@ -90,22 +91,27 @@ class Process:
         claim = words[_CLAIM]
         body.resume_from(record)
         self._shared.watchdog.write(time.monotonic_ns(), 0, body.last, body.step)
+        # From now on the loop does not send what it decides for this claim.
         words[_FIRED] = claim
         begun = due = time.monotonic_ns()
         sent = 0
         while True:
             targets = body.decide()
+            # Checked between decision and sending, see `shared`: a loop that had not seen `FIRED` has sent.
             if not self._gone and self._is_back(claim, record.number):
                 break
             sent += body.send(targets)
             self._shared.watchdog.write(time.monotonic_ns(), sent, body.last, body.step)
             elapsed_s = (time.monotonic_ns() - begun) * 1e-9
+            # A runtime that is only late comes back. One that is gone or hangs leaves the robot to this process until
+            # it rests.
             if (self._gone or elapsed_s > HUNG_S) and (body.at_rest or elapsed_s > LONGEST_S):
                 self._finish(elapsed_s)
             due += self._period_ns
             if not self._sleep_until(due, claim, record.number):
                 break
         self._heard_ns = time.monotonic_ns()
+        # The loop may have sent without a new claim; it reads `YIELDED` when it decides again.
         self._wait_for_claim(claim)
         words[_YIELDED] = words[_CLAIM]
 
@@ -159,9 +165,11 @@ def _prepare(wanted: Realtime) -> None:
     if others:
         with suppress(OSError):
             os.sched_setaffinity(0, others)
+    # Without a core: the loop's own is no use to a process that acts when the loop hangs on it.
     acquire(Realtime(priority=wanted.priority, lock_memory=wanted.lock_memory))
     if wanted.priority is not None:
         with suppress(OSError):
+            # Above the loop, which may be spinning at its own priority.
             first = os.sched_param(wanted.priority + 1)
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, first)
     gc.collect()

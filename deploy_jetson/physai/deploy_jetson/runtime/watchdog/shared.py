@@ -80,6 +80,7 @@ class SharedMemory:
         self.words = self._memory[:_WORDS_BYTES].cast("Q")
         """See `Word`."""
         length = _record_bytes(count)
+        # Each record in cache lines of its own, for the same reason as the words.
         places = [self._memory[_WORDS_BYTES + i * length : _WORDS_BYTES + (i + 1) * length] for i in range(4)]
         self.loop = Records(places[0], places[1], count)
         """Commands of the loop."""
@@ -97,10 +98,12 @@ class Records:
     def write(self, time_ns: int, flag: int, last: Array, step: Array) -> None:
         """Write a record over the older of the two; only for the writer."""
         self._number = number = self._number + 1
+        # The newer record stays intact if the writer dies in the middle.
         self._places[number & 1].write(number, time_ns, flag, last, step)
 
     def read(self) -> Record | None:
         """Return the newest record, or None before the first."""
+        # Both may be invalid for a moment: a reader that was preempted between them sees each being written.
         for _ in range(_READS):
             records = [record for place in self._places if (record := place.read()) is not None]
             if records:
@@ -127,6 +130,7 @@ class _Place:
     def read(self) -> Record | None:
         """Return the record, or None if there is none or it is being written."""
         data = bytes(self._memory)
+        # Checked on a copy, because the writer may go on meanwhile.
         if _CRC.unpack_from(data, self._end)[0] != zlib.crc32(data[: self._end]):
             return None
         number, time_ns, flag = _HEAD.unpack_from(data)

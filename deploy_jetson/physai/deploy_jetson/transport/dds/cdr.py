@@ -35,6 +35,7 @@ def encode(kind: str, message: Message) -> tuple[bytearray, Places]:
     """
     writer = _Writer()
     writer.message(kind, message, "")
+    # A message is padded to a multiple of 4 bytes.
     writer.align(4)
     return writer.data, writer.places
 
@@ -47,6 +48,7 @@ def decode(kind: str, data: bytes) -> tuple[Message, Places, str]:
     """
     if not HEAD <= len(data) <= MAX_MESSAGE_BYTES:
         raise EncodingError(f"{len(data)} bytes; a {kind} here has {HEAD} to {MAX_MESSAGE_BYTES}")
+    # The first two bytes name the encoding, the other two its options, which plain CDR does not use.
     scheme = bytes(data[:2])
     if scheme not in (BIG_ENDIAN, LITTLE_ENDIAN):
         raise EncodingError(
@@ -54,6 +56,7 @@ def decode(kind: str, data: bytes) -> tuple[Message, Places, str]:
         )
     reader = _Reader(kind, data, "<" if scheme == LITTLE_ENDIAN else ">")
     message = reader.message(kind, "")
+    # Padding is shorter than the largest alignment; more than that is data of another type.
     if not len(data) - reader.at < 8:
         raise EncodingError(f"{len(data)} bytes, of which a {kind} takes {reader.at}: it is of another type")
     return message, reader.places, reader.order
@@ -65,6 +68,7 @@ class _Writer:
         self.places: Places = {}
 
     def align(self, size: int) -> None:
+        # Alignment counts from the end of the encapsulation header.
         self.data.extend(bytes(-(len(self.data) - HEAD) % size))
 
     def message(self, kind: str, message: Message, path: str) -> None:
@@ -79,6 +83,7 @@ class _Writer:
             self._value(field.base, value, path)
             return
         values: list[Any] = list(value) if value is not None else [None] * field.length
+        # A sequence begins with its length, an array does not.
         if field.length == 0:
             self.number("uint32", len(values))
         elif len(values) != field.length:
@@ -100,6 +105,7 @@ class _Writer:
         if base == "float64":
             self._run([value], path)
         elif base == "string":
+            # The length of a string counts its terminating zero byte.
             text = (value or "").encode() + b"\x00"
             self.number("uint32", len(text))
             self.data.extend(text)
@@ -123,6 +129,7 @@ class _Reader:
         self.places: Places = {}
 
     def _take(self, size: int, alignment: int) -> int:
+        # The smallest multiple of the alignment that is not before `at`.
         start = self.at + -(self.at - HEAD) % alignment
         if not start + size <= len(self.data):
             raise EncodingError(f"{len(self.data)} bytes are too few: cut off, or not a {self.kind}")

@@ -28,6 +28,7 @@ class CommandTimeout:
         binding = feed.inlet.layout.binding
         self.names = tuple(name for name, _ in feed.parts)
         measured = [name for name in self.names if name in sensors]
+        # Zeros in place of a measurement would be taken for one.
         if measured or binding.timeout_s is None:
             raise TransportError(
                 f"{binding.topic}: timeout_s is for commands; {', '.join(measured)} is a sensor, whose age is limited "
@@ -46,6 +47,7 @@ class CommandTimeout:
     def look(self) -> None:
         """Expire the last command, if it is time."""
         heard_ns = self._feed.heard_ns
+        # Before the first message there is nothing to expire.
         if not heard_ns or time.monotonic_ns() - heard_ns <= self._limit_ns:
             self._over = False
             return

@@ -1,9 +1,4 @@
-"""One commander per robot on ROS 2 topics: runtimes agree on a lease, and foreign publishers are seen.
-
-Each runtime publishes its claim (`physai.sdk.transport.lease`) on a topic. A ROS 2 driver ignores claims and obeys any
-publisher of its command topics, so a publisher that belongs to no runtime also counts as a commander: while it exists,
-the robot is neither claimed nor kept.
-"""
+"""One commander per robot on ROS 2 topics: each runtime publishes its claim, see `physai.sdk.transport.lease`."""
 
 import json
 import math
@@ -60,6 +55,7 @@ class ClaimMessage:
         Raises:
             TransportError: the text is not a valid claim.
         """
+        # Before parsing: a claim comes from the network, and anyone may publish there.
         if len(text) > MAX_TEXT:
             raise TransportError(f"a claim of {len(text)} characters, at most {MAX_TEXT} are expected")
         try:
@@ -72,6 +68,7 @@ class ClaimMessage:
         name, number = record["name"], record["number"]
         if not (isinstance(name, str) and NAME.fullmatch(name) and isinstance(record["owner"], str)):
             raise ValueError(f"no name of a runtime: {name!r}")
+        # In Python True is an int.
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MAX_NUMBER:
             raise ValueError(f"no number of a lease: {number!r}")
         if not isinstance(record["topics"], list):
@@ -87,6 +84,7 @@ def clock_s() -> float:
 
 def runtime_name() -> str:
     """Return a unique name for this runtime: host, process id and a random number."""
+    # Claims are shown on terminals, so a host's name is reduced to printable ASCII.
     host = re.sub(r"[^!-~]", "?", socket.gethostname())[:32]
     return f"{host}/{os.getpid()}/{secrets.token_hex(4)}"
 
@@ -154,6 +152,7 @@ class Commanders:
     def lost(self) -> str:
         """See `Exclusive.lost`."""
         lease = self._lease
+        # Checked here as well as in `renew`, because the renewing thread may hang.
         if lease.overdue(clock_s()):
             return f"the lease was not renewed for {TERM_S:g} s"
         return lease.lost
@@ -167,6 +166,7 @@ class Commanders:
                 self._publish()
 
     def _publish(self) -> None:
+        # Known only once the node has publishers.
         self._owner = self._owner or self._wire.owner
         text = ClaimMessage(self._lease.claim, self._owner, self._topics).encode()
         try:
@@ -182,9 +182,11 @@ class Commanders:
                 message = ClaimMessage.decode(decode(KIND, data)[0]["data"])
             except TransportError:
                 continue
+            # Own claims come back, and other robots share the topic.
             if message.claim.name == self._lease.claim.name or not message.topics & self._topics:
                 continue
             if message.owner:
+                # Removed and inserted again, so that the dictionary stays ordered by when a runtime was last heard.
                 self._known.pop(message.owner, None)
                 self._known[message.owner] = message.claim.name
                 if len(self._known) > MAX_KNOWN:
@@ -192,6 +194,8 @@ class Commanders:
                     del self._known[next(iter(self._known))]
             self._lease.hear(message.claim, now_s)
 
+    # A ROS 2 driver ignores claims and obeys any publisher of its command topics, so a publisher that belongs to no
+    # runtime also counts as a commander: while it exists, the robot is neither claimed nor kept.
     def _other_publisher(self, now_s: float, *, patience_s: float) -> str:
         """Describe another publisher of the command topics that is not a known runtime; empty if there is none.
 
@@ -206,6 +210,7 @@ class Commanders:
         found = ""
         for topic in sorted(self._topics):
             for endpoint in self._wire.publishers(topic):
+                # This runtime and its watchdog, and runtimes that renew their claims, which the lease arbitrates.
                 if endpoint.speaker == owner or endpoint.speaker in alive:
                     continue
                 present.add(endpoint.owner)
@@ -213,6 +218,7 @@ class Commanders:
                     self._met[endpoint.owner] = now_s
                 long = now_s - self._met.get(endpoint.owner, -math.inf) >= patience_s
                 found = found or (self._described(endpoint, topic) if long else "")
+        # Publishers that left are forgotten, so that one that returns gets its patience again.
         self._met = {one: since for one, since in self._met.items() if one in present}
         return found
 

@@ -23,6 +23,7 @@ def diagnostic_array(robot: str, level: Level, message: str, values: Mapping[str
     """Encode a status of the runtime; see `DdsTransport.diagnose`."""
     seconds, nanoseconds = divmod(stamp_ns, NANOSECONDS)
     status = {
+        # A byte in ROS, not an enumeration.
         "level": int(level),
         "name": "physai: runtime",
         "message": message,

@@ -28,6 +28,7 @@ def describe(
         outlets: its publishers.
         settled: whether it is older than `DISCOVERY_S`; missing topics are reported only then.
     """
+    # Queried once for all topics.
     publishers, subscribers = node.publishers(), node.subscribers()
     written = {writer.full_name for _, writer in outlets}
     read = {feed.reader.full_name for feed in feeds}
@@ -49,11 +50,13 @@ def _unheard(
     problem = _misfit(here, binding.type, "published")
     if problem:
         return f"{topic}: {problem}"
+    # A best-effort publisher never matches a reliable reader.
     if binding.qos == "default" and not any(endpoint.reliable for endpoint in here):
         return f"{topic}: published best effort, read as reliable; bind it with `qos: sensor_data`"
     mismatch = feed.reader.mismatch()
     if mismatch:
         return f"{topic}: its publisher's QoS does not fit: {mismatch}"
+    # Right after discovery the first message may still be on its way.
     return f"{topic}: published, but nothing has been received from it" if _known_long(here) else ""
 
 
@@ -74,6 +77,7 @@ def _unreached(
     problem = _misfit(here, outlet.layout.binding.type, "subscribed to")
     if problem:
         return f"{topic}: {problem}"
+    # A subscriber that asks for transient local refuses a volatile publisher.
     if all(endpoint.lasting for endpoint in here):
         return f"{topic}: subscribed to as transient local, published volatile; let it take volatile"
     mismatch = writer.mismatch()
@@ -87,6 +91,7 @@ def _misfit(endpoints: Sequence[Endpoint], kind: str, done: str) -> str:
     kinds = {endpoint.kind for endpoint in endpoints}
     if dds_type(kind) not in kinds:
         return f"{done} as {', '.join(sorted(kinds))}, expected {dds_type(kind)}"
+    # One publisher that fits is enough.
     reasons = [wrong_hash(kind, endpoint) for endpoint in endpoints if endpoint.kind == dds_type(kind)]
     return "" if "" in reasons else f"refused: {reasons[0]}"
 

@@ -48,6 +48,7 @@ def domain_id(options: Mapping[str, str]) -> int:
         TransportError: it is not in 0 … 232.
     """
     text = options.get("domain") or os.environ.get("ROS_DOMAIN_ID") or "0"
+    # `isdigit` alone accepts digits that `int` does not, such as superscripts.
     if not (text.isascii() and text.isdigit() and int(text) <= MAX_DOMAIN):
         raise TransportError(f"DDS domain {text!r} (option domain or ROS_DOMAIN_ID): expected 0 … {MAX_DOMAIN}")
     return int(text)
@@ -94,8 +95,10 @@ def configuration(reach: str | None = None) -> str:
     """
     own = os.environ.get("CYCLONEDDS_URI", "")
     if reach is not None:
+        # Cyclone DDS merges configurations in this order, so the later one wins.
         return f"{own},{_discovery(reach)}"
     reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE") or "SUBNET"
+    # Deprecated since ROS 2 Iron, but it still has precedence there.
     if os.environ.get("ROS_LOCALHOST_ONLY") == "1":
         reach = "LOCALHOST"
     if reach not in RANGES:
@@ -107,11 +110,13 @@ def _discovery(reach: str) -> str:
     if reach == "SYSTEM_DEFAULT":
         return ""
     general = ""
+    # Loopback has no multicast, so discovery has to be by unicast to named peers.
     if reach in ("LOCALHOST", "OFF"):
         own = _names_interfaces(os.environ.get("CYCLONEDDS_URI", ""))
         interfaces = _INTERFACES if reach == "LOCALHOST" and not own and not _only_loopback() else ""
         general = f"<General>{interfaces}<AllowMulticast>false</AllowMulticast></General>"
     if reach == "OFF":
+        # A tag of its own hides a participant even from others on the same machine.
         discovery = f"<ParticipantIndex>none</ParticipantIndex><Tag>physai_discovery_off_{os.getpid()}</Tag>"
     else:
         peers = ["localhost"] if reach == "LOCALHOST" else []
@@ -139,9 +144,11 @@ def _only_loopback() -> bool:
     """Whether no other network interface is up with an address; Cyclone DDS rejects duplicates of loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
+            # A struct ifreq: 16 bytes of name, then a union.
             request = struct.pack("16s16x", name.encode())
             try:
                 (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request), 16)
+                # Raises without an IPv4 address, and Cyclone DDS does not use such an interface.
                 fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
             except OSError:
                 continue
@@ -153,6 +160,7 @@ def _only_loopback() -> bool:
 def _static_peers() -> list[str]:
     peers = [peer.strip() for peer in os.environ.get("ROS_STATIC_PEERS", "").split(";") if peer.strip()]
     for peer in peers:
+        # The value becomes part of an XML document.
         if re.fullmatch(r"[A-Za-z0-9.:_%\[\]-]{1,255}", peer) is None:
             raise TransportError(f"ROS_STATIC_PEERS names {peer!r}, which is no address")
     return peers
@@ -186,6 +194,7 @@ class JoinedDomains:
         if count > 1:
             self._joined[domain] = (created, count - 1)
         else:
+            # cyclonedds-python has no other way to delete a domain at a given time.
             created.__del__()
 
 

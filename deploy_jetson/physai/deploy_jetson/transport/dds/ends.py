@@ -88,6 +88,7 @@ class _End:
     ) -> None:
         if self._node is not None:
             raise TransportError(f"the transport {self.name} is open already")
+        # Before joining, because it may refuse the binding.
         outlets = [MessageWriter(layout, period_s=contract.timing.control_dt) for layout in outgoing]
         node = self._join()
         try:
@@ -129,6 +130,7 @@ class _End:
         node = self._opened()
         end = time.monotonic() + timeout_s
         while True:
+            # Polled before the timeout is checked, so that a wait of 0 s still receives.
             if self.poll():
                 return True
             left = end - time.monotonic()
@@ -139,6 +141,7 @@ class _End:
     def _publish(self, vectors: Mapping[str, Array], stamp_ns: int) -> None:
         self._opened()
         for outlet, writer in self._outlets:
+            # A topic none of whose fields were given is not published.
             if outlet.write(vectors, stamp_ns):
                 writer.write(outlet.data, stamp_ns)
 
@@ -191,10 +194,13 @@ class DdsTransport(_End):
             for feed in self._feeds
             if feed.inlet.layout.binding.timeout_s is not None
         ]
+        # A command that times out to zero is valid before its first message, so nothing has to arrive.
         never = {name for lapse in self._lapses if lapse.is_zero for name in lapse.names}
         self._required = tuple(name for name in self._required if name not in never)
+        # Commands have no part in the age of a sample: an operator may be silent for long.
         self._stamped = [name for name in self._required if name in sensors]
         self._unseen = set(self._required)
+        # A watchdog publishes under its runtime's lease.
         if COMPANION_OF not in self._options:
             self._commanders = Commanders(self._opened(), [writer.full_name for _, writer in self._outlets])
 
@@ -221,6 +227,7 @@ class DdsTransport(_End):
             self._unseen = {name for name in self._unseen if not sample.stamps_ns[name]}
             if self._unseen:
                 return False
+        # The sample is as old as its oldest field.
         sample.stamp_ns = min([sample.stamps_ns[name] for name in self._stamped])
         sample.sequence += 1
         return True

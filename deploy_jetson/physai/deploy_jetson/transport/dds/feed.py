@@ -43,6 +43,7 @@ class Subscription:
         for one in inlet.layout.placed:
             self.parts.append((one.vector.name, inlet.values[start : start + one.vector.size]))
             start += one.vector.size
+        # Otherwise the time at which the publisher's middleware sent the message.
         self._own_stamp = inlet.layout.is_stamped and inlet.layout.binding.stamp == "header"
         self._notices = notices
         self._stamps = StampCheck(self.topic, ahead_s, notices)
@@ -60,6 +61,7 @@ class Subscription:
             TransportError: DDS failed.
         """
         samples = self.reader.take()
+        # The newest first: only one of them is needed.
         for data, info in reversed(samples):
             if info.valid_data and (info.publication_handle == self._publisher or self._adopt(info)):
                 return self._accept(data, info)
@@ -88,10 +90,12 @@ class Subscription:
         """Whether to accept messages of a new publisher."""
         handle: int = info.publication_handle
         is_active = bool(self._publisher) and time.monotonic_ns() - self.heard_ns <= self._silence_ns
+        # The usual case with a second publisher, before the slow queries of discovery.
         if is_active and handle in self._refused:
             return False
         endpoint = self.reader.publisher(handle)
         speaker = "" if endpoint is None else endpoint.speaker
+        # A runtime and its watchdog take turns.
         same = bool(speaker) and speaker == self._speaker
         if is_active and not same:
             if len(self._refused) < MAX_REFUSED:
@@ -104,5 +108,6 @@ class Subscription:
             return False
         if self._publisher and not same:
             self._notices.add(f"{self.topic}: its publisher was replaced by another one")
+        # The handle is that of a writer; a restarted publisher has a new one.
         self._publisher, self._speaker = handle, speaker
         return True

@@ -63,6 +63,7 @@ class GraphEntry:
             "writer_gid_seq": self._writers,
         }
         message, _ = encode(GRAPH_KIND, {"gid": self._gid, "node_entities_info_seq": [node]})
+        # Each message replaces the one before; the topic is transient local, so nodes that join later get the last one.
         self._write(self._ref, memoryview(message))
 
 
@@ -73,6 +74,7 @@ def _gid(entity: Any) -> dict[str, Any]:
 def _qos() -> Any:
     from cyclonedds.qos import Policy, Qos
 
+    # DDS_LENGTH_UNLIMITED.
     unlimited = -1
     return Qos(
         Policy.Reliability.Reliable(0),

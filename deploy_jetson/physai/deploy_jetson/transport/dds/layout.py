@@ -94,6 +94,7 @@ def topic_layout(binding: TopicBinding, vectors: Mapping[str, Vector]) -> TopicL
         return None
     joints: tuple[str, ...] = ()
     if binding.type in JOINT_PARTS:
+        # Each joint once, in the order of the first vector that has it.
         joints = tuple(dict.fromkeys(str(key) for one in placed for _, key in one.elements))
     return TopicLayout(binding, tuple(placed), joints)
 
@@ -118,6 +119,7 @@ def _order(binding: TopicBinding, vector: Vector) -> list[int]:
     """Return the array index of each element of a vector."""
     if not binding.joints:
         return list(range(vector.size))
+    # The keys of `joints`, in the order in which the robot expects the numbers.
     order = list(binding.joints)
     if vector.joints is None or sorted(order) != sorted(vector.joints):
         raise TransportError(
@@ -142,6 +144,7 @@ class MessageReader:
         self._unmeasured: list[slice] = []
         self.values: Array = np.full(layout.size, np.nan)
         self._length = -1
+        # Everything but the numbers and the stamp of the message learned last, and where it stands.
         self._fixed: tuple[bytes, ...] = ()
         self._starts: tuple[int, ...] = ()
         self._gather = np.zeros(layout.size, np.intp)
@@ -163,6 +166,7 @@ class MessageReader:
             self._learn(data)
         # In place, because allocations are slow when the caches are cold after the pause between two messages.
         self._room[:] = data
+        # `clip` skips the bounds check and writes to `out` without a buffer; `_learn` has checked the places.
         self._numbers.take(self._gather, out=self.values, mode="clip")
         for part in self._unmeasured:
             self.values[part] = np.nan
@@ -173,6 +177,7 @@ class MessageReader:
     def _learn(self, data: bytes) -> None:
         """Decode and check a message field by field, and cache its layout."""
         self._length = -1
+        # Before decoding, as the message may come from anyone in the network.
         if not len(data) <= MAX_INCOMING_BYTES:
             raise TransportError(f"a message of {len(data)} bytes, at most {MAX_INCOMING_BYTES} are read")
         binding = self.layout.binding
@@ -186,6 +191,7 @@ class MessageReader:
                 gather += [self._place(path, key, places, joints) for path, key in one.elements]
             else:
                 unmeasured.append(slice(len(gather), len(gather) + one.vector.size))
+                # Any place that exists; `read` overwrites what it finds there.
                 gather += [0] * one.vector.size
         self._unmeasured = unmeasured
         self._gather[:] = gather
@@ -246,6 +252,7 @@ def _joint_index(binding: TopicBinding, message: Message) -> dict[str, int]:
 def _aligned_room(size: int) -> memoryview:
     """Allocate a message whose payload after the encapsulation header is aligned to 8 bytes, for float64 views."""
     room = np.zeros(size + 16, np.uint8)
+    # numpy promises no more than the alignment of one element, so the offset is computed.
     aligned = -room.ctypes.data % 8
     start = (aligned if aligned >= HEAD else aligned + 8) - HEAD
     return room.data[start : start + size]
@@ -256,6 +263,7 @@ def _fixed_parts(data: bytes, places: Places) -> tuple[tuple[int, ...], tuple[by
     parts: dict[int, bytes] = {}
     start = 0
     for place, count in sorted(places.values()):
+        # Between two places lie names, lengths and padding, which must not change.
         if place > start:
             parts[start] = bytes(data[start:place])
         start = place + 8 * count
@@ -300,6 +308,7 @@ class MessageWriter:
             (places[path][0] - HEAD) // 8 + (joints.index(key) if isinstance(key, str) else key)
             for path, key in placed.elements
         ]
+        # A slice is copied faster than a list of places.
         if indices == list(range(indices[0], indices[0] + len(indices))):
             return slice(indices[0], indices[0] + len(indices))
         return np.array(indices, np.intp)
@@ -338,11 +347,13 @@ def _template(layout: TopicLayout, period_s: float) -> Message:
         runs = {path.rpartition(".")[2]: [0.0] * len(joints) for one in layout.placed for path, _ in one.elements[:1]}
         message[JOINT_NAMES[binding.type]] = list(joints)
         if binding.type == "trajectory_msgs/msg/JointTrajectory":
+            # The point is reached when the next one is due.
             seconds, nanoseconds = divmod(round(period_s * NANOSECONDS), NANOSECONDS)
             message["points"] = [{**runs, "time_from_start": {"sec": seconds, "nanosec": nanoseconds}}]
         else:
             message |= runs
     elif binding.type == ARRAY_TYPE:
+        # Names the dimension for people who read the topic; no driver does.
         label = "joints" if binding.joints else ""
         message["layout"] = {"dim": [{"label": label, "size": layout.size, "stride": layout.size}]}
         message["data"] = [0.0] * layout.size

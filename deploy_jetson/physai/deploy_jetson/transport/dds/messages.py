@@ -102,6 +102,7 @@ def fields_of(message: str) -> tuple[MessageField, ...]:
 
 def _field(line: str) -> MessageField:
     kind, name = line.split(" ")
+    # `string<=256` is bounded, `float64[9]` an array, `float64[]` a sequence.
     base, bracket, length = kind.partition("[")
     base, _, most = base.partition("<=")
     if "/" in base:
@@ -116,6 +117,7 @@ def type_hash(message: str) -> str:
     Source: https://ros.org/reps/rep-2016.html, and rosidl_generator_type_description for the JSON, which has
     one space after every comma and colon, and no default values.
     """
+    # Sorted by name, as the specification demands: the hash is over this text.
     referenced = sorted(_referenced(message) - {message})
     text = json.dumps(
         {
@@ -142,6 +144,7 @@ def _described(field: MessageField) -> dict[str, Any]:
     nested = "/" in field.base
     number = NESTED if nested else BOUNDED_STRING if field.most else TYPE_IDS[field.base]
     if field.length is not None:
+        # FieldType numbers arrays and sequences of a type at a fixed distance from the type itself.
         number += ARRAY if field.length else SEQUENCE
     kind = {
         "type_id": number,

@@ -81,6 +81,7 @@ class DdsNode:
         try:
             DOMAINS.join(domain, reach)
             joined = True
+            # As rmw announces it: the default security enclave.
             self.participant: Any = DomainParticipant(domain, Qos(Policy.Userdata(b"enclave=/;")))
             self._waitset: Any = WaitSet(self.participant)
             self._graph = GraphEntry(self.participant, message_struct(GRAPH_KIND), name)
@@ -176,12 +177,14 @@ class DdsNode:
             if which not in self._builtin:
                 topic = BuiltinTopicDcpsPublication if which == "publishers" else BuiltinTopicDcpsSubscription
                 self._builtin[which] = BuiltinDataReader(self.participant, topic)
+            # More than discovery ever has waiting between two looks.
             found: list[Any] = self._builtin[which].take(1000)
             for endpoint in found:
                 if endpoint.sample_info.instance_state == InstanceState.Alive:
                     known = seen.get(endpoint.key)
                     seen[endpoint.key] = endpoint_of(endpoint, time.monotonic() if known is None else known.seen_s)
                 else:
+                    # Disposed or without its writer: the endpoint is gone.
                     seen.pop(endpoint.key, None)
             return tuple(seen.values())
 
@@ -189,6 +192,7 @@ class DdsNode:
         from cyclonedds.topic import Topic
 
         if topic not in self._topics:
+            # One per name, shared by its readers and writers.
             self._topics[topic] = Topic(self.participant, dds_topic(topic), message_struct(kind))
         return self._topics[topic]
 
@@ -196,6 +200,7 @@ class DdsNode:
         """Leave the domain."""
         # cyclonedds-python has no other way to delete an entity at a given time.
         own = [self.participant, *self._graph.parts, *self._topics.values(), *self._parts]
+        # Children before their parents: a deleted participant has deleted its parts already.
         for part in reversed([*own, *self._builtin.values(), self._waitset]):
             part.__del__()
         self._parts.clear()

@@ -58,7 +58,9 @@ def _common_qos(kind: str, companion_of: str = "") -> tuple[Any, ...]:
 
     return (
         Policy.Durability.Volatile,
+        # In the order of arrival, so that a publisher whose clock is ahead does not silence the others.
         Policy.DestinationOrder.ByReceptionTimestamp,
+        # XCDR1, the only encoding that ROS 2 reads.
         Policy.DataRepresentation(use_cdrv0_representation=True),
         Policy.Userdata(user_data(kind) + (f"{COMPANION_KEY}={companion_of};".encode() if companion_of else b"")),
     )
@@ -69,6 +71,7 @@ def endpoint_of(found: Any, seen_s: float) -> Endpoint:
     # The policy classes are generated, and the names of some contain their qualified path.
     policies = {type(policy).__name__.rpartition(".")[2]: policy for policy in found.qos}
     data: bytes = getattr(policies.get("Userdata"), "data", b"")
+    # As ROS 2 writes it; older releases announce none.
     hashed = re.search(rb"typehash=RIHS01_([0-9a-f]{64})", data)
     companion = re.search(COMPANION_KEY.encode() + rb"=([0-9a-f]{24})", data)
     return Endpoint(
@@ -145,6 +148,7 @@ class Reader:
             TransportError: DDS failed.
         """
         found = self._take(*self._arguments)
+        # The C layer returns a number where there is nothing to take, or an error code.
         if isinstance(found, int):
             if found < 0:
                 raise TransportError(f"{self.topic}: DDS cannot be read (return code {found})")
@@ -156,6 +160,7 @@ class Reader:
         try:
             found = self._entity.get_matched_publication_data(handle)
         except AttributeError:
+            # cyclonedds-python 0.10 cannot tell who sent a message.
             return Endpoint(self.topic, "", True, "")
         return None if found is None else endpoint_of(found, time.monotonic())
 

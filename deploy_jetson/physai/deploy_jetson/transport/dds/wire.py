@@ -142,6 +142,7 @@ class Middleware(Protocol):
 def wrong_hash(kind: str, endpoint: Endpoint) -> str:
     """Describe a mismatch of a publisher's type hash; empty if it matches or is not announced."""
     expected = type_hash(kind)
+    # ROS 2 Humble and plain DDS announce no hash.
     if endpoint.type_hash in ("", expected):
         return ""
     return f"its definition of {kind} has the hash {endpoint.type_hash[:12]}…, ROS 2's is {expected[:12]}…"

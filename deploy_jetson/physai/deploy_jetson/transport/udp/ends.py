@@ -57,10 +57,12 @@ class UdpTransport(UdpEnd):
         """See `Exclusive`."""
         only_known("udp", options, {**OPTIONS, SHARED: "", COMMANDER: ""})
         self._shared = int(options[SHARED]) if SHARED in options else None
+        # Never 0, which stands for no runtime.
         self._commander = int(options.get(COMMANDER, 0)) or secrets.randbelow((1 << 32) - 1) + 1
         self._robot = address(options.get("robot", f"127.0.0.1:{DEFAULT_PORT}"))
         host, port = self._robot
         self._silence = f"UDP: greeted {host}:{port}, nothing has been heard from it; is that the robot, and is it on?"
+        # Towards a robot on this machine the socket stays on loopback; otherwise any interface may lead to it.
         local = host.startswith("127.")
         self._bind = address(options.get("bind", "127.0.0.1:0" if local else "0.0.0.0:0"))
 
@@ -83,6 +85,7 @@ class UdpTransport(UdpEnd):
         self._required = required_fields(contract)
         # A watchdog does not need the operator's commands.
         self._complete = not layouts[1].slices or self._shared is not None
+        # A watchdog sends from the runtime's address, the only one that the robot obeys.
         own = bound_socket(self._bind) if self._shared is None else socket.socket(fileno=self._shared)
         self._link = PeerSocket(own, self._robot, self._reader, self._notices)
         self._opened_s = time.monotonic()
@@ -113,6 +116,7 @@ class UdpTransport(UdpEnd):
         for name, part in self._slices[header.kind].items():
             self._sample.fields[name][:] = values[part]
             self._sample.stamps_ns[name] = stamp_ns
+        # The operator's commands complete a sample, but only a measurement makes a new one.
         if header.kind is Kind.COMMANDS:
             self._complete = True
             return False
@@ -143,6 +147,7 @@ class UdpTransport(UdpEnd):
 
     def claim(self) -> str:
         """See `Exclusive`; the robot decides, see `physai.deploy_jetson.transport.udp.grants`."""
+        # The robot grants leases, so there is nothing to ask for here.
         self._claimed = self._holder == self._commander
         return "" if self._claimed else self._unheld()
 
@@ -167,6 +172,7 @@ class UdpTransport(UdpEnd):
     def send(self, targets: Mapping[str, Array], stamp_ns: int) -> None:
         """See `Transport.send`."""
         link = self._opened()
+        # Nothing is sent if none of the vectors was given.
         if self._targets.write(targets, stamp_ns):
             link.send(self._targets.data)
 
@@ -236,6 +242,7 @@ class UdpRobotEndpoint(UdpEnd):
         link, grants, now_s = self._opened(), self.grants, time.monotonic()
         if header.kind is Kind.GREETING:
             if grants.greeted(header.commander, now_s):
+                # Sensors go to the runtime that holds the lease.
                 link.peer = sender
             self._answer_lease(sender)
             return False

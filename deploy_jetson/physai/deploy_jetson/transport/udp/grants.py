@@ -35,17 +35,20 @@ class Grants:
 
     def greeted(self, commander: int, now_s: float) -> bool:
         """Handle a greeting; return whether its sender holds the lease."""
+        # Zero stands for no runtime, so it can hold nothing.
         if commander == 0:
             return False
         if commander != self.holder:
             if self.holder and now_s - self._heard_s <= self.silence_s:
                 return False
+            # Wraps to 1, as 0 means that a runtime does not know its lease.
             self.holder, self.number = commander, self.number % (_WRAP - 1) + 1
         self._heard_s = now_s
         return True
 
     def commanded(self, commander: int, number: int, now_s: float) -> bool:
         """Handle targets; return whether they are obeyed."""
+        # A stale number belongs to a lease that has passed to another runtime meanwhile.
         if not (commander == self.holder != 0 and number in (0, self.number)):
             return False
         self._heard_s = now_s

@@ -26,6 +26,7 @@ def address(text: str) -> Address:
         TransportError: the text is malformed or the host unknown.
     """
     host, colon, port = text.rpartition(":")
+    # `isdigit` alone accepts digits that `int` does not, such as superscripts.
     if not (host and colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise TransportError(f"{text!r} is no address, expected HOST:PORT such as 192.168.1.20:{DEFAULT_PORT}")
     try:
@@ -41,6 +42,7 @@ def bound_socket(bind: Address) -> socket.socket:
         TransportError: the address is taken, or not this machine's.
     """
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    # The control loop polls it and must never wait.
     bound.setblocking(False)
     try:
         bound.bind(bind)
@@ -74,10 +76,12 @@ class PeerSocket:
         found = False
         for _ in range(MAX_PER_POLL):
             try:
+                # Into the reader's buffer, without an allocation per packet.
                 size, origin = self._socket.recvfrom_into(self._reader.room)
             except BlockingIOError:
                 break
             sender: Address = origin
+            # The sender's address can be forged; this keeps out strays, not attackers.
             if self._only is not None and sender != self._only:
                 host, port = self._only
                 self._notices.add(f"UDP: packets from {sender[0]}, only {host}:{port} is heard")

@@ -121,6 +121,7 @@ class PacketWriter:
         """The packet as last written."""
         self._body = self.data[:size]
         self._values: npt.NDArray[np.float32] = np.frombuffer(self._room, "<f4", layout.count, HEADER.size)
+        # A field that is never written counts as not measured.
         self._values[:] = np.nan
         self._sequence = 0
         self.commander = self.lease = 0
@@ -152,6 +153,7 @@ class PacketWriter:
                 self._room, 0, MAGIC, VERSION, layout.kind, self._clock, 0, layout.fingerprint, sequence, layout.count,
                 stamp_ns, self.commander, self.lease,
             )  # fmt: skip
+            # Last, over everything before it.
             CRC.pack_into(self._room, len(self._body), zlib.crc32(self._body))
             self._sequence = (sequence + 1) % WRAP
         return found
@@ -199,6 +201,7 @@ class PacketReader:
             raise TransportError(f"a packet starts with {bytes(magic)!r}, expected {MAGIC!r}")
         if version != VERSION:
             raise TransportError(f"a packet of version {version}, expected {VERSION}")
+        # After the version, whose packets may place the CRC elsewhere, and before everything else that the packet says.
         if CRC.unpack_from(self.room, size - CRC.size)[0] != zlib.crc32(self._view[: size - CRC.size]):
             raise TransportError("a packet whose CRC does not fit: damaged on its way")
         layout = self._layouts.get(kind)
@@ -218,4 +221,5 @@ class PacketReader:
 
 def is_newer(sequence: int, last: int) -> bool:
     """Whether a sequence number follows another, across the wrap (serial numbers of RFC 1982)."""
+    # Half of the range lies ahead of `last`, the other half behind.
     return 0 < (sequence - last) % WRAP < WRAP // 2
