@@ -158,7 +158,7 @@ class Drive:
             time.sleep(_POLL_S)
         return f"{runtime.guard_state}, until reset"
 
-    def request(self, command: Command, timeout_s: float = ANSWER_S) -> str:
+    def request(self, command: Command) -> str:
         """Requests a reset or a start and returns the reply.
 
         Raises:
@@ -167,7 +167,7 @@ class Drive:
         """
         self._require_running()
         ticket = self.runtime.commands.put(command)
-        return f"{command}: requested" if ticket is None else ticket.wait(timeout_s)
+        return f"{command}: requested" if ticket is None else ticket.wait(ANSWER_S)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
         """Ramps to a safe state, disconnects and ends the thread; idempotent.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.deploy_jetson.transport.dds.ports import DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.graph import Info, Publishers
@@ -75,9 +76,7 @@ class Frames:
         try:
             transform = self._transform(frame, message.header)
         except self._missing as error:
-            return (
-                f"frame_id is {source!r}, expected {frame!r}, and tf2 has no transform: {' '.join(str(error).split())}"
-            )
+            return f"frame_id is {source!r}, expected {frame!r}, and tf2 has no transform: {one_line(error)}"
         if isinstance(transform, str):
             return f"frame_id is {source!r}, expected {frame!r}: {transform}"
         moved(message.pose, transform.transform)
@@ -135,7 +134,6 @@ class FramedReader:
 
     def publisher(self, handle: int) -> Endpoint | None:
         """The only publisher."""
-        del handle
         return self._publishers.only()
 
     def mismatch(self) -> str:

@@ -10,6 +10,7 @@ from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
+from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.ros.node import NODE_NAME, PolicyNode
 from physai.sdk.base.errors import PhysaiError
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         node = PolicyNode()
     except (PhysaiError, ParameterException, NameValidationException, RuntimeError) as error:
         # From a parameter file or the command line, before there is a node to log it.
-        print(f"{NODE_NAME}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{NODE_NAME}: {one_line(error)}", file=sys.stderr)
         rclpy.try_shutdown()
         return REFUSED
     executor = MultiThreadedExecutor(THREADS)

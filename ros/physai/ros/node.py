@@ -36,6 +36,7 @@ from physai.deploy_jetson.runtime.commands.queue import Command
 from physai.deploy_jetson.runtime.loop import LoopEnd
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
 from physai.deploy_jetson.ticks.lifecycle import Lifecycle
+from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.ros.drive import STOP_S, Drive, DriveError
 from physai.ros.parameters import (
     PARAMETERS,
@@ -123,7 +124,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
         try:
             self.declare_parameter(name, parameter.default, _descriptor(parameter))
         except ParameterException as error:
-            raise ParameterError(f"parameter {name}: {_line(error)}; expected {expected(name)}") from error
+            raise ParameterError(f"parameter {name}: {one_line(error)}; expected {expected(name)}") from error
 
     def finish(self, spin: Callable[[], None]) -> None:
         """Ramps to HOLD and finalises, even during a transition.
@@ -156,7 +157,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
             return self._change_state(request, response)
         except RuntimeError as error:
             self.get_logger().warning(
-                f"refused: transition {request.transition.id} is not valid in this state: {_line(error)}"
+                f"refused: transition {request.transition.id} is not valid in this state: {one_line(error)}"
             )
             return response
         finally:
@@ -164,33 +165,27 @@ class PolicyNode(LifecycleNodeMixin, Node):
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Loads and verifies the active bundle, starts its engine, connects the topics."""
-        del state
         return self._transition("configure", self._configure, INACTIVE)
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Starts driving the robot once its sensor samples are sound."""
-        del state
         timeout_s = float(self._value("activation_timeout_s"))
         return self._transition("activate", lambda: self._loaded().activate(timeout_s), ACTIVE)
 
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Ramps to HOLD, then stops sending."""
-        del state
         return self._transition("deactivate", self._deactivate, INACTIVE)
 
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Disconnects and unloads the policy."""
-        del state
         return self._transition("cleanup", self._unload, "")
 
     def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Ramps to HOLD if active, then unloads the policy."""
-        del state
         return self._transition("shutdown", self._unload, "")
 
     def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Damps, then unloads the policy."""
-        del state
         if self._drive is not None:
             # It may not be active any more.
             with suppress(DriveError):
@@ -206,7 +201,7 @@ class PolicyNode(LifecycleNodeMixin, Node):
             return FAILURE
         except Exception as error:
             # rclpy would enter error processing without logging it.
-            self.get_logger().error(f"{name}: {type(error).__name__}: {_line(error)}\n{traceback.format_exc()}")
+            self.get_logger().error(f"{name}: {type(error).__name__}: {one_line(error)}\n{traceback.format_exc()}")
             return ERROR
         self._reached = to
         return SUCCESS
@@ -306,7 +301,6 @@ class PolicyNode(LifecycleNodeMixin, Node):
         return f"version {trial.version} is active in slot {trial.slot}, on trial; {loading}"
 
     def _answer(self, action: Callable[[], str], request: Any, response: Any) -> Any:
-        del request
         try:
             response.message, response.success = action(), True
         except PhysaiError as error:
@@ -373,7 +367,3 @@ def _descriptor(parameter: Parameter) -> ParameterDescriptor:
     elif isinstance(parameter.default, int) and not isinstance(parameter.default, bool):
         bounds["integer_range"] = [IntegerRange(from_value=int(parameter.lower), to_value=int(parameter.upper), step=1)]
     return ParameterDescriptor(description=parameter.description, **bounds)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -90,16 +90,13 @@ class SimulationServices:
         return response
 
     def _features(self, request: Any, response: Any) -> None:
-        del request
         response.features.features = list(FEATURES)
         response.features.custom_info = CUSTOM_INFO
 
     def _state(self, request: Any, response: Any) -> None:
-        del request
         response.state.state = int(self._simulation.state)
 
     def _change(self, request: Any, response: Any) -> None:
-        del response
         requested = int(request.state.state)
         if requested not in list(SimulationState):
             supported = ", ".join(f"{state.value} ({state.name})" for state in SimulationState)
@@ -113,7 +110,6 @@ class SimulationServices:
         self._log.info(f"simulation: {state.name.lower()}")
 
     def _reset(self, request: Any, response: Any) -> None:
-        del response
         whole = request.scope in (ResetSimulation.Request.SCOPE_DEFAULT, ResetSimulation.Request.SCOPE_ALL)
         if not whole and request.scope != ResetSimulation.Request.SCOPE_STATE:
             raise _RefusedError(
@@ -124,7 +120,6 @@ class SimulationServices:
         self._log.info("simulation: reset")
 
     def _step(self, request: Any, response: Any) -> None:
-        del response
         self._simulation.step(int(request.steps))
 
     def _entities(self, request: Any, response: Any) -> None:

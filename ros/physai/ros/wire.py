@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
+from physai.deploy_jetson.transport.dds.domain import one_line
 from physai.deploy_jetson.transport.dds.ports import DEPTH, EXCHANGE_DEPTH
 from physai.deploy_jetson.transport.dds.wire import Endpoint
 from physai.ros.frames import POSE, FramedReader, Frames
@@ -85,7 +86,7 @@ class RosMiddleware:
                 message, relative(topic), callback, qos, qos_overriding_options=overriding, **options
             )
         except Exception as error:
-            raise TransportError(f"{topic}: cannot subscribe: {_line(error)}") from error
+            raise TransportError(f"{topic}: cannot subscribe: {one_line(error)}") from error
 
     def problems(self) -> tuple[str, ...]:
         """Why the latest poses were rejected."""
@@ -109,7 +110,7 @@ class RosMiddleware:
         try:
             publisher = self._node.create_publisher(message, relative(topic), qos, qos_overriding_options=overriding)
         except Exception as error:
-            raise TransportError(f"{topic}: cannot publish: {_line(error)}") from error
+            raise TransportError(f"{topic}: cannot publish: {one_line(error)}") from error
         self._publishers.append(publisher)
         return RosWriter(self._node, publisher, topic)
 
@@ -127,7 +128,7 @@ class RosMiddleware:
             self._spun.append(subscription)
             publisher = self._node.create_publisher(message, topic, _qos(1, reliable=True))
         except Exception as error:
-            raise TransportError(f"{topic}: cannot be created: {_line(error)}") from error
+            raise TransportError(f"{topic}: cannot be created: {one_line(error)}") from error
         self._publishers.append(publisher)
         return RosReader(self._node, subscription, topic, several=True), RosWriter(self._node, publisher, topic)
 
@@ -235,12 +236,11 @@ class RosReader:
                     data, info = taken
                     newest.append((data, Info(info["source_timestamp"])))
         except Exception as error:
-            raise TransportError(f"{self.topic}: rclpy cannot take messages: {_line(error)}") from error
+            raise TransportError(f"{self.topic}: rclpy cannot take messages: {one_line(error)}") from error
         return list(newest) if newest and self._publishers_accepted() else []
 
     def publisher(self, handle: int) -> Endpoint | None:
         """The publisher; None if there is none, or several."""
-        del handle
         return self._publishers.only()
 
     def mismatch(self) -> str:
@@ -265,11 +265,10 @@ class RosWriter:
         Raises:
             TransportError: rclpy failed.
         """
-        del stamp_ns
         try:
             self._publisher.publish(bytes(message))
         except Exception as error:
-            raise TransportError(f"{self.topic}: rclpy cannot publish the message: {_line(error)}") from error
+            raise TransportError(f"{self.topic}: rclpy cannot publish the message: {one_line(error)}") from error
 
     def reached(self) -> bool:
         """Whether there is a subscriber."""
@@ -289,21 +288,19 @@ def _never_executed() -> Any:
     # An executor asks the group first; it takes no message that the control loop is to take itself.
     class NeverExecuted(CallbackGroup):
         def can_execute(self, entity: Any) -> bool:
-            del entity
             return False
 
         def beginning_execution(self, entity: Any) -> bool:
-            del entity
             return False
 
         def ending_execution(self, entity: Any) -> None:
-            del entity
+            """Do nothing."""
 
     return NeverExecuted()
 
 
 def _never_called(data: bytes) -> None:
-    del data
+    """The callback of a subscription that no executor runs."""
 
 
 def relative(topic: str) -> str:
@@ -329,8 +326,6 @@ def _message_class(kind: str) -> Any:
         return get_message(kind)
     except (ImportError, AttributeError, ValueError) as error:
         package = kind.partition("/")[0]
-        raise TransportError(f"{kind} is not installed ({_line(error)}); install ros-$ROS_DISTRO-{package}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        raise TransportError(
+            f"{kind} is not installed ({one_line(error)}); install ros-$ROS_DISTRO-{package}"
+        ) from error

@@ -171,13 +171,16 @@ def _setup(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         raise PhysaiError(f"{first['loc'][0]}: {first['msg']} (got {first['input']!r})") from None
     trust = None if arguments.trust is None else SignedTrust.load(arguments.trust)
     agent.setup(identity, trust, limits, requirements_from(arguments))
-    _print(arguments, {"root": str(agent.root), "robot": identity.robot}, f"{agent.root} is ready for {identity.robot}")
-    return 0
+    return _print(
+        arguments, {"root": str(agent.root), "robot": identity.robot}, f"{agent.root} is ready for {identity.robot}"
+    )
 
 
 def _install(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
+    from physai.deploy_jetson.agent.tested import no_progress
+
     data = _bundle(agent, arguments)
-    show = _progress if sys.stderr.isatty() and not arguments.json else _silent
+    show = _progress if sys.stderr.isatty() and not arguments.json else no_progress
     unsafe, again = arguments.unsafe_no_verdict, arguments.again
     result = agent.install(data, unsafe_no_verdict=unsafe, again=again, progress=show)
     marker = result.marker
@@ -230,10 +233,6 @@ def _input(name: str, limit: int) -> bytes:
     return data
 
 
-def _silent(stage: str, share: float) -> None:
-    pass
-
-
 def _progress(stage: str, share: float) -> None:
     # The last step leaves the line on the terminal.
     end = "\n" if (stage, share) == ("seal", 1.0) else ""
@@ -245,8 +244,7 @@ def _activate(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return _report_end(_watcher(agent), arguments)
     text = f"version {trial.version} is active in slot {trial.slot}, on trial"
-    _print(arguments, trial.model_dump(mode="json"), text)
-    return 0
+    return _print(arguments, trial.model_dump(mode="json"), text)
 
 
 def _commit(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
@@ -265,16 +263,14 @@ def _commit(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         reason = f"by hand, although {finding.health.value}: {finding.reason}"
     trial = agent.commit(reason)
     text = f"version {trial.version} is committed ({reason}); older ones are refused from now on"
-    _print(arguments, {"version": trial.version, "slot": trial.slot, "reason": reason}, text)
-    return 0
+    return _print(arguments, {"version": trial.version, "slot": trial.slot, "reason": reason}, text)
 
 
 def _rollback(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     trial = agent.rollback(arguments.reason)
     back = "no policy" if trial.previous is None else f"slot {trial.previous}"
     record = {"version": trial.version, "slot": trial.previous, "reason": arguments.reason}
-    _print(arguments, record, f"went back from version {trial.version} to {back}")
-    return 0
+    return _print(arguments, record, f"went back from version {trial.version} to {back}")
 
 
 def _status(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
@@ -282,8 +278,7 @@ def _status(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.cli.robot_text import status_text
 
     status = read_status(agent)
-    _print(arguments, _plain(status), "" if arguments.json else status_text(status))
-    return 0
+    return _print(arguments, _plain(status), "" if arguments.json else status_text(status))
 
 
 def _time(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
@@ -294,14 +289,12 @@ def _time(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
         agent.set_time(_input(str(arguments.statement), MAX_STATEMENT_BYTES))
     clock, floor = utc_text(agent.clock()), agent.store.state().latest_time
     text = f"clock {clock}, certainly later than {floor}; verdicts expire by the later of the two"
-    _print(arguments, {"clock": clock, "floor": floor}, text)
-    return 0
+    return _print(arguments, {"clock": clock, "floor": floor}, text)
 
 
 def _gc(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     freed = agent.gc(idle=arguments.idle)
-    _print(arguments, {"freed_bytes": freed}, f"freed {freed} bytes")
-    return 0
+    return _print(arguments, {"freed_bytes": freed}, f"freed {freed} bytes")
 
 
 def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
@@ -315,8 +308,7 @@ def _doctor(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
 
 def _recover(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     actions = agent.recover().actions
-    _print(arguments, {"actions": list(actions)}, "\n".join(actions) or "nothing to recover")
-    return 0
+    return _print(arguments, {"actions": list(actions)}, "\n".join(actions) or "nothing to recover")
 
 
 def _watch(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
@@ -361,8 +353,7 @@ def _missing(agent: UpdateAgent, arguments: argparse.Namespace) -> int:
     from physai.deploy_jetson.agent.incoming import missing
 
     digests = missing(agent.store, arguments.digests)
-    _print(arguments, {"missing": digests}, "\n".join(digests))
-    return 0
+    return _print(arguments, {"missing": digests}, "\n".join(digests))
 
 
 def _plain(value: Any) -> Any:
@@ -371,8 +362,10 @@ def _plain(value: Any) -> Any:
     return to_jsonable_python(value)
 
 
-def _print(arguments: argparse.Namespace, record: Any, text: str) -> None:
+def _print(arguments: argparse.Namespace, record: Any, text: str) -> int:
+    """Print a result as text, or with `--json` as JSON; return the exit code 0."""
     print(json.dumps(record, indent=2, ensure_ascii=False) if arguments.json else text)
+    return 0
 
 
 # Names of actions in physai 0.1.

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from physai.deploy_jetson.runtime.commands.queue import CommandQueue
     from physai.deploy_jetson.runtime.options import RunOptions
 
-# Highest SCHED_FIFO priority to use; 99 is for the kernel's own watchdogs.
-MAX_PRIORITY = 98
-
 # The guard intervened and was not reset.
 EXIT_TAKEN_OVER = 1
 
@@ -95,7 +92,7 @@ def run(root: Path, arguments: argparse.Namespace) -> int:
 
 def _options(root: Path, arguments: argparse.Namespace) -> RunOptions:
     from physai.deploy_jetson.runtime.options import RunOptions
-    from physai.deploy_jetson.runtime.system.realtime import Realtime
+    from physai.deploy_jetson.runtime.system.realtime import MAX_PRIORITY, Realtime
 
     # argparse accepts `nan` and `inf` as numbers.
     for name in ("rate", "seconds", "heartbeat"):
@@ -126,7 +123,6 @@ def _catch_signals(commands: CommandQueue) -> None:
     received: list[int] = []
 
     def handle(number: int, frame: object) -> None:
-        del frame
         # Ctrl-C again: whoever repeats it does not want to wait for the ramp.
         if received:
             commands.put(Command.STOP)

@@ -39,6 +39,13 @@ def _call(name: str, *arguments: Any) -> None:
         raise EngineError(f"{name} failed: {library.cudaGetErrorString(code).decode()} ({code})")
 
 
+def _query(name: str, *arguments: int) -> str:
+    """Return the integer that a function writes to its first argument."""
+    value = ctypes.c_int()
+    _call(name, ctypes.byref(value), *arguments)
+    return str(value.value)
+
+
 @cache
 def device_name() -> str | None:
     """Return the name of the first GPU, or None without a usable one."""
@@ -59,12 +66,7 @@ def compute_capability() -> str:
     Raises:
         EngineError: there is none.
     """
-    parts: list[str] = []
-    for attribute in _COMPUTE_CAPABILITY:
-        value = ctypes.c_int()
-        _call("cudaDeviceGetAttribute", ctypes.byref(value), attribute, 0)
-        parts.append(str(value.value))
-    return ".".join(parts)
+    return ".".join(_query("cudaDeviceGetAttribute", attribute, 0) for attribute in _COMPUTE_CAPABILITY)
 
 
 def driver_version() -> str:
@@ -73,9 +75,7 @@ def driver_version() -> str:
     Raises:
         EngineError: there is none.
     """
-    value = ctypes.c_int()
-    _call("cudaDriverGetVersion", ctypes.byref(value))
-    return str(value.value)
+    return _query("cudaDriverGetVersion")
 
 
 class CudaStream:

@@ -1,6 +1,8 @@
 """Thread that prints messages and polls for problems, so that the control loop never waits for a terminal."""
 
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -20,7 +22,6 @@ class Reporter:
         *,
         problems: Callable[[], Iterable[str]],
         publish: Callable[[], None],
-        now_ns: Callable[[], int],
     ) -> None:
         """Initialize without starting the thread.
 
@@ -28,9 +29,8 @@ class Reporter:
             show: prints one message; may block.
             problems: returns the current problems; empty strings are ignored.
             publish: publishes diagnostics.
-            now_ns: CLOCK_MONOTONIC [ns].
         """
-        self._show, self._problems, self._publish, self._now_ns = show, problems, publish, now_ns
+        self._show, self._problems, self._publish = show, problems, publish
         # Bounded: with a terminal that blocks, the oldest messages are lost rather than the memory.
         self._messages: deque[str] = deque(maxlen=_CAPACITY)
         self._reported: set[str] = set()
@@ -61,17 +61,17 @@ class Reporter:
             self._show(self._messages.popleft())
 
     def _run(self) -> None:
-        polled_ns = published_ns = 0
+        polled_s = published_s = -math.inf
         while not self._ended.wait(_PRINT_S):
-            now_ns = self._now_ns()
-            if now_ns - polled_ns > _POLL_S * 1e9:
-                polled_ns = now_ns
+            now_s = time.monotonic()
+            if now_s - polled_s > _POLL_S:
+                polled_s = now_s
                 for problem in self._problems():
                     # Each once, as it would otherwise be repeated every two seconds.
                     if problem and problem not in self._reported and len(self._reported) < _CAPACITY:
                         self._reported.add(problem)
                         self.report(problem)
-            if now_ns - published_ns > _PUBLISH_S * 1e9:
-                published_ns = now_ns
+            if now_s - published_s > _PUBLISH_S:
+                published_s = now_s
                 self._publish()
             self.flush()

@@ -1,6 +1,7 @@
 """Runs a policy on a robot: load and check it, connect, wait for the robot, drive it, bring it to rest."""
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -22,7 +23,7 @@ from physai.deploy_jetson.runtime.standby import Standby
 from physai.deploy_jetson.runtime.summary import Summary, stages_us
 from physai.deploy_jetson.runtime.system.realtime import acquire
 from physai.deploy_jetson.runtime.system.service_manager import ServiceManager
-from physai.deploy_jetson.runtime.tick import Clocks, Tick
+from physai.deploy_jetson.runtime.tick import Tick
 from physai.deploy_jetson.runtime.watchdog.client import Watchdog
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry.diagnosis import diagnose
@@ -50,7 +51,6 @@ class Runtime:
         *,
         telemetry: Telemetry | None = None,
         say: Callable[[str], None] = print,
-        clocks: Clocks | None = None,
     ) -> None:
         """Initialize without loading or connecting.
 
@@ -59,18 +59,15 @@ class Runtime:
             transport: not yet open.
             telemetry: receives the tick records; None only counts them.
             say: prints a message; called from a separate thread.
-            clocks: sources of time; None for the system's.
         """
         self.options, self.transport = options, transport
         self.state = Lifecycle.UNCONFIGURED
         self.commands = CommandQueue()
         self.telemetry = telemetry or Telemetry()
-        self._clocks = clocks or Clocks()
         self._reporter = Reporter(
             say,
             problems=self._problems,
             publish=self._publish_diagnostics,
-            now_ns=self._clocks.now_ns,
         )
         self._say = self._reporter.report
         self._contract: PolicyContract | None = None
@@ -151,7 +148,6 @@ class Runtime:
             self.transport,
             policy,
             sink,
-            clocks=self._clocks,
             watchdog=self._watchdog,
             lost=(lambda: "") if self._exclusive is None else self._exclusive.lost,
         )
@@ -165,7 +161,6 @@ class Runtime:
             say=self._say,
             swapper=self._swapper,
             heartbeat_s=self.options.heartbeat_s,
-            clocks=self._clocks,
             watchdog=self._watchdog,
             progress=self._manager.progress,
         )
@@ -176,7 +171,6 @@ class Runtime:
             self.commands,
             self._reporter,
             heartbeat_s=self.options.heartbeat_s,
-            now_ns=self._clocks.now_ns,
             watchdog=self._watchdog,
         )
         self.state = advance(self.state, Lifecycle.INACTIVE)
@@ -222,7 +216,7 @@ class Runtime:
 
     def _open_health(self, candidate: Candidate) -> RuntimeHealth:
         path = health_path(self.options.root)
-        return RuntimeHealth(path, bundle_sha256=candidate.bundle_sha256, now_ns=self._clocks.now_ns())
+        return RuntimeHealth(path, bundle_sha256=candidate.bundle_sha256, now_ns=time.monotonic_ns())
 
     def _open_watchdog(self, contract: PolicyContract) -> Watchdog | None:
         if not self.options.watchdog:

@@ -1,6 +1,6 @@
 """The INACTIVE state of a runtime: waits until the robot is ready and an operator requests activation."""
 
-from collections.abc import Callable
+import time
 
 from physai.deploy_jetson.runtime.commands.queue import Command, CommandQueue, Levels, Ticket
 from physai.deploy_jetson.runtime.loop import Loop
@@ -32,7 +32,6 @@ class Standby:
         reporter: Reporter,
         *,
         heartbeat_s: float | None,
-        now_ns: Callable[[], int],
         watchdog: Watchdog | None,
     ) -> None:
         """Initialize without waiting.
@@ -44,13 +43,12 @@ class Standby:
             commands: the operator's requests.
             reporter: receives messages for the operator.
             heartbeat_s: longest silence of the operator [s]; None if no operator has to watch.
-            now_ns: CLOCK_MONOTONIC [ns].
             watchdog: must be ready before the robot is driven; None to run without one.
         """
         self.waiting_for = ""
         """What prevents driving the robot; empty if nothing."""
         self._loop, self._tick, self._transport, self._commands = loop, tick, transport, commands
-        self._reporter, self._heartbeat_s, self._now_ns, self._watchdog = reporter, heartbeat_s, now_ns, watchdog
+        self._reporter, self._heartbeat_s, self._watchdog = reporter, heartbeat_s, watchdog
         self._exclusive = transport if isinstance(transport, Exclusive) else None
 
     def wait(self, wanted: Levels | None) -> LoopEnd | Levels:
@@ -65,10 +63,10 @@ class Standby:
         commands = self._commands
         shown, shown_ns = "", 0
         # `clear_ns`: when the robot could last be driven.
-        awake_ns = clear_ns = self._now_ns()
+        awake_ns = clear_ns = time.monotonic_ns()
         while True:
             self._transport.wait(_PERIOD_S)
-            before_ns, awake_ns = awake_ns, self._now_ns()
+            before_ns, awake_ns = awake_ns, time.monotonic_ns()
             # Nobody expects a robot to move when a suspended machine wakes up.
             if wanted is not None and awake_ns - before_ns > _SUSPENDED_S * 1e9:
                 self._reporter.report("not activated: this process was suspended meanwhile; send `activate` again")
@@ -82,7 +80,7 @@ class Standby:
             if wanted != commands.levels or commands.stopped:
                 # A stop, hold, damp or deactivate was requested after it.
                 wanted = None
-            now_ns, obstacle = self._now_ns(), self._obstacle()
+            now_ns, obstacle = time.monotonic_ns(), self._obstacle()
             clear_ns = clear_ns if obstacle else now_ns
             if self._exclusive is not None:
                 # A lease that this runtime cannot use would keep others from the robot.
@@ -94,15 +92,12 @@ class Standby:
             self.waiting_for = obstacle
             if wanted is not None and not obstacle:
                 return wanted
-            text = f"waiting for {obstacle or self._next_request()}"
+            request = "a reset of the stop" if commands.stopped else "the request to activate"
+            text = f"waiting for {obstacle or request}"
             again = (wanted is not None or text != shown) and now_ns - shown_ns > _REPEAT_S * 1e9
             if not shown or again:
                 self._reporter.report(text)
                 shown, shown_ns = text, now_ns
-
-    def _next_request(self) -> str:
-        """Return what the operator has to request next, while inactive."""
-        return "a reset of the stop" if self._commands.stopped else "the request to activate"
 
     def _answer(self, ticket: Ticket, wanted: Levels | None) -> Levels | None:
         """Answer a request while inactive; return the levels of the pending activation, if any."""
@@ -144,7 +139,7 @@ class Standby:
     def _overdue_heartbeat(self) -> str:
         """Describe the operator's last heartbeat, if it is overdue; empty if not."""
         heartbeat_ns = self._commands.heartbeat_ns
-        silence_s = (self._now_ns() - heartbeat_ns) * 1e-9
+        silence_s = (time.monotonic_ns() - heartbeat_ns) * 1e-9
         if self._heartbeat_s is None or silence_s <= self._heartbeat_s:
             return ""
         return f"was last heard {silence_s:.1f} s ago" if heartbeat_ns else "was never heard"

@@ -26,15 +26,9 @@ Clock = Callable[[], int]
 # Attempts per period to decide and send in time; nothing is sent if all of them are late.
 DECISIONS = 3
 
-_TRANSPORT_FAILED, _INFERENCE_FAILED, _NOT_SENT, _GUARD_FAILED = (
-    int(flag)
-    for flag in (
-        RuntimeFault.TRANSPORT_FAILED,
-        RuntimeFault.INFERENCE_FAILED,
-        RuntimeFault.NOT_SENT,
-        RuntimeFault.GUARD_FAILED,
-    )
-)
+# Plain integers: operators of `IntFlag` are too slow for a tick.
+_TRANSPORT_FAILED, _INFERENCE_FAILED = int(RuntimeFault.TRANSPORT_FAILED), int(RuntimeFault.INFERENCE_FAILED)
+_NOT_SENT, _GUARD_FAILED = int(RuntimeFault.NOT_SENT), int(RuntimeFault.GUARD_FAILED)
 _WATCHDOG, _LEASE_LOST = int(RuntimeFault.WATCHDOG), int(RuntimeFault.LEASE_LOST)
 
 
@@ -121,8 +115,10 @@ class Tick:
         self._oldest_ns = round(contract.timing.max_observation_age_s * 1e9)
         # A stamp may lie up to one period ahead, because synchronised clocks differ a little.
         self._youngest_ns = -round(contract.timing.control_dt * 1e9)
+        # Whether the transport failed to send the last command.
         self._unsent = False
         self._first_stamp_ns = 0
+        self._guard_ns = self._send_ns = 0
         self._watchdog = watchdog
         self.lost = lost
 
@@ -192,7 +188,7 @@ class Tick:
             trouble: bits of `RuntimeFault` for which the policy's command is withheld.
             request: of an operator or the loop, for the supervisor.
         """
-        now, watchdog = self._now, self._watchdog
+        now = self._now
         woke = now()
         self.error, self.sent = "", None
         # The last command did not reach the robot, so the policy must not assume that it did.
@@ -208,43 +204,10 @@ class Tick:
             targets = self._infer()
             trouble |= 0 if targets is not None else _INFERENCE_FAILED
         thought = now()
-        limit = due_ns + self._deadline_ns
-        self.missed = asked and thought > limit
-        guard_ns = send_ns = 0
-        sent = False
-        result: GuardResult | None = None
-        # No decision is sent late. One that is not ready `deadline_s` after the period began (a slow computation, a
-        # process that was suspended) is discarded, and another is made from a newer sample.
-        for _ in range(DECISIONS):
-            started = now()
-            if started > limit:
-                # Too late for the policy's command: the guard repeats the last one, holds, damps or stops instead.
-                self.missed, targets, limit = asked or self.missed, None, started + self._deadline_ns
-                sensed = self._sense()
-                trouble |= sensed
-            if watchdog is not None:
-                watchdog.claim()
-            result = self._decide(targets, _without_start(request) if sensed & ~HARMLESS else request)
-            decided = now()
-            guard_ns = decided - started
-            if result is None:
-                trouble |= _GUARD_FAILED
-                break
-            if decided <= limit:
-                failed = self._send(result)
-                trouble |= failed
-                sent = self.sent is not None
-                send_ns = now() - decided
-                break
-        else:
-            trouble |= _NOT_SENT
-        if result is None:
-            self.guard.idle()
-        else:
-            # The guard continues from what the robot received, not from what was decided.
-            self.guard.commit(sent=sent)
+        self.missed = asked and thought > due_ns + self._deadline_ns
+        result, trouble = self._command(targets, due_ns + self._deadline_ns, trouble, sensed, request, asked=asked)
         self._store(result, trouble, request)
-        self._remember(result, sent=sent)
+        self._remember(result)
         self.ended_ns = ended = now()
         record = (
             number,
@@ -253,8 +216,8 @@ class Tick:
             self._sample.stamp_ns,
             self.age_ns,
             thought - begun if asked else 0,
-            guard_ns,
-            send_ns,
+            self._guard_ns,
+            self._send_ns,
             ended - due_ns,
             self.state,
             self.reasons,
@@ -263,17 +226,61 @@ class Tick:
         )
         self._sink.push(record, self.sent)
 
+    def _command(
+        self,
+        targets: dict[str, Floats] | None,
+        limit_ns: int,
+        trouble: int,
+        sensed: int,
+        request: Request,
+        *,
+        asked: bool,
+    ) -> tuple[GuardResult | None, int]:
+        """Decide and send by `limit_ns`; return the decision, None if the guard failed, and all bits of `RuntimeFault`.
+
+        `trouble` has the bits so far, `sensed` those of the sample; `asked` tells whether the policy was asked.
+        """
+        now, watchdog = self._now, self._watchdog
+        self._guard_ns = self._send_ns = 0
+        result: GuardResult | None = None
+        # No decision is sent late. One that is not ready `deadline_s` after the period began (a slow computation, a
+        # process that was suspended) is discarded, and another is made from a newer sample.
+        for _ in range(DECISIONS):
+            started = now()
+            if started > limit_ns:
+                # Too late for the policy's command: the guard repeats the last one, holds, damps or stops instead.
+                self.missed, targets, limit_ns = asked, None, started + self._deadline_ns
+                sensed = self._sense()
+                trouble |= sensed
+            if watchdog is not None:
+                watchdog.claim()
+            result = self._decide(targets, _without_start(request) if sensed & ~HARMLESS else request)
+            decided = now()
+            self._guard_ns = decided - started
+            if result is None:
+                self.guard.idle()
+                return None, trouble | _GUARD_FAILED
+            if decided <= limit_ns:
+                trouble |= self._send(result)
+                self._send_ns = now() - decided
+                break
+        else:
+            trouble |= _NOT_SENT
+        # The guard continues from what the robot received, not from what was decided.
+        self.guard.commit(sent=self.sent is not None)
+        return result, trouble
+
     def _drives(self) -> bool:
         """Whether the guard uses the policy's command in this period."""
         return bool(self.guard.asks[0])
 
-    def _remember(self, result: GuardResult | None, *, sent: bool) -> None:
+    def _remember(self, result: GuardResult | None) -> None:
         """Correct the policy's memory of its commands if the robot received others."""
         if self.start_answer == RequestAnswer.OBEYED:
             self.policy.reset()
             self._begins = True
         elif not self._begins and (
-            result is None or (self.state == GuardState.RUN and (not sent or result.intervened[0]))
+            result is None or (self.state == GuardState.RUN and (self.sent is None or result.intervened[0]))
         ):
             self.policy.sent(self.guard.sent, self.guard.steps)
 

@@ -16,23 +16,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Upper bounds of the histograms, 4 µs to 0.4 s, two per octave [ns].
 BOUNDS_NS = tuple(bound for exponent in range(12, 29) for bound in (1 << exponent, 3 << (exponent - 1)))
 
-# Fields of the runtime's status, with their help texts.
+# Fields of the runtime's status, with the names and help texts of their metrics.
 _COUNTERS = {
-    "ticks": "Control periods with a tick.",
-    "missed": "Control periods without a timely command of the policy.",
-    "skipped": "Control periods without a tick; also counted as missed.",
-    "interventions": "Ticks in which the guard changed or withheld the policy's command.",
-    "rises": "Times the guard's state rose.",
-    "swaps": "Policies that took over while the robot was active.",
-    "repeated": "Ticks without a new sample.",
-}
-
-_NAMES = {
-    "missed": "deadlines_missed",
-    "skipped": "ticks_skipped",
-    "rises": "guard_rises",
-    "swaps": "policy_swaps",
-    "repeated": "samples_repeated",
+    "ticks": ("ticks", "Control periods with a tick."),
+    "missed": ("deadlines_missed", "Control periods without a timely command of the policy."),
+    "skipped": ("ticks_skipped", "Control periods without a tick; also counted as missed."),
+    "interventions": ("interventions", "Ticks in which the guard changed or withheld the policy's command."),
+    "rises": ("guard_rises", "Times the guard's state rose."),
+    "swaps": ("policy_swaps", "Policies that took over while the robot was active."),
+    "repeated": ("samples_repeated", "Ticks without a new sample."),
 }
 
 
@@ -45,9 +37,9 @@ def exposition(meter: Meter, status: Mapping[str, Any], *, steal_s: float | None
         steal_s: steal time of the hypervisor during the run [s]; None if unknown.
     """
     lines: list[str] = []
-    for name, text in _COUNTERS.items():
-        if name in status:
-            lines += _family(f"physai_{_NAMES.get(name, name)}_total", "counter", text, [({}, status[name])])
+    for field, (name, text) in _COUNTERS.items():
+        if field in status:
+            lines += _family(f"physai_{name}_total", "counter", text, [({}, status[field])])
     lines += _reasons(meter)
     lines += _states(status)
     if "version" in status:

@@ -89,6 +89,6 @@ def _handler(text: Callable[[], str]) -> type[BaseHTTPRequestHandler]:
 
         # Without this, every request would be printed to the terminal of the control loop.
         def log_message(self, format: str, *args: object) -> None:
-            del format, args
+            """Log nothing."""
 
     return Handler

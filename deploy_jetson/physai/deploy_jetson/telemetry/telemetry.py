@@ -10,8 +10,8 @@ from typing import Any
 
 from physai.deploy_jetson.telemetry.exposition import exposition
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
-from physai.deploy_jetson.telemetry.flight.folder import FlightError
-from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder, require_writable
+from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder
+from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsServer
 from physai.deploy_jetson.telemetry.steal_time import steal_s
@@ -100,7 +100,7 @@ class Telemetry:
     def _open_recorder(self, options: FlightOptions, contract: PolicyContract, sample: Sample) -> FlightRecorder | None:
         """Open the flight recorder; a failure is a warning, as the robot can be driven without it."""
         try:
-            require_writable(options)
+            FlightFolder(options.folder, options.max_files, options.max_bytes).prepare()
         except FlightError as error:
             self._sources.say(f"warning: flight recorder: {error}")
         try:
@@ -149,9 +149,7 @@ class Telemetry:
             record["recorder"] = {
                 "folder": str(self.options.flight.folder),
                 "seconds": self._recorder.seconds,
-                "files": now.files,
-                "last": now.last,
-                "problem": now.problem,
+                **vars(now),
                 "waiting": len(now.waiting),
             }
         return record

@@ -56,14 +56,17 @@ _POLICY_FAULTS = INTERVENTIONS | int(
     | Reason.FOLLOWING_ERROR
 )
 
-# Causes that lie in the sensors, the transport, the machine or the operator.
-_NOT_THE_POLICY = int(
+_BAD_SAMPLE = int(
     Reason.SENSOR_NOT_FINITE
     | Reason.SENSOR_STALE
     | Reason.SENSOR_IMPLAUSIBLE
     | Reason.SENSOR_CONTRADICTS
     | Reason.SENSOR_FROZEN
-    | Reason.STOP_REQUESTED
+)
+
+# Causes that lie in the sensors, the transport, the machine or the operator.
+_NOT_THE_POLICY = _BAD_SAMPLE | int(
+    Reason.STOP_REQUESTED
     | Reason.NO_REFERENCE
     | RuntimeFault.FIELD_NOT_FINITE
     | RuntimeFault.TRANSPORT_FAILED
@@ -88,13 +91,7 @@ def blames_policy(reasons: int) -> bool:
 
 
 # Bits for which the policy's command was withheld, which the guard treats as a missed deadline.
-_WITHHELD = int(
-    Reason.SENSOR_STALE
-    | Reason.SENSOR_NOT_FINITE
-    | Reason.SENSOR_IMPLAUSIBLE
-    | Reason.SENSOR_CONTRADICTS
-    | Reason.SENSOR_FROZEN
-) | sum(int(member) for member in RuntimeFault if not member & HARMLESS)
+_WITHHELD = _BAD_SAMPLE | sum(int(member) for member in RuntimeFault if not member & HARMLESS)
 
 
 def describe(reasons: int) -> str:

@@ -75,7 +75,6 @@ class TickRing:
             record: the numbers of the tick.
             sent: joint commands by output name, None if none were sent; only valid during the call.
         """
-        del sent
         self._pack(self._buffer, self.count % self._slots * self._width, *record)
         # Counted last: a reader never sees a record that is only half written.
         self.count += 1

@@ -64,7 +64,6 @@ def _robot_and_policy(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     )
 
     def loaded(event: ProcessExited, context: LaunchContext) -> LaunchDescriptionEntity:
-        del context
         return policy() if event.returncode == 0 else end_all("the controllers could not be loaded, see above")
 
     # After the controllers, because activation requires a subscriber to the policy's commands.

@@ -13,7 +13,6 @@ from physai.deploy_jetson.transport.dds import cdr
 from physai.deploy_jetson.transport.dds.cdr import EncodingError, decode, encode
 from physai.deploy_jetson.transport.dds.messages import (
     DEFINITIONS,
-    TOPIC_TYPES,
     MessageField,
     dds_topic,
     dds_type,
@@ -23,6 +22,18 @@ from physai.deploy_jetson.transport.dds.messages import (
 )
 
 JAZZY = get_typestore(Stores.ROS2_JAZZY)
+TOPIC_TYPES = (
+    "std_msgs/msg/String",
+    "std_msgs/msg/Float64MultiArray",
+    "geometry_msgs/msg/PoseStamped",
+    "geometry_msgs/msg/Twist",
+    "geometry_msgs/msg/TwistStamped",
+    "sensor_msgs/msg/JointState",
+    "sensor_msgs/msg/Imu",
+    "trajectory_msgs/msg/JointTrajectory",
+    "diagnostic_msgs/msg/DiagnosticArray",
+    "rmw_dds_common/msg/ParticipantEntitiesInfo",
+)
 KNOWN_TO_ROSBAGS = sorted({*TOPIC_TYPES} - {"rmw_dds_common/msg/ParticipantEntitiesInfo"})
 """rosbags 0.11.9 hashes `char` as another type than ROS 2 does."""
 

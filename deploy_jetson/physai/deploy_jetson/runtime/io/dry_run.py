@@ -50,7 +50,6 @@ class DryRunPolicy:
 
     def begin(self, commands: Commands, steps: Commands) -> bool:
         """See `BoundPolicy`."""
-        del commands, steps
         return True
 
     def sent(self, commands: Commands, steps: Commands) -> None:

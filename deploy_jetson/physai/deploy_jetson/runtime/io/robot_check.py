@@ -48,12 +48,17 @@ def misplaced(joints: Sequence[JointSpec], limits: GuardLimits, joint_pos: Array
         if lower <= at <= upper:
             continue
         unit = "m" if joint.kind == "prismatic" else "rad"
-        text = f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}"
-        # Drivers that send degrees are the usual reason; the range fits once the value is converted.
-        if unit == "rad" and lower <= math.radians(at) <= upper:
-            text += f"; if the driver sends degrees, that is {math.radians(at):.4g} rad, and it has to send radians"
-        return text
+        hint = degrees_hint(at, lower, upper) if unit == "rad" else ""
+        return f"{joint.name} reads {at:.4g} {unit}, its range is [{lower:.4g}, {upper:.4g}] {unit}{hint}"
     return ""
+
+
+def degrees_hint(value: float, lower: float, upper: float) -> str:
+    """Explain a value out of its range by a driver that sends degrees, the usual reason; empty if it does not."""
+    radians = math.radians(value)
+    if not lower <= radians <= upper:
+        return ""
+    return f"; if the driver sends degrees, that is {radians:.4g} rad, and it has to send radians"
 
 
 def _problems(contract: PolicyContract, robot: RobotSpec) -> Iterator[str]:

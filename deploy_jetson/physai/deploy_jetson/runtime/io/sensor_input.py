@@ -1,12 +1,12 @@
 """Inputs of policy and guard from the transport's latest sample, with finiteness and age checks."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from physai.deploy_jetson.inference.engine import Floats
 from physai.deploy_jetson.runtime.io.policy_io import IoBuffer
+from physai.deploy_jetson.runtime.io.robot_check import degrees_hint
 from physai.deploy_jetson.runtime.io.velocity import VelocityEstimate
 from physai.deploy_jetson.ticks.reasons import RuntimeFault
 from physai.sdk.base.errors import ContractMismatchError
@@ -18,15 +18,6 @@ _GREATEST = float(np.finfo(np.float32).max)
 _GREATEST_SQUARE = _GREATEST**2
 
 _FIELD_NOT_FINITE, _COMMAND_CUT = int(RuntimeFault.FIELD_NOT_FINITE), int(RuntimeFault.COMMAND_CUT)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """A command field and its range in training."""
-
-    row: Floats
-    lower: Floats
-    upper: Floats
 
 
 class SensorInput:
@@ -73,8 +64,9 @@ class SensorInput:
             raise ContractMismatchError(f"the robot's transport has no {', '.join(missing)}, the policy reads it")
         self._pairs = [(row[0], fields[name]) for name, row in named.items()]
         self._inputs = inputs
-        self._cuts = [
-            _Cut(named[field.name][0], np.array(field.lower, np.float32), np.array(field.upper, np.float32))
+        # Each command field and its range in training.
+        self._cuts: list[tuple[Floats, Floats, Floats]] = [
+            (named[field.name][0], np.array(field.lower, np.float32), np.array(field.upper, np.float32))
             for field in self._contract.command.fields
             if field.name in named
         ]
@@ -92,11 +84,11 @@ class SensorInput:
         if not self._inputs.finite():
             return _FIELD_NOT_FINITE
         trouble = 0
-        for cut in self._cuts:
-            if ((cut.row < cut.lower) | (cut.row > cut.upper)).any():
+        for row, lower, upper in self._cuts:
+            if ((row < lower) | (row > upper)).any():
                 # Commands are rarely out of range, so most ticks stop at the comparison above.
-                np.maximum(cut.row, cut.lower, out=cut.row)
-                np.minimum(cut.row, cut.upper, out=cut.row)
+                np.maximum(row, lower, out=row)
+                np.minimum(row, upper, out=row)
                 trouble = _COMMAND_CUT
         return trouble
 
@@ -125,9 +117,7 @@ class SensorInput:
     def _implausible(self, name: str, index: int, value: float, least: float, most: float) -> str:
         text = f"{self._element(name, index)} = {value:.4g} is outside [{least:.4g}, {most:.4g}]"
         turns = name in ("joint_pos", "joint_vel") and self._contract.robot.joints[index].kind != "prismatic"
-        if turns and least <= math.radians(value) <= most:
-            text += f"; if the driver sends degrees, that is {math.radians(value):.4g} rad, and it has to send radians"
-        return text
+        return text + (degrees_hint(value, least, most) if turns else "")
 
     def age_ns(self, wall_ns: int, now_ns: int) -> int:
         """Return the sample's age by the sensor's stamp (CLOCK_REALTIME), at least the time since it arrived [ns].

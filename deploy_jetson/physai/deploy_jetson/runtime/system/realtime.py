@@ -61,8 +61,6 @@ def acquire(wanted: Realtime) -> tuple[str, ...]:
 
 def become_helper(wanted: Realtime) -> None:
     """Move the calling thread off the loop's core, one priority below the loop, if permitted."""
-    # Priority inversion: a helper of default priority can be preempted by any program while it holds the interpreter
-    # lock, for which the loop then waits: 5 to 15 ms on a loaded machine, at most 0.5 ms with this.
     _help(0, wanted.priority, os.sched_getaffinity(0) - {wanted.cpu})
 
 
@@ -72,8 +70,8 @@ def _help(thread: int, priority: int | None, cores: set[int]) -> None:
         if cores:
             os.sched_setaffinity(thread, cores)
         if priority is not None:
-            # A helper that the loop waits for must not be preempted by other programs, but must not preempt the loop
-            # either.
+            # Priority inversion: a helper of default priority can be preempted by any program while it holds the
+            # interpreter lock, for which the loop then waits: 5 to 15 ms on a loaded machine, at most 0.5 ms with this.
             below = os.sched_param(max(1, priority - 1))
             os.sched_setscheduler(thread, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, below)
 

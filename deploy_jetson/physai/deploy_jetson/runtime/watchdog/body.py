@@ -82,7 +82,7 @@ class Body:
         if self._estimate:
             self._estimate.update(self._joint_pos, stamp_ns)
         age_ns = time.time_ns() - stamp_ns
-        # A stamp in the future stays negative, which the guard rejects.
+        # A stamp in the future stays negative, for the guard to judge.
         if age_ns >= 0:
             age_ns = max(age_ns, time.monotonic_ns() - self._sample.received_ns)
         return self._next(stamp_ns, age_ns)

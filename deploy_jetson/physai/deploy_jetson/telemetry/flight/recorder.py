@@ -11,7 +11,7 @@ from typing import Any
 
 from physai.deploy_jetson.telemetry.flight import process as flight_process
 from physai.deploy_jetson.telemetry.flight.folder import MAX_BYTES as FOLDER_BYTES
-from physai.deploy_jetson.telemetry.flight.folder import MAX_FILES, FlightError, FlightFolder
+from physai.deploy_jetson.telemetry.flight.folder import MAX_FILES, FlightError
 from physai.deploy_jetson.telemetry.flight.ring import MAX_BYTES, FlightRing, Layout
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -93,14 +93,11 @@ class FlightRecorder:
         self, options: FlightOptions, contract: PolicyContract, capacity: int
     ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
         settings = {
+            **vars(options),
+            "folder": str(options.folder.absolute()),
             "contract": canonical_json(contract).decode(),
             "origin": self._origin,
             "capacity": capacity,
-            "folder": str(options.folder.absolute()),
-            "max_files": options.max_files,
-            "max_bytes": options.max_bytes,
-            "seconds": options.seconds,
-            "after_s": options.after_s,
         }
         # SEQPACKET keeps the boundaries of messages, and tells when the other process has ended.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -175,8 +172,3 @@ class FlightRecorder:
             self._connection.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError as error:
             self.status.problem = f"the flight recorder does not answer: {error.strerror or error}"
-
-
-def require_writable(options: FlightOptions) -> None:
-    """See `FlightFolder.prepare`."""
-    FlightFolder(options.folder, options.max_files, options.max_bytes).prepare()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from physai.deploy_jetson.transport.dds.cdr import encode
-from physai.deploy_jetson.transport.dds.layout import NANOSECONDS
+from physai.deploy_jetson.transport.stamps import NANOSECONDS
 
 DIAGNOSTICS = "/diagnostics"
 DIAGNOSTIC_KIND = "diagnostic_msgs/msg/DiagnosticArray"

@@ -166,40 +166,32 @@ def _static_peers() -> list[str]:
     return peers
 
 
-class JoinedDomains:
-    """DDS domains of this process, each with the configuration under which it was first joined."""
-
-    def __init__(self) -> None:
-        """Initialize without domains."""
-        self._joined: dict[int, tuple[Any, int]] = {}
-
-    def join(self, domain: int, reach: str | None) -> None:
-        """Create a domain with a discovery range, or increment its reference count.
-
-        Raises:
-            TransportError: the range in the environment is invalid.
-            DDSException: DDS rejects the configuration.
-        """
-        from cyclonedds.domain import Domain
-
-        if domain in self._joined:
-            created, count = self._joined[domain]
-        else:
-            created, count = Domain(domain, configuration(reach)), 0
-        self._joined[domain] = (created, count + 1)
-
-    def leave(self, domain: int) -> None:
-        """Decrement the reference count of a domain, and delete it at 0."""
-        created, count = self._joined.pop(domain)
-        if count > 1:
-            self._joined[domain] = (created, count - 1)
-        else:
-            # cyclonedds-python has no other way to delete a domain at a given time.
-            created.__del__()
+# The domains of this process, and how often each was joined. DDS has one configuration per domain and process: that
+# under which the domain was first joined.
+_JOINED: dict[int, tuple[Any, int]] = {}
 
 
-# The domains of this process; DDS has one configuration per domain and process.
-DOMAINS = JoinedDomains()
+def join_domain(domain: int, reach: str | None) -> None:
+    """Create a domain with a discovery range, or increment its reference count.
+
+    Raises:
+        TransportError: the range in the environment is invalid.
+        DDSException: DDS rejects the configuration.
+    """
+    from cyclonedds.domain import Domain
+
+    created, count = _JOINED.get(domain) or (Domain(domain, configuration(reach)), 0)
+    _JOINED[domain] = (created, count + 1)
+
+
+def leave_domain(domain: int) -> None:
+    """Decrement the reference count of a domain, and delete it at 0."""
+    created, count = _JOINED.pop(domain)
+    if count > 1:
+        _JOINED[domain] = (created, count - 1)
+    else:
+        # cyclonedds-python has no other way to delete a domain at a given time.
+        created.__del__()
 
 
 def one_line(error: Exception) -> str:

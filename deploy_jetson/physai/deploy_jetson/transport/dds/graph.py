@@ -17,14 +17,13 @@ GRAPH_KIND = "rmw_dds_common/msg/ParticipantEntitiesInfo"
 class GraphEntry:
     """The graph entry of a participant with one node."""
 
-    def __init__(self, participant: Any, struct: Any, name: str, namespace: str = "/") -> None:
+    def __init__(self, participant: Any, struct: Any, name: str) -> None:
         """Announce the node without topics.
 
         Args:
             participant: of cyclonedds-python.
             struct: type of cyclonedds-python for `GRAPH_KIND`.
             name: of the node.
-            namespace: of the node.
 
         Raises:
             DDSException: the topic cannot be published.
@@ -39,7 +38,7 @@ class GraphEntry:
         """To be deleted after all other parts of the participant."""
         self._ref: int = writer._ref
         self._write = ddspy_write
-        self._name, self._namespace = name, namespace
+        self._name = name
         self._gid = _gid(participant)
         self._readers: list[dict[str, Any]] = []
         self._writers: list[dict[str, Any]] = []
@@ -57,7 +56,7 @@ class GraphEntry:
 
     def _announce(self) -> None:
         node = {
-            "node_namespace": self._namespace,
+            "node_namespace": "/",
             "node_name": self._name,
             "reader_gid_seq": self._readers,
             "writer_gid_seq": self._writers,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from physai.deploy_jetson.transport.binding import ARRAY_TYPE, JOINT_NAMES, JOINT_PARTS, NUMBER_PARTS, TopicBinding
 from physai.deploy_jetson.transport.dds.cdr import HEAD, Message, Places, decode, encode
 from physai.deploy_jetson.transport.dds.messages import fields_of
+from physai.deploy_jetson.transport.stamps import NANOSECONDS
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import JOINT_SENSORS
@@ -18,7 +19,6 @@ from physai.sdk.transport.protocol import Array, TransportError
 # Bound of a message; larger than a JointState of 64 joints with the longest names.
 MAX_INCOMING_BYTES = 16 * 1024
 STAMP = "header.stamp"
-NANOSECONDS = 1_000_000_000
 _STAMP = struct.Struct("<iI")
 
 

@@ -58,20 +58,6 @@ DEFINITIONS = {
     ),
 }
 
-# Message types of topics, as opposed to nested ones.
-TOPIC_TYPES = (
-    "std_msgs/msg/String",
-    "std_msgs/msg/Float64MultiArray",
-    "geometry_msgs/msg/PoseStamped",
-    "geometry_msgs/msg/Twist",
-    "geometry_msgs/msg/TwistStamped",
-    "sensor_msgs/msg/JointState",
-    "sensor_msgs/msg/Imu",
-    "trajectory_msgs/msg/JointTrajectory",
-    "diagnostic_msgs/msg/DiagnosticArray",
-    "rmw_dds_common/msg/ParticipantEntitiesInfo",
-)
-
 # Primitive types in use and their `struct` codes, except `string`.
 PRIMITIVES = {"int32": "i", "uint32": "I", "byte": "B", "uint8": "B", "float64": "d"}
 

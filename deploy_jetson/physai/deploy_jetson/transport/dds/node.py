@@ -9,7 +9,7 @@ import time
 from functools import cache
 from typing import Any
 
-from physai.deploy_jetson.transport.dds.domain import DOMAINS, import_cyclonedds, one_line
+from physai.deploy_jetson.transport.dds.domain import import_cyclonedds, join_domain, leave_domain, one_line
 from physai.deploy_jetson.transport.dds.graph import GRAPH_KIND, GraphEntry
 from physai.deploy_jetson.transport.dds.messages import MessageField, dds_topic, dds_type, fields_of
 from physai.deploy_jetson.transport.dds.ports import (
@@ -79,7 +79,7 @@ class DdsNode:
 
         joined = False
         try:
-            DOMAINS.join(domain, reach)
+            join_domain(domain, reach)
             joined = True
             # As rmw announces it: the default security enclave.
             self.participant: Any = DomainParticipant(domain, Qos(Policy.Userdata(b"enclave=/;")))
@@ -89,7 +89,7 @@ class DdsNode:
             raise
         except Exception as error:
             if joined:
-                DOMAINS.leave(domain)
+                leave_domain(domain)
             raise TransportError(
                 f"DDS domain {domain} cannot be joined: {one_line(error)}; CYCLONEDDS_URI is "
                 f"{os.environ.get('CYCLONEDDS_URI') or 'not set'}"
@@ -204,4 +204,4 @@ class DdsNode:
         for part in reversed([*own, *self._builtin.values(), self._waitset]):
             part.__del__()
         self._parts.clear()
-        DOMAINS.leave(self.domain)
+        leave_domain(self.domain)

@@ -104,7 +104,6 @@ class UdpTransport(UdpEnd):
 
     def _take(self, header: Header, sender: Address) -> bool:
         """Copy a packet into the sample; return whether it was a measurement."""
-        del sender
         if header.kind is Kind.LEASE:
             self._update_holder(header)
             return False
@@ -214,7 +213,8 @@ class UdpRobotEndpoint(UdpEnd):
         targets, greeting = (packet_layout(contract, kind) for kind in (Kind.TARGETS, Kind.GREETING))
         self._reader = PacketReader((targets, greeting))
         self._slices = targets.slices
-        self._writers = [PacketWriter(packet_layout(contract, kind)) for kind in (Kind.SENSORS, Kind.COMMANDS)]
+        published = (packet_layout(contract, kind) for kind in (Kind.SENSORS, Kind.COMMANDS))
+        self._writers = [PacketWriter(layout) for layout in published if layout.slices]
         self._answer = PacketWriter(packet_layout(contract, Kind.LEASE))
         self.grants = Grants(contract.timing.control_dt)
         self._source = PacketSource("UDP targets", contract.timing.max_observation_age_s, self._notices)
@@ -227,7 +227,7 @@ class UdpRobotEndpoint(UdpEnd):
         link = self._opened()
         for writer in self._writers:
             writer.commander, writer.lease = self.grants.holder, self.grants.number
-            if writer.carries and writer.write(fields, stamp_ns):
+            if writer.write(fields, stamp_ns):
                 link.send(writer.data)
 
     def command(self) -> JointCommand:

@@ -127,11 +127,6 @@ class PacketWriter:
         self.commander = self.lease = 0
         """Header fields of the next packet; see the module."""
 
-    @property
-    def carries(self) -> bool:
-        """Whether the contract has any vector of this kind."""
-        return bool(self._layout.slices)
-
     def write(self, vectors: Mapping[str, Array], stamp_ns: int) -> bool:
         """Write vectors into the packet; return whether any of its vectors was given, or it has none.
 
