@@ -10,7 +10,7 @@ from typing import Any
 
 from physai.deploy_jetson.telemetry.exposition import exposition
 from physai.deploy_jetson.telemetry.fault_watch import FaultWatch
-from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder
+from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.deploy_jetson.telemetry.meter import Meter
 from physai.deploy_jetson.telemetry.metrics_server import MetricsServer

@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 from tests.support.patience import until
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
-from physai.deploy_jetson.telemetry.flight.folder import FlightFolder
+from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.process import GONE
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions, FlightRecorder
 from physai.sdk.contract.policy_contract import PolicyContract

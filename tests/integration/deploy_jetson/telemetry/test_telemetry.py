@@ -28,7 +28,7 @@ from physai.deploy_jetson.runtime.runtime import Runtime
 from physai.deploy_jetson.runtime.system.realtime import Realtime
 from physai.deploy_jetson.slots.health import health_path
 from physai.deploy_jetson.telemetry import metrics_server
-from physai.deploy_jetson.telemetry.flight.folder import FlightFolder
+from physai.deploy_jetson.telemetry.flight.file import FlightFolder
 from physai.deploy_jetson.telemetry.flight.recorder import FlightOptions
 from physai.deploy_jetson.telemetry.metrics_server import MetricsError, MetricsServer
 from physai.deploy_jetson.telemetry.telemetry import Telemetry, TelemetryOptions

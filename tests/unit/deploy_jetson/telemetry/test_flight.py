@@ -17,9 +17,15 @@ from hypothesis import strategies as st
 from mcap.reader import make_reader
 
 from physai.deploy_jetson.bench.fixtures.sample import sample_contract
-from physai.deploy_jetson.telemetry.flight import folder as flight_folder
-from physai.deploy_jetson.telemetry.flight.file import METADATA, TICK_TOPIC, flight_file
-from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder, file_name
+from physai.deploy_jetson.telemetry.flight import file as flight_files
+from physai.deploy_jetson.telemetry.flight.file import (
+    METADATA,
+    TICK_TOPIC,
+    FlightError,
+    FlightFolder,
+    file_name,
+    flight_file,
+)
 from physai.deploy_jetson.telemetry.flight.ring import Flight, FlightRing, FlightView, Layout
 from physai.sdk.contract.io import parse_contract
 from physai.sdk.safety import GuardState, Reason
@@ -171,7 +177,7 @@ def test_an_empty_flight_is_a_whole_file() -> None:
 @given(st.text(max_size=80), st.integers(0, 10**6))
 def test_every_cause_has_a_name(cause: str, version: int) -> None:
     name = file_name(NOW, version, cause)
-    assert flight_folder._NAME.fullmatch(name)  # pyright: ignore[reportPrivateUsage]
+    assert flight_files._NAME.fullmatch(name)  # pyright: ignore[reportPrivateUsage]
     assert name.startswith("20261121T120000.250Z-v")
 
 

@@ -17,8 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from physai.deploy_jetson.telemetry.flight.file import flight_file
-from physai.deploy_jetson.telemetry.flight.folder import FlightError, FlightFolder, file_name
+from physai.deploy_jetson.telemetry.flight.file import FlightError, FlightFolder, file_name, flight_file
 from physai.deploy_jetson.telemetry.flight.ring import FlightView
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.contract.io import parse_contract

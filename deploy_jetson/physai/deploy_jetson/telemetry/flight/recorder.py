@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from physai.deploy_jetson.telemetry.flight import process as flight_process
-from physai.deploy_jetson.telemetry.flight.folder import MAX_BYTES as FOLDER_BYTES
-from physai.deploy_jetson.telemetry.flight.folder import MAX_FILES, FlightError
+from physai.deploy_jetson.telemetry.flight.file import MAX_BYTES as FOLDER_BYTES
+from physai.deploy_jetson.telemetry.flight.file import MAX_FILES, FlightError
 from physai.deploy_jetson.telemetry.flight.ring import MAX_BYTES, FlightRing, Layout
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.contract.policy_contract import PolicyContract
