@@ -62,6 +62,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
             command=log.command,
             command_kind=log.command_kind,
             driven=tuple(joint.effort_limit > 0.0 for joint in robot.joints),
+            # A converted log no longer has its raw columns, so these checks see converted values twice.
             channels=tuple(_channels(log)),
             source=log.source,
             sha256=log.sha256,
@@ -75,6 +76,7 @@ def check_raw(log: RawLog) -> QualityReport:
     """Check a recording from `physai.sim.logs.reader.read_raw`."""
     findings = [LogFinding(severity="note", check="rows", message=remark) for remark in log.remarks]
     findings += reading_findings(log)
+    # The content is checked in the sound rows only: one NaN would otherwise hide every other finding.
     sound = sound_rows(log)
     if len(sound.time) < _MIN_ROWS:
         findings.append(
@@ -89,15 +91,7 @@ def check_raw(log: RawLog) -> QualityReport:
         return QualityReport(log, _worst_first(findings), None, None, (), ())
     robot_log = sound.log()
     periods, lags = period_statistics(robot_log.time), command_lag(robot_log)
-    motions = tuple(
-        joint_motion(
-            robot_log.time,
-            robot_log.joint_pos[:, j],
-            None if robot_log.joint_vel is None else robot_log.joint_vel[:, j],
-            joint,
-        )
-        for j, joint in enumerate(log.joints)
-    )
+    motions = tuple(joint_motion(sound, j) for j in range(len(log.joints)))
     findings += timing_findings(sound, periods)
     findings += channel_findings(sound)
     findings += motion_findings(sound, motions)
@@ -111,10 +105,7 @@ def _worst_first(findings: Iterable[LogFinding]) -> tuple[LogFinding, ...]:
 
 def _channels(log: RobotLog) -> Iterator[RawColumn]:
     """Yield the series of a converted log as file columns."""
-    named = (("joint_pos", log.joint_pos), ("joint_vel", log.joint_vel), ("joint_effort", log.joint_effort))
-    for name, values in (*named, ("command", log.command)):
-        if values is None:
-            continue
+    for name, values in log.series():
         for j, joint in enumerate(log.joint_names):
             column = np.ascontiguousarray(values[:, j])
             yield RawColumn(f"{name} of {joint}", name, joint, column, column)

@@ -29,6 +29,11 @@ class RawColumn:
     period: float | None = None
     """Period unwrapped by the column map."""
 
+    @property
+    def series(self) -> str:
+        """Series of the joint (`joint_pos`), or the name of an extra channel."""
+        return self.label.split(" of ")[0]
+
 
 @dataclass(frozen=True)
 class RawLog:
@@ -68,13 +73,8 @@ class RawLog:
 
     def series(self) -> tuple[tuple[str, Array], ...]:
         """Return name and values, shape (n, J), of all measured and commanded series."""
-        named = (
-            ("joint_pos", self.joint_pos),
-            ("joint_vel", self.joint_vel),
-            ("joint_effort", self.joint_effort),
-            ("command", self.command),
-        )
-        return tuple((name, values) for name, values in named if values is not None)
+        measured = (("joint_pos", self.joint_pos), ("joint_vel", self.joint_vel), ("joint_effort", self.joint_effort))
+        return tuple((name, values) for name, values in (*measured, ("command", self.command)) if values is not None)
 
     def rows(self, keep: Array) -> "RawLog":
         """Return the rows where the mask, shape (n,), is true, with time starting at 0."""

@@ -56,10 +56,7 @@ class RobotLog:
         shape = (len(self.time), len(self.joint_names))
         if self.time.ndim != 1 or len(self.time) < 2:
             raise LogError(f"log {self.name}: time has shape {self.time.shape}; at least 2 samples are needed")
-        for label in ("joint_pos", "joint_vel", "joint_effort", "command"):
-            values: Array | None = getattr(self, label)
-            if values is None:
-                continue
+        for label, values in self.series():
             if values.shape != shape:
                 raise LogError(f"log {self.name}: {label} has shape {values.shape}, expected {shape}")
             if not np.isfinite(values).all():
@@ -68,6 +65,11 @@ class RobotLog:
                 )
         if not (np.isfinite(self.time).all() and self.time[0] == 0.0 and (np.diff(self.time) > 0.0).all()):
             raise LogError(f"log {self.name}: time must be finite, start at 0 and be strictly ascending")
+
+    def series(self) -> tuple[tuple[str, Array], ...]:
+        """Return name and values, shape (n, J), of all measured and commanded series."""
+        measured = (("joint_pos", self.joint_pos), ("joint_vel", self.joint_vel), ("joint_effort", self.joint_effort))
+        return tuple((name, values) for name, values in (*measured, ("command", self.command)) if values is not None)
 
     @property
     def duration_s(self) -> float:

@@ -10,11 +10,12 @@ from typing import Literal
 
 from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.stats.sequential import boundary
-from physai.sim.stats.statistics import CountError, clopper_pearson, rate_p_value, require_counts, require_share
+from physai.sim.stats.statistics import CountError, rate_p_value, require_counts, require_share
 
+# Large bets are efficient if pairs rarely differ, small ones if they often do. Averaging over seven bets costs at most
+# ln 7 of log evidence compared with the best of them.
 BETS = (0.95, *(2.0**-k for k in range(1, 7)))
-"""Bets that `log_wealth` averages over, as fractions of the greatest bet. Large bets are efficient if pairs rarely
-differ, small ones if they often do; averaging costs at most ln 7 of log evidence."""
+"""Bets that `log_wealth` averages over, as fractions of the greatest bet."""
 
 
 def mcnemar_exact(
@@ -41,24 +42,6 @@ def mcnemar_exact(
     return min(1.0, 2.0 * rate_p_value(min(worse, better), pairs, 0.5, alternative="less"))
 
 
-def paired_drop(worse: int, better: int, pairs: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of the drop in success rate for a number of pairs fixed in advance.
-
-    Conservative for any number of pairs and any rates, and therefore wider than approximate intervals (Tango,
-    Statistics in Medicine 17, 1998).
-
-    Raises:
-        CountError: more discordant pairs than pairs, or the confidence is out of range.
-    """
-    _require_pairs(worse, better, pairs)
-    require_share("confidence", confidence)
-    # Bonferroni: each Clopper-Pearson interval misses with probability (1 - confidence) / 2.
-    half = 0.5 + 0.5 * confidence
-    low_worse, high_worse = clopper_pearson(worse, pairs, confidence=half)
-    low_better, high_better = clopper_pearson(better, pairs, confidence=half)
-    return low_worse - high_better, high_worse - low_better
-
-
 def anytime_drop(worse: int, better: int, pairs: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Confidence interval of the drop in success rate that is valid at every number of pairs simultaneously.
 
@@ -69,6 +52,8 @@ def anytime_drop(worse: int, better: int, pairs: int, *, confidence: float = 0.9
     """
     _require_pairs(worse, better, pairs)
     require_share("confidence", confidence)
+    # Each side of the interval may miss with probability (1 - confidence) / 2, so the wealth must
+    # reach 2 / (1 - confidence).
     enough = math.log(2.0) - math.log1p(-confidence)
 
     def upper(fewer: int, more: int) -> float:
@@ -80,12 +65,12 @@ def anytime_drop(worse: int, better: int, pairs: int, *, confidence: float = 0.9
 def log_wealth(worse: int, better: int, pairs: int, margin: float) -> float:
     """Log wealth of a betting test against the hypothesis that the drop is at least `margin`.
 
-    With x = 1 for a worse pair, -1 for a better one and 0 otherwise, each pair multiplies the wealth by
-    1 + b (m - x) / (1 - m). If the drop is at least the margin m, no bet b in [0, 1) has a positive expected gain, so
-    the wealth averaged over BETS is a non-negative supermartingale that starts at 1 (Waudby-Smith, Ramdas: Estimating
-    means of bounded random variables by betting, JRSS B 86, 2024). It increases with the margin and depends on the
-    counts only, not on their order.
+    It increases with the margin and depends on the counts only, not on their order.
     """
+    # With x = 1 for a worse pair, -1 for a better one and 0 otherwise, each pair multiplies the wealth by
+    # 1 + b (m - x) / (1 - m). If the drop is at least the margin m, no bet b in [0, 1) has a positive expected gain, so
+    # the wealth averaged over BETS is a non-negative supermartingale that starts at 1 (Waudby-Smith, Ramdas: Estimating
+    # means of bounded random variables by betting, JRSS B 86, 2024).
     same = pairs - worse - better
     # Avoids dividing by zero at a margin of 1, where a single pair that is not worse is conclusive evidence.
     room = max(1.0 - margin, 1e-300)
@@ -140,6 +125,7 @@ class PairedTest:
         self.pairs += pairs
         below = log_wealth(self.worse, self.better, self.pairs, self.margin)
         above = log_wealth(self.better, self.worse, self.pairs, -self.margin)
+        # The greatest wealth so far counts: by Ville's inequality its reciprocal is a p-value under optional stopping.
         self._max_log_wealth = max(self._max_log_wealth, below)
         if self._outcome is VerdictOutcome.INCONCLUSIVE:
             enough = -math.log(self.alpha)

@@ -22,9 +22,6 @@ class Sprt:
 
     PASS as soon as L >= ln(1 / alpha): the rate is above p0. FAIL as soon as L <= ln(beta): it is below p1. Otherwise
     INCONCLUSIVE. A rate between p0 and p1 may get either answer.
-
-    These bounds limit each error probability separately, under optional stopping. Wald's slightly tighter bounds
-    ln((1 - beta) / alpha) and ln(beta / (1 - alpha)) limit only their sum.
     """
 
     def __init__(self, p0: float, p1: float, *, alpha: float = 0.05, beta: float = 0.05) -> None:
@@ -48,6 +45,8 @@ class Sprt:
             raise CountError(f"p0 must be below p1, got {p0} and {p1}")
         self.p0, self.p1 = p0, p1
         self._success, self._failure = math.log(p1 / p0), math.log1p(-p1) - math.log1p(-p0)
+        # These bounds limit each error probability separately, under optional stopping. Wald's slightly tighter bounds
+        # ln((1 - beta) / alpha) and ln(beta / (1 - alpha)) limit only their sum.
         self._accept = -math.log(alpha) if alpha else math.inf
         self._reject = math.log(beta) if beta else -math.inf
         self.successes = self.trials = 0
@@ -139,6 +138,7 @@ class RateTest:
     def outcome(self) -> VerdictOutcome:
         if self._above.outcome is VerdictOutcome.PASS:
             return VerdictOutcome.PASS
+        # The lower test never passes, as its alpha is 0; it contributes FAIL or INCONCLUSIVE.
         return self._below.outcome
 
     @property
@@ -169,15 +169,16 @@ class RateTest:
 def anytime_rate(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """Confidence interval of a success rate that is valid at every number of trials simultaneously.
 
-    It contains the rates p that are not rejected by the Beta(1/2, 1/2) mixture likelihood ratio:
-    B(s + 1/2, f + 1/2) / B(1/2, 1/2) < p^s (1 - p)^f / (1 - confidence) (Robbins, Annals of Mathematical Statistics 41,
-    1970). For ten to a thousand trials it is 1.2 to 1.8 times as wide as the Clopper-Pearson interval.
+    For ten to a thousand trials it is 1.2 to 1.8 times as wide as the Clopper-Pearson interval.
 
     Raises:
         CountError: the counts or the confidence are out of range.
     """
     require_counts(successes, trials)
     require_share("confidence", confidence)
+    # The interval contains the rates p that the Beta(1/2, 1/2) mixture likelihood ratio does not reject:
+    # B(s + 1/2, f + 1/2) / B(1/2, 1/2) < p^s (1 - p)^f / (1 - confidence) (Robbins, Annals of Mathematical Statistics
+    # 41, 1970).
     failures = trials - successes
     mixture = _log_beta(successes + 0.5, failures + 0.5) - _log_beta(0.5, 0.5)
 
@@ -194,6 +195,7 @@ def anytime_rate(successes: int, trials: int, *, confidence: float = 0.95) -> tu
 def boundary(beyond: Callable[[float], bool], inside: float, outside: float) -> float:
     """The first number in (inside, outside] that fulfils a monotone condition, by bisection to the last bit."""
     low, high = inside, outside
+    # The loop ends when no float lies between the two.
     while low < (middle := 0.5 * (low + high)) < high:
         if beyond(middle):
             high = middle

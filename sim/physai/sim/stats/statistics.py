@@ -44,6 +44,7 @@ def _lower_bound(successes: int, trials: int, tail: float) -> float:
         return 0.0
     # The median of a binomial with integer mean is its mean, so P(X ≥ successes) ≥ 1/2 at the observed rate.
     low, high = 0.0, successes / trials
+    # The loop ends when no float lies between the two.
     while low < (middle := 0.5 * (low + high)) < high:
         if upper_tail(successes, trials, middle) < tail:
             low = middle
@@ -54,6 +55,7 @@ def _lower_bound(successes: int, trials: int, tail: float) -> float:
 
 def upper_tail(successes: int, trials: int, rate: float) -> float:
     """P(X ≥ successes) for a binomial X with a rate in (0, 1) of at most successes / trials."""
+    # Binomial coefficients overflow beyond about a thousand trials, so the first term is computed by its logarithm.
     term = total = math.exp(
         math.lgamma(trials + 1)
         - math.lgamma(successes + 1)
@@ -89,31 +91,6 @@ def wilson(successes: int, trials: int, *, confidence: float = 0.95) -> tuple[fl
     half = math.sqrt(spread * (rate * (1.0 - rate) + 0.25 * spread)) / (1.0 + spread)
     # Exactly 0 and 1 at the ends, where the formula has a rounding error.
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == trials else centre + half)
-
-
-def newcombe(first: tuple[int, int], second: tuple[int, int], *, confidence: float = 0.95) -> tuple[float, float]:
-    """Approximate confidence interval of the difference of two independent rates, first minus second.
-
-    Method 10 of Newcombe, Statistics in Medicine 17, 1998: the Wilson limits of both, combined in quadrature.
-
-    Args:
-        first: successes and trials of one arm.
-        second: successes and trials of the other arm, with independent seeds.
-        confidence: approximate probability of covering the true difference.
-
-    Raises:
-        CountError: counts or confidence are out of range, or an arm has no trials.
-    """
-    if not (first[1] > 0 and second[1] > 0):
-        raise CountError(f"both arms need trials, got {first[1]} and {second[1]}")
-    low_1, high_1 = wilson(*first, confidence=confidence)
-    low_2, high_2 = wilson(*second, confidence=confidence)
-    rate_1, rate_2 = first[0] / first[1], second[0] / second[1]
-    difference = rate_1 - rate_2
-    return (
-        difference - math.hypot(rate_1 - low_1, high_2 - rate_2),
-        difference + math.hypot(high_1 - rate_1, rate_2 - low_2),
-    )
 
 
 def zero_failure_bound(trials: int, *, confidence: float = 0.95) -> float:
@@ -177,6 +154,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
         if not 0.0 <= p <= 1.0:
             raise CountError(f"a p-value must lie in [0, 1], got {p}")
     adjusted = [0.0] * len(p_values)
+    # A running maximum keeps the adjusted values in the order of the p-values.
     greatest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
         greatest = max(greatest, min(1.0, (len(p_values) - rank) * p_values[index]))
@@ -190,6 +168,7 @@ def _tail(successes: int, trials: int, rate: float) -> float:
         return 1.0
     if rate <= successes / trials:
         return min(1.0, upper_tail(successes, trials, rate))
+    # `upper_tail` needs terms that decrease. Below the mean only those of the complement do.
     return max(0.0, 1.0 - upper_tail(trials - successes + 1, trials, 1.0 - rate))
 
 

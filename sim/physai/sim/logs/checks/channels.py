@@ -54,6 +54,7 @@ def spike_samples(values: Array) -> npt.NDArray[np.int64]:
     away = np.abs(values - _running_median(values))
     lowest, highest = np.quantile(values, [0.01, 0.99])
     span, tail = float(highest - lowest), float(np.quantile(away, 0.99))
+    # A spike exceeds the range, the noise and the encoder's step, or at least stands alone above all other deviations.
     step = resolution(values)
     alone = (away > _SPIKE_TAIL * max(tail, step)) & (away > 0.05 * span)
     return np.flatnonzero(((away > _SPIKE_SPAN * span) & (away > 4.0 * _spread(values)) & (away > 8.0 * step)) | alone)
@@ -79,6 +80,7 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
     if not bool((raw == np.round(raw)).all()) or raw.min() < 0.0:
         return
     jumps = np.abs(np.diff(raw))
+    # Ascending, so that the narrowest type that holds all values is reported.
     for modulus in _MODULI:
         top = raw >= 0.75 * modulus
         if not (raw.max() < modulus and top.any() and (raw < 0.25 * modulus).any() and (jumps > modulus / 2).any()):
@@ -89,7 +91,6 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
             f"column {channel.column!r} contains signed {bits}-bit values stored as unsigned: {raw[top].max():.0f} "
             f"means {raw[top].max() - modulus:.0f}; {count} of {len(raw)} samples"
         )
-        numbers = {"modulus": modulus, "samples": count}
         undone = channel.wrap == modulus
         yield LogFinding(
             severity="note" if undone else "defect",
@@ -98,7 +99,7 @@ def _wrapped(channel: RawColumn) -> Iterator[LogFinding]:
             channel=channel.label,
             message=message + (", undone by the column map" if undone else ""),
             advice="" if undone else f"add `wrap: {modulus}` to this column in the column map",
-            numbers=numbers,
+            numbers={"modulus": modulus, "samples": count},
             samples=places(np.flatnonzero(raw >= modulus / 2).tolist()),
         )
         return
@@ -113,6 +114,7 @@ def _unwound(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
         return
     steps = np.diff(channel.values)
     turn = 2.0 * math.pi
+    # The tolerance allows for the motion during the sample in which the angle wraps.
     jumps = np.flatnonzero((np.abs(steps) > 0.75 * turn) & (np.abs(steps) < 1.25 * turn))
     if not len(jumps) or np.ptp(channel.values) > 1.01 * turn:
         return
@@ -145,7 +147,7 @@ def _clipped(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
             severity="note" if commanded else "warning",
             check="clip",
             joint=channel.joint,
-            channel=channel.label.split(" of ")[0],
+            channel=channel.series,
             message=(
                 f"{channel.label} stays at its {'maximum' if sign > 0 else 'minimum'} {at:.6g} in {count} of "
                 f"{len(values)} samples, {len(runs)} times, first at {log.time[runs[0][0]]:.3f} s: "
@@ -182,6 +184,7 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Detect outliers that no command explains."""
     if channel.label.startswith("command"):
         return
+    # A measured effort that follows a step of its command is no spike.
     spikes = spike_samples(channel.values)
     if channel.label.startswith("joint_effort") and log.command_kind == "joint_effort":
         spikes = _unexplained(spikes, channel.values, log.command[:, log.joint_names.index(channel.joint)])
@@ -197,7 +200,7 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
         severity="defect" if share > 0.1 else "warning",
         check="spike",
         joint=channel.joint,
-        channel=channel.label.split(" of ")[0],
+        channel=channel.series,
         message=(
             f"{len(spikes)} spike{'s' if len(spikes) > 1 else ''} in {channel.label}, reaching "
             f"{channel.values[worst]:.4g} at {log.time[worst]:.3f} s, where the local median is {median:.3g}{beyond}"
@@ -211,6 +214,7 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
 def _unexplained(spikes: npt.NDArray[np.int64], measured: Array, command: Array) -> npt.NDArray[np.int64]:
     """Return spikes of measured effort without a preceding command change of at least a third of their size."""
     kept: list[int] = []
+    # The command may precede its effect by a few samples, so its window starts earlier and ends at the spike.
     for i in spikes.tolist():
         around = measured[max(i - 4, 0) : i + 5]
         before = command[max(i - 8, 0) : i + 1]
@@ -232,7 +236,7 @@ def _constant(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
             severity="defect",
             check="constant",
             joint=channel.joint,
-            channel=channel.label.split(" of ")[0],
+            channel=channel.series,
             message=f"{channel.label} is {channel.values[0]:g} throughout, while the joint moves by {moved:.3g}",
             advice="the sensor is dead or the column is wrong; remove it from the column map",
             numbers={"value": float(channel.values[0]), "moved": moved},
@@ -264,6 +268,7 @@ def _stale(log: RawLog) -> Iterator[LogFinding]:
 
 def _moves_visibly(log: RawLog) -> npt.NDArray[np.bool_]:
     """Whether any joint moves by more than two encoder steps per sample over ten samples, shape (n - 1,)."""
+    # Over a single sample a slow joint may not move by one encoder step, although its sensor is fresh.
     reach = min(10, len(log.time) - 1)
     visible = np.zeros(len(log.time) - reach, bool)
     for j in range(len(log.joints)):

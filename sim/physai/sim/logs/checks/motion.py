@@ -1,12 +1,12 @@
 """Checks of the motion: whether each joint moves enough, and whether measured efforts follow the commands."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from physai.sdk.contract.robot import JointSpec
-from physai.sim.logs.checks.findings import LogFinding
+from physai.sim.logs.checks.findings import LogFinding, Severity
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.lag_fit import LagEstimate
@@ -41,36 +41,33 @@ class Motion:
     """Whether it moves enough to calibrate its mass and friction."""
 
 
-def joint_motion(time: Array, position: Array, speed: Array | None, joint: JointSpec) -> Motion:
-    """Summarise a joint's motion.
-
-    Args:
-        time: [s], shape (n,), strictly ascending.
-        position: [rad or m], shape (n,).
-        speed: [rad/s or m/s], shape (n,); None to differentiate the position.
-        joint: the joint.
-    """
+def joint_motion(log: RawLog, j: int) -> Motion:
+    """Summarise the motion of joint `j` in a recording without NaN and with ascending time."""
+    position = log.joint_pos[:, j]
     reach = float(np.ptp(position))
-    speeds: Array = np.asarray(np.gradient(position, time), np.float64) if speed is None else speed
-    least = MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
+    speeds = np.gradient(position, log.time) if log.joint_vel is None else log.joint_vel[:, j]
     return Motion(
         lowest=float(position.min()),
         highest=float(position.max()),
         fastest=float(np.quantile(np.abs(speeds), 0.99)),
         reversals=_reversals(position, 0.1 * reach),
-        enough=reach >= max(least, _MIN_STEPS * resolution(position)),
+        # A small motion of a coarse encoder consists mostly of rounding, so its steps count as well.
+        enough=reach >= max(_least_range(log.joints[j]), _MIN_STEPS * resolution(position)),
     )
+
+
+def _least_range(joint: JointSpec) -> float:
+    return MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
 
 
 def motion_findings(log: RawLog, motions: Sequence[Motion]) -> Iterator[LogFinding]:
     """Yield a finding for each joint that moves too little."""
-    still = [joint for joint, motion in zip(log.joints, motions, strict=True) if not motion.enough]
+    none = not any(motion.enough for motion in motions)
     for joint, motion in zip(log.joints, motions, strict=True):
         unit = "m" if joint.kind == "prismatic" else "rad"
         reach = motion.highest - motion.lowest
-        least = MIN_RANGE_M if joint.kind == "prismatic" else MIN_RANGE_RAD
+        least = _least_range(joint)
         if not motion.enough:
-            none = len(still) == len(log.joints)
             yield LogFinding(
                 severity="defect" if none else "warning",
                 check="motion",
@@ -112,6 +109,7 @@ def _beyond_limit(log: RawLog, j: int, joint: JointSpec) -> Iterator[LogFinding]
     if not log.limits_known or log.command_kind != "joint_effort" or not log.driven[j]:
         return
     greatest = float(np.abs(log.command[:, j]).max())
+    # The margin of 0.1 % ignores rounding in a command that saturates at the limit.
     if greatest > 1.001 * joint.effort_limit:
         yield LogFinding(
             severity="warning",
@@ -128,41 +126,25 @@ def _lag(joint: JointSpec, lag: LagEstimate | None) -> Iterator[LogFinding]:
     """Report the lag of measured effort behind the command."""
     if lag is None:
         return
-    numbers = {
-        "lag_s": lag.lag_s,
-        "lower_s": lag.lower_s,
-        "upper_s": lag.upper_s,
-        "dead_time_s": lag.dead_time_s,
-        "time_constant_s": lag.time_constant_s,
-        "shift_s": lag.shift_s,
-        "gain": lag.gain,
-        "explained": lag.explained,
-    }
-    if not lag.identified:
-        yield LogFinding(
-            severity="note",
-            check="lag",
-            joint=joint.name,
-            channel="joint_effort",
-            message=(
-                f"the lag of {joint.name} is not identifiable: its command explains {max(lag.explained, 0.0):.0%} of "
-                f"the fast changes of the measured effort"
-            ),
-            advice="add steps or noise to the command",
-            numbers=numbers,
+    if lag.identified:
+        message = (
+            f"effort of {joint.name} lags its command by {1e3 * lag.lag_s:.1f} ms (95 %: "
+            f"{1e3 * lag.lower_s:.1f} to {1e3 * lag.upper_s:.1f}): dead time {1e3 * lag.dead_time_s:.1f} ms, time "
+            f"constant {1e3 * lag.time_constant_s:.1f} ms; the two series are {1e3 * lag.shift_s:.1f} ms apart"
         )
-        return
+    else:
+        message = (
+            f"the lag of {joint.name} is not identifiable: its command explains {max(lag.explained, 0.0):.0%} of "
+            f"the fast changes of the measured effort"
+        )
     yield LogFinding(
         severity="note",
         check="lag",
         joint=joint.name,
         channel="joint_effort",
-        message=(
-            f"effort of {joint.name} lags its command by {1e3 * lag.lag_s:.1f} ms (95 %: "
-            f"{1e3 * lag.lower_s:.1f} to {1e3 * lag.upper_s:.1f}): dead time {1e3 * lag.dead_time_s:.1f} ms, time "
-            f"constant {1e3 * lag.time_constant_s:.1f} ms; the two series are {1e3 * lag.shift_s:.1f} ms apart"
-        ),
-        numbers=numbers,
+        message=message,
+        advice="" if lag.identified else "add steps or noise to the command",
+        numbers=asdict(lag),
     )
 
 
@@ -170,47 +152,41 @@ def _followed(joint: JointSpec, command: Array, measured: Array, lag: LagEstimat
     """Compare measured and commanded effort: sign, scale and correlation."""
     if np.ptp(command) == 0.0 or np.ptp(measured) == 0.0:
         return
+    # Least-squares slope of measured over commanded effort, each around its mean.
     moved = command - command.mean()
     gain = float(moved @ measured) / float(moved @ moved)
     explained = float(np.corrcoef(command, measured)[0, 1] ** 2)
+    # The lag's fit ignores slow changes and the delay between the series, which both spoil a plain correlation.
     if lag is not None and lag.identified and lag.explained > explained:
         gain, explained = lag.gain, lag.explained
-    numbers = {"gain": gain, "explained": explained}
+    severity: Severity = "warning"
     if explained < _FOLLOWED:
-        yield LogFinding(
-            severity="warning",
-            check="follow",
-            joint=joint.name,
-            channel="joint_effort",
-            message=f"the command explains {explained:.0%} of the variance of {joint.name}'s measured effort",
-            advice="a servo adds its own effort, or the columns are unrelated; replay the measured effort",
-            numbers=numbers,
-        )
+        message = f"the command explains {explained:.0%} of the variance of {joint.name}'s measured effort"
+        advice = "a servo adds its own effort, or the columns are unrelated; replay the measured effort"
     elif gain < 0.0:
-        yield LogFinding(
-            severity="defect",
-            check="follow",
-            joint=joint.name,
-            channel="joint_effort",
-            message=f"measured effort of {joint.name} is {gain:.2f} times its command: their signs differ",
-            advice="set `sign: -1` for one of the two in the column map",
-            numbers=numbers,
-        )
+        severity = "defect"
+        message = f"measured effort of {joint.name} is {gain:.2f} times its command: their signs differ"
+        advice = "set `sign: -1` for one of the two in the column map"
     elif explained > 0.9 and not 0.7 <= gain <= 1.4:
-        yield LogFinding(
-            severity="warning",
-            check="follow",
-            joint=joint.name,
-            channel="joint_effort",
-            message=f"measured effort of {joint.name} is {gain:.3g} times its command, expected about 1",
-            advice="check units and gear ratio of both columns",
-            numbers=numbers,
-        )
+        message = f"measured effort of {joint.name} is {gain:.3g} times its command, expected about 1"
+        advice = "check units and gear ratio of both columns"
+    else:
+        return
+    yield LogFinding(
+        severity=severity,
+        check="follow",
+        joint=joint.name,
+        channel="joint_effort",
+        message=message,
+        advice=advice,
+        numbers={"gain": gain, "explained": explained},
+    )
 
 
 def _reversals(position: Array, least: float) -> int:
     """Count the position's reversals by more than `least`, with hysteresis."""
     count, direction = 0, 0
+    # Noise alone never moves the position by `least`, so it does not count as a reversal.
     low = high = float(position[0])
     for value in position.tolist():
         low, high = min(low, value), max(high, value)

@@ -57,6 +57,7 @@ def sound_rows(log: RawLog) -> RawLog:
     keep = np.isfinite(log.time)
     for _, values in log.series():
         keep &= (np.abs(values) <= MAX_VALUE).all(axis=1)
+    # A clock that jumps back once loses only the rows until it has caught up.
     latest = np.maximum.accumulate(np.where(keep, log.time, -np.inf))
     keep[1:] &= log.time[1:] > latest[:-1]
     return log if keep.all() else log.rows(keep)
@@ -138,34 +139,25 @@ def _ratio(time: Array, position: Array, speed: Array | None, joint: JointSpec) 
     slope, explained = cross / power, cross * cross / (power * energy)
     if not explained >= 0.8 or abs(slope - 1.0) <= 0.15:
         return
-    numbers = {"ratio": slope, "explained": explained}
-    for ratio, meaning, advice in _RATIOS:
-        if joint.kind == "prismatic" and abs(ratio) not in (1.0, 1e-3, 1e-6, 1e-9):
-            continue
-        if abs(slope / ratio - 1.0) <= 0.1:
-            yield LogFinding(
-                severity="defect",
-                check="units",
-                joint=joint.name,
-                channel="joint_pos",
-                message=f"joint_pos of {joint.name} changes by {slope:.4g} times the integral of joint_vel: {meaning}",
-                advice=f"{advice} of {joint.name} in the column map",
-                numbers=numbers,
-            )
-            return
+    message = f"joint_pos of {joint.name} changes by {slope:.4g} times the integral of joint_vel"
+    known = [row for row in _RATIOS if joint.kind != "prismatic" or abs(row[0]) in (1.0, 1e-3, 1e-6, 1e-9)]
+    meaning, fix = next(((what, how) for ratio, what, how in known if abs(slope / ratio - 1.0) <= 0.1), ("", ""))
     yield LogFinding(
-        severity="warning",
+        severity="defect" if meaning else "warning",
         check="units",
         joint=joint.name,
-        channel="joint_vel",
-        message=f"joint_pos of {joint.name} changes by {slope:.4g} times the integral of joint_vel, expected 1",
-        advice="check units and scale of both, or remove joint_vel from the column map",
-        numbers=numbers,
+        channel="joint_pos" if meaning else "joint_vel",
+        message=f"{message}: {meaning}" if meaning else f"{message}, expected 1",
+        advice=f"{fix} of {joint.name} in the column map"
+        if fix
+        else "check units and scale of both, or remove joint_vel from the column map",
+        numbers={"ratio": slope, "explained": explained},
     )
 
 
 def _strides(time: Array, position: Array, speed: Array) -> tuple[Array, Array]:
     """Return position changes and speed integrals over strides of `_STRIDE_S`, shape (m,) each."""
+    # Trapezoidal rule.
     area = np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(time))])
     at = _stride_rows(time)
     return np.diff(position[at]), np.diff(area[at])
@@ -214,6 +206,7 @@ def _position_limits(position: Array, speed: Array | None, joint: JointSpec) -> 
     lower, upper = joint.position_lower, joint.position_upper
     if lower is None or upper is None:
         return
+    # The quantiles ignore spikes.
     lowest, highest = (float(value) for value in np.quantile(position, [0.001, 0.999]))
     slack = 0.1 * (upper - lower)
     if lower - slack <= lowest and highest <= upper + slack:
