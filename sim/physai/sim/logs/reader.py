@@ -12,14 +12,15 @@ from physai.sim.logs.checks.reading import require_readable
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.readers import bag_file, csv_file, json_file, parquet_file
 from physai.sim.logs.readers.assemble import assemble
-from physai.sim.logs.readers.column_map import ColumnMap, problems
+from physai.sim.logs.readers.column_map import ColumnMap, Reading, problems
 from physai.sim.logs.readers.find_map import complete_map, map_beside
-from physai.sim.logs.readers.reading import Reading
 from physai.sim.logs.readers.table import Table, digest
 from physai.sim.logs.robot_log import LogError, RobotLog
 
 MAX_LOGS = 10_000
 """Maximum number of recordings per call."""
+
+_SUFFIXES = (*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES)
 
 _EPISODE = re.compile(r"(?P<file>.+)#(?P<number>[0-9]{1,9})")
 
@@ -53,6 +54,7 @@ def read_logs(paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path
     names = log_names([log.source for log in logs])
     seen: dict[tuple[str, str], str] = {}
     for log in logs:
+        # The digest also finds a copy under another name, which would count twice in every average.
         key = (log.sha256, _split(log.source)[1])
         if key in seen:
             raise LogError(f"{log.source}: the same recording as {seen[key]}; give each once")
@@ -66,10 +68,8 @@ def read_raw(path: str | Path, robot: RobotSpec | None, *, column_map: Path | No
     Raises:
         LogError: the recording is unreadable.
     """
-    source, episode = str(path), _split(str(path))[1]
-    file = Path(_split(source)[0])
-    if not file.exists():
-        raise LogError(f"{file}: no such file")
+    source = str(path)
+    file, episode = _existing(source)
     given = map_beside(file, column_map)
     reading = _read(file, given, int(episode) if episode else None)
     reading = replace(reading, table=replace(reading.table, source=source))
@@ -84,9 +84,7 @@ def robot_of(path: str | Path, *, column_map: Path | None = None) -> str | None:
     Raises:
         LogError: the recording is unreadable.
     """
-    file = Path(_split(str(path))[0])
-    if not file.exists():
-        raise LogError(f"{file}: no such file")
+    file, _ = _existing(str(path))
     given = map_beside(file, column_map)
     if given is not None and given.robot is not None:
         return given.robot
@@ -133,6 +131,7 @@ def log_names(sources: list[str]) -> list[str]:
             parts.pop()
         return "/".join(parts)[-120:] + ends[i]
 
+    # Each pass prepends one folder to the names that are not unique yet.
     for _ in range(max((len(parts) for parts in paths), default=0)):
         names = [name(i) for i in range(len(sources))]
         repeated = [i for i in range(len(sources)) if names.count(names[i]) > 1 and depth[i] < len(paths[i]) - 1]
@@ -148,8 +147,7 @@ _COMMON_STEMS = frozenset({"trajectory", "data", "data_measured", "log", "record
 
 def _stem(name: str) -> str:
     """Return a file name without its extensions."""
-    known = (*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES)
-    ending = max((suffix for suffix in known if name.lower().endswith(suffix)), key=len, default="")
+    ending = max((suffix for suffix in _SUFFIXES if name.lower().endswith(suffix)), key=len, default="")
     return name[: len(name) - len(ending)] or name
 
 
@@ -159,6 +157,14 @@ def _split(path: str) -> tuple[str, str]:
     if match is None or Path(path).exists():
         return path, ""
     return match["file"], match["number"]
+
+
+def _existing(path: str) -> tuple[Path, str]:
+    """Split as `_split`; raise LogError if there is no such file."""
+    name, episode = _split(path)
+    if not Path(name).exists():
+        raise LogError(f"{name}: no such file")
+    return Path(name), episode
 
 
 def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
@@ -183,9 +189,10 @@ def _read_by_extension(path: Path, column_map: ColumnMap | None, episode: int | 
         return Reading(csv_file.read_csv(path))
     if _ends(path, json_file.SUFFIXES):
         return Reading(json_file.read_json(path, records=column_map.records if column_map else None))
-    known = ", ".join((*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES))
     hint = "; convert a ROS 1 bag with rosbags-convert" if path.suffix == ".bag" else ""
-    raise LogError(f"{path}: unknown format; a recording ends in {known}, or is a ROS 2 bag folder{hint}")
+    raise LogError(
+        f"{path}: unknown format; a recording ends in {', '.join(_SUFFIXES)}, or is a ROS 2 bag folder{hint}"
+    )
 
 
 def _read_parquet(path: Path, episode: int | None) -> Reading:

@@ -184,8 +184,8 @@ def _spikes(log: RawLog, channel: RawColumn) -> Iterator[LogFinding]:
     """Detect outliers that no command explains."""
     if channel.label.startswith("command"):
         return
-    # A measured effort that follows a step of its command is no spike.
     spikes = spike_samples(channel.values)
+    # A measured effort that follows a step of its command is no spike.
     if channel.label.startswith("joint_effort") and log.command_kind == "joint_effort":
         spikes = _unexplained(spikes, channel.values, log.command[:, log.joint_names.index(channel.joint)])
     if not len(spikes):

@@ -10,13 +10,14 @@ from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
 from physai.sim.logs.raw_log import RawColumn, RawLog
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
-from physai.sim.logs.readers.table import ColumnStream, Table
+from physai.sim.logs.readers.table import ColumnStream, Table, first_names
 from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
 from physai.sim.logs.robot_log import Array, CommandKind, LogError
 
 Fetch = Callable[[str], Array]
 """Returns the column of that name, aligned with the rows of the measured stream."""
 
+# Finite, because a JointSpec requires it, and beyond any effort, so that no check of limits can trigger.
 _UNKNOWN_EFFORT = 1e9
 """Effort limit of a joint that is only known by name."""
 
@@ -91,6 +92,7 @@ def _columns_by_joint(
     for given, columns in column_map.joints.items():
         name = _joint_name(given, names)
         if name is None:
+            # A detected map lists every joint in the file, such as a gripper that the robot's model leaves out.
             if detected and given != ONLY_JOINT:
                 continue
             if given == ONLY_JOINT:
@@ -143,11 +145,9 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
     rows: dict[int, npt.NDArray[np.int64]] = {}
     keep = np.ones(len(time), bool)
     for stream in table.streams:
-        if stream is measured:
-            rows[id(stream)] = np.arange(len(time))
-        elif not used & stream.columns.keys():
+        if stream is not measured and not used & stream.columns.keys():
             continue
-        elif stream.join == "row":
+        if stream is measured or stream.join == "row":
             _require_same_rows(table, measured, stream)
             rows[id(stream)] = np.arange(len(time))
         else:
@@ -166,6 +166,7 @@ def _rows(table: Table, column_map: ColumnMap, columns: Mapping[str, JointColumn
             raise _missing(table, column)
         return stream.columns[column][rows[id(stream)]][keep]
 
+    # NaN in the first time would turn all times into NaN; leave them for the checks to report.
     kept = time[keep]
     return fetch, kept - kept[0] if np.isfinite(kept[:1]).all() else kept, remarks
 
@@ -200,16 +201,14 @@ def _last_before(table: Table, stream: ColumnStream, times: Array, when: Array) 
     """Return the index of the stream's last row at or before each time; -1 if there is none."""
     if not bool((np.diff(times) >= 0.0).all()):
         raise LogError(f"{table.source}: the times of {stream.name} run backwards; do two nodes publish it?")
+    # `right` includes a row at exactly that time.
     return np.searchsorted(times, when, side="right") - 1
 
 
 def _missing(table: Table, column: str) -> LogError:
     if any(column in stream.text for stream in table.streams):
         return LogError(f"{table.source}: column {column!r} contains values that are not numbers")
-    known = list(table.columns)
-    if len(known) > 60:
-        known = [*known[:60], f"and {len(known) - 60} more"]
-    return LogError(f"{table.source}: no column {column!r}; its columns: {', '.join(known)}")
+    return LogError(f"{table.source}: no column {column!r}; its columns: {first_names(table.columns, 60)}")
 
 
 def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Column, fetch: Fetch) -> RawColumn:
@@ -223,6 +222,7 @@ def _channel(table: Table, label: str, joint: JointSpec, kind: Quantity, ref: Co
 
 def _converted(raw: Array, ref: Column, factor: float) -> Array:
     """Return sign · scale · factor · column + offset, after unwrapping."""
+    # The order is that of the sensor: the integer's sign, the encoder's turns, then units and offset.
     values = raw
     if ref.wrap is not None:
         values = np.where(values >= ref.wrap / 2, values - ref.wrap, values)
@@ -295,6 +295,7 @@ def _enabled_only(log: RawLog, column_map: ColumnMap, fetch: Fetch) -> RawLog:
     enabled = fetch(column_map.enabled) != 0.0
     if enabled.all():
         return log
+    # Each pair of edges is the start and the end of a stretch; the padding closes those at the ends of the recording.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], enabled, [False]])))
     starts, stops = edges[::2], edges[1::2]
     if not len(starts):

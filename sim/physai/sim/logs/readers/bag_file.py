@@ -13,8 +13,7 @@ import numpy as np
 from physai.sdk.evidence.recording_channels import JOINTS_TOPIC, TARGET_TOPIC
 from physai.sim.logs.readers.bag_messages import bag_files
 from physai.sim.logs.readers.bag_topics import Bag, TopicSeries, read_topics
-from physai.sim.logs.readers.column_map import Column, ColumnMap, CommandTopic, JointColumns, RosTopics
-from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.column_map import Column, ColumnMap, CommandTopic, JointColumns, Reading, RosTopics
 from physai.sim.logs.readers.table import ColumnStream, Table, digest, require_size
 from physai.sim.logs.robot_log import CommandKind, LogError
 
@@ -56,6 +55,7 @@ def read_bag(path: Path, column_map: ColumnMap | None = None, *, episode: int | 
     for series in used:
         if clock == "header" and not series.has_stamps:
             raise LogError(f"{path}: topic {series.topic} has messages without a stamp; use `clock: log`")
+    # Subtracted as integers: a time since 1970 in float64 seconds is only exact to 0.2 µs.
     origin = min(int(series.times(clock)[0]) for series in used)
     streams = tuple(_stream(series, clock, origin) for series in used)
     if episode is not None:
@@ -109,7 +109,7 @@ def _choose(what: str, names: list[str]) -> str:
 def _stream(series: TopicSeries, clock: str, origin: int) -> ColumnStream:
     """Convert a series to columns `<topic>.<field>.<joint>`."""
     columns = {
-        f"{series.column(name)}{joint}": np.array([row[i] for row in series.rows[name]])
+        f"{series.topic}.{name}.{joint}": np.array([row[i] for row in series.rows[name]])
         for name in series.fields
         for i, joint in enumerate(series.joints)
     }
@@ -128,6 +128,7 @@ def _cut(
     starts = bag.episode_starts_ns
     if not 0 <= episode < len(starts):
         raise LogError(f"{path}: no episode {episode}; it contains {len(starts)}, counted from 0")
+    # The nanosecond of tolerance below covers the rounding of these differences.
     first = (starts[episode] - origin) * 1e-9
     last = (starts[episode + 1] - origin) * 1e-9 if episode + 1 < len(starts) else np.inf
     parts: list[ColumnStream] = []
@@ -136,7 +137,7 @@ def _cut(
             continue
         inside = (stream.time >= first - 1e-9) & (stream.time < last - 1e-9)
         columns = {name: values[inside] for name, values in stream.columns.items()}
-        parts.append(ColumnStream(stream.name, columns, stream.time[inside], stream.join, stream.text))
+        parts.append(replace(stream, columns=columns, time=stream.time[inside]))
     return tuple(parts)
 
 

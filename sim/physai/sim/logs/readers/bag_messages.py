@@ -14,10 +14,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from physai.sdk.base.files import read_plain
 from physai.sdk.base.yaml_file import read_yaml
 from physai.sdk.evidence.recording_channels import ORIGIN_METADATA_KEY
-from physai.sim.logs.readers.table import MAX_FILE_BYTES, MAX_ROWS
+from physai.sim.logs.readers.table import MAX_FILE_BYTES, MAX_ROWS, read_bounded
 from physai.sim.logs.robot_log import LogError
 
 Kind = Literal["JointState", "Float64MultiArray", "JointTrajectory", "episode", "origin"]
@@ -29,6 +28,8 @@ _KINDS: dict[str, Kind] = {
     "physai.Episode": "episode",
 }
 """Decoded types, without ROS 2's `/msg`."""
+
+_ROS_NAMES = {kind: name.replace("/", "/msg/") for name, kind in _KINDS.items()}
 
 _TWIN_METADATA = "physai.recording"
 """Name of the metadata in recordings from simulation."""
@@ -143,10 +144,7 @@ def _mcap_records(path: Path) -> Iterator[Any]:
     from mcap.records import Chunk
     from mcap.stream_reader import StreamReader, breakup_chunk
 
-    try:
-        data = read_plain(path, limit=MAX_FILE_BYTES)
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    data = read_bounded(path)
     if not data.startswith(_MAGIC):
         raise LogError(f"{path}: not an MCAP file; its first bytes are {data[: len(_MAGIC)]!r}")
     total = 0
@@ -158,6 +156,7 @@ def _mcap_records(path: Path) -> Iterator[Any]:
         total += len(content)
         if not total <= _MAX_TOTAL_BYTES:
             raise LogError(f"{path}: more than {_MAX_TOTAL_BYTES} bytes when decompressed; split the recording")
+        # `breakup_chunk` would decompress without a limit, so it gets a chunk that is already decompressed.
         plain = Chunk(
             compression="",
             data=content,
@@ -248,16 +247,10 @@ def _decode(path: Path, topic: str, kind: Kind, encoding: str, data: bytes) -> A
     raise LogError(f"{path}: topic {topic}: {kind} has encoding {encoding!r}; supported are cdr and json")
 
 
-_ROS_NAMES: dict[Kind, str] = {
-    "JointState": "sensor_msgs/msg/JointState",
-    "Float64MultiArray": "std_msgs/msg/Float64MultiArray",
-    "JointTrajectory": "trajectory_msgs/msg/JointTrajectory",
-}
-
-
 @cache
 def _typestore() -> Any:
-    """Return ROS 2's message definitions; these three types have not changed since its first release."""
+    """Return ROS 2's message definitions."""
+    # Any release will do: these three types have not changed since the first.
     from rosbags.typesys import Stores, get_typestore
 
     return get_typestore(Stores.ROS2_HUMBLE)

@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs.readers.bag_messages import BagMessage, Kind, bag_messages
-from physai.sim.logs.readers.table import MAX_COLUMNS, as_numbers
+from physai.sim.logs.readers.table import MAX_COLUMNS
 from physai.sim.logs.robot_log import Array, LogError
 
 Times = npt.NDArray[np.int64]
+
+Groups = dict[tuple[str, tuple[str, ...]], "TopicSeries"]
+"""Series by topic and joint names."""
 
 STATE_FIELDS = ("position", "velocity", "effort")
 POINT_FIELDS = ("positions", "velocities", "effort")
@@ -59,10 +62,6 @@ class TopicSeries:
             )
         return np.array(times, np.int64)
 
-    def column(self, name: str) -> str:
-        """Return the prefix of a field's columns."""
-        return f"{self.topic}.{name}."
-
 
 @dataclass(frozen=True)
 class Bag:
@@ -80,7 +79,7 @@ def read_topics(path: Path) -> Bag:
     Raises:
         LogError: the bag is unreadable, or a message is inconsistent.
     """
-    groups: dict[tuple[str, tuple[str, ...]], TopicSeries] = {}
+    groups: Groups = {}
     starts: list[int] = []
     origins: set[str] = set()
     for message in bag_messages(path):
@@ -98,7 +97,7 @@ def read_topics(path: Path) -> Bag:
     return Bag(tuple(groups.values()), tuple(starts), frozenset(origins))
 
 
-def _add(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
+def _add(path: Path, groups: Groups, message: BagMessage) -> None:
     content = message.content
     if message.kind == "Float64MultiArray":
         data = _floats(path, message, _get(content, "data"))
@@ -106,6 +105,7 @@ def _add(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], mes
         stamp, order = 0, np.arange(len(data))
     else:
         names = [str(name) for name in _get(content, "name")]
+        # Publishers may list the same joints in any order, so columns are sorted by name.
         order = np.argsort(names)
         joints = tuple(sorted(names))
         parts = {part: _floats(path, message, _get(content, part)) for part in STATE_FIELDS}
@@ -118,7 +118,7 @@ def _add(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], mes
         _add_row(path, series, name, values, order)
 
 
-def _add_trajectory(path: Path, groups: dict[tuple[str, tuple[str, ...]], TopicSeries], message: BagMessage) -> None:
+def _add_trajectory(path: Path, groups: Groups, message: BagMessage) -> None:
     """Add the points of a trajectory; a single point takes effect immediately, several at their times."""
     names = [str(name) for name in _get(message.content, "joint_names")]
     order = np.argsort(names)
@@ -162,7 +162,8 @@ def _floats(path: Path, message: BagMessage, values: Any) -> Array:
     if isinstance(values, np.ndarray):
         return np.asarray(values, np.float64)
     try:
-        return as_numbers(values)
+        # A JSON message may contain null for a missing number.
+        return np.array([np.nan if value is None else value for value in values], np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise LogError(f"{path}: topic {message.topic}: {message.kind} with values that are not numbers") from error
 

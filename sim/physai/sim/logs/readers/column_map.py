@@ -15,6 +15,7 @@ A value is sign · scale · unit's factor · column + offset, with the offset in
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,7 +23,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from physai.sdk.base.yaml_file import read_yaml
 from physai.sdk.contract.robot import MAX_JOINTS, Finite, Frozen, Name, Positive
-from physai.sim.logs.readers.table import MAX_COLUMNS
+from physai.sim.logs.readers.table import MAX_COLUMNS, Table
 from physai.sim.logs.robot_log import CommandKind, LogError
 
 MAX_MAP_BYTES = 1 << 18
@@ -139,6 +140,16 @@ class ColumnMap(Frozen):
     """Constants of the recording: a number, or the name of a constant in the file."""
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A recording as stored in its files."""
+
+    table: Table
+    convention: ColumnMap | None = None
+    """Column map from the format's own names; None for formats without, such as CSV. It may name more joints than the
+    robot has, for instance a gripper or a mimic joint."""
+
+
 def load_column_map(path: Path) -> ColumnMap:
     """Load a column map from a YAML file.
 
@@ -146,6 +157,7 @@ def load_column_map(path: Path) -> ColumnMap:
         LogError: the file is missing, too large, not YAML, or not a valid column map.
     """
     document = read_yaml(path, what="a column map", max_bytes=MAX_MAP_BYTES, error=LogError, words_are_text=True)
+    # Validated as JSON: from Python objects, a strict model refuses a list where it declares a tuple.
     try:
         text = json.dumps(document)
     except (ValueError, TypeError) as error:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from physai.sim.logs.readers.parquet_file import float64, is_numeric
 from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
-    MAX_ORIGINS,
     ORIGIN_COLUMN,
     ColumnStream,
     Join,
@@ -15,6 +15,7 @@ from physai.sim.logs.readers.table import (
     digest,
     read_bytes,
     require_size,
+    stated_origins,
 )
 from physai.sim.logs.robot_log import Array, LogError
 
@@ -67,8 +68,7 @@ def _origins(table: Any, header: list[str]) -> frozenset[str]:
     """Return the origins stated in the rows; an empty cell counts as unknown origin."""
     if ORIGIN_COLUMN not in header:
         return frozenset()
-    values: list[Any] = table.column(header.index(ORIGIN_COLUMN)).unique().to_pylist()
-    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
+    return stated_origins(table.column(header.index(ORIGIN_COLUMN)).unique().to_pylist())
 
 
 def _header(path: Path, content: bytes) -> tuple[list[str], str]:
@@ -82,6 +82,7 @@ def _header(path: Path, content: bytes) -> tuple[list[str], str]:
         raise LogError(f"{path}: not text: {error}") from error
     if not rest and len(content) >= _MAX_HEADER:
         raise LogError(f"{path}: the first line has more than {_MAX_HEADER} bytes; a header line names the columns")
+    # Counted in the header only: the rows may contain decimal commas.
     separator = max(_SEPARATORS, key=text.count)
     names = [name.strip().strip('"').strip() for name in text.removeprefix("#").split(separator)]
     if not len(names) <= MAX_COLUMNS:
@@ -110,11 +111,7 @@ def _numbers(column: Any) -> Array | None:
     """Return the column as float64 with NaN for empty cells; None if it is not numeric."""
     import pyarrow as pa
 
-    kind: Any = column.type
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif pa.types.is_null(kind):
+    # A column of empty cells only has no type of its own.
+    if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return None
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+    return float64(column) if is_numeric(column.type) else None

@@ -1,12 +1,11 @@
 """Select the column map of a recording: given explicitly, next to it, from its format, or shipped."""
 
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from physai.sim.logs.readers.column_map import ColumnMap, load_column_map
-from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.column_map import ColumnMap, Reading, load_column_map
+from physai.sim.logs.readers.table import first_names
 from physai.sim.logs.robot_log import LogError
 
 _SHIPPED = Path(__file__).parent / "maps"
@@ -23,6 +22,7 @@ def map_beside(path: Path, explicit: Path | None) -> ColumnMap | None:
         return load_column_map(explicit)
     stems = dict.fromkeys((path.name, path.name.removesuffix(".gz"), path.name.split(".")[0]))
     candidates = [path.parent / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES_BESIDE]
+    # A map of this recording precedes the one of its folder.
     candidates += [path.parent / name for name in _FOLDER_MAPS]
     path_beside = next((candidate for candidate in candidates if candidate.is_file()), None)
     return None if path_beside is None else load_column_map(path_beside)
@@ -90,11 +90,4 @@ _TEMPLATE = """  time: {column: t, unit: s}
 
 
 def _columns(reading: Reading) -> str:
-    return "\n  columns: " + ", ".join(_first(reading, 40))
-
-
-def _first(reading: Reading, count: int) -> Iterator[str]:
-    columns = reading.table.columns
-    yield from columns[:count]
-    if len(columns) > count:
-        yield f"and {len(columns) - count} more"
+    return f"\n  columns: {first_names(reading.table.columns, 40)}"

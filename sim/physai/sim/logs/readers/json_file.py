@@ -9,13 +9,13 @@ import numpy as np
 
 from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
-    MAX_ORIGINS,
     ORIGIN_COLUMN,
     ColumnStream,
     Table,
     digest,
     read_bytes,
     require_size,
+    stated_origins,
 )
 from physai.sim.logs.robot_log import Array, LogError
 
@@ -48,11 +48,10 @@ def read_json(path: Path, *, records: str | None = None) -> Table:
 
 def _origins(top: Any, rows: list[Any], text: frozenset[str]) -> frozenset[str]:
     """Return the origins stated in the records or the top object."""
-    origins = {str(row.get(ORIGIN_COLUMN) or "unknown") for row in rows} if ORIGIN_COLUMN in text else set[str]()
+    values = [row.get(ORIGIN_COLUMN) for row in rows] if ORIGIN_COLUMN in text else []
     if isinstance(top, dict) and ORIGIN_COLUMN in top:
-        origins.add(str(cast("dict[str, Any]", top)[ORIGIN_COLUMN]))
-    # One more than allowed, so that `Table.origin` notices.
-    return frozenset(sorted(origins)[: MAX_ORIGINS + 1])
+        values.append(cast("dict[str, Any]", top)[ORIGIN_COLUMN])
+    return stated_origins(values)
 
 
 def _parse(path: Path, content: bytes) -> Any:

@@ -13,17 +13,16 @@ from typing import Any, cast
 import numpy as np
 
 from physai.sdk.base.files import open_plain, read_plain
-from physai.sim.logs.readers.column_map import Column, ColumnMap, JointColumns
-from physai.sim.logs.readers.reading import Reading
+from physai.sim.logs.readers.column_map import Column, ColumnMap, JointColumns, Reading
 from physai.sim.logs.readers.table import (
     MAX_COLUMNS,
     MAX_FILE_BYTES,
-    MAX_ORIGINS,
     ORIGIN_COLUMN,
     ColumnStream,
     Table,
     digest,
     require_size,
+    stated_origins,
 )
 from physai.sim.logs.robot_log import Array, LogError
 
@@ -50,7 +49,7 @@ def episodes_in(path: Path) -> tuple[int, ...]:
     file = _open(path)
     if EPISODE not in file.schema_arrow.names:
         return ()
-    numbers = np.unique(_column(path, file, EPISODE).to_numpy())
+    numbers = np.unique(_columns(path, file, [EPISODE]).column(EPISODE).to_numpy())
     if not len(numbers) <= _MAX_EPISODES:
         raise LogError(f"{path}: {len(numbers)} episodes, at most {_MAX_EPISODES} are read")
     return tuple(int(number) for number in numbers)
@@ -85,8 +84,7 @@ def _origins(path: Path, file: Any) -> frozenset[str]:
     """Return the origins stated in the rows; an empty cell counts as unknown origin."""
     if ORIGIN_COLUMN not in file.schema_arrow.names:
         return frozenset()
-    values: list[Any] = _column(path, file, ORIGIN_COLUMN).unique().to_pylist()
-    return frozenset(str(value or "unknown") for value in values[: MAX_ORIGINS + 1])
+    return stated_origins(_columns(path, file, [ORIGIN_COLUMN]).column(ORIGIN_COLUMN).unique().to_pylist())
 
 
 def _convention(columns: Iterable[str]) -> ColumnMap | None:
@@ -135,23 +133,19 @@ def _open(path: Path) -> Any:
 def _numeric_part(path: Path, file: Any) -> Any:
     """Read the columns of numbers, booleans and lists of numbers."""
     schema: Any = file.schema_arrow
-    chosen = [field.name for field in schema if _is_numeric(_element_type(field.type) or field.type)]
+    chosen = [field.name for field in schema if is_numeric(_element_type(field.type) or field.type)]
     if not chosen:
         raise LogError(f"{path}: no numeric column, only {', '.join(schema.names[:20])}")
-    require_size(str(path), file.metadata.num_rows, len(chosen))
-    return _decode(path, lambda: file.read(columns=chosen, use_threads=False))
+    return _columns(path, file, chosen)
 
 
-def _column(path: Path, file: Any, name: str) -> Any:
-    require_size(str(path), file.metadata.num_rows, 1)
-    return _decode(path, lambda: file.read(columns=[name], use_threads=False)).column(name)
-
-
-def _decode(path: Path, read: Any) -> Any:
+def _columns(path: Path, file: Any, names: list[str]) -> Any:
     import pyarrow as pa
 
+    # The sizes stated in the file are checked before anything is decompressed.
+    require_size(str(path), file.metadata.num_rows, len(names))
     try:
-        return read()
+        return file.read(columns=names, use_threads=False)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise LogError(f"{path}: damaged Parquet file: {str(error).splitlines()[0]}") from error
 
@@ -164,7 +158,8 @@ def _element_type(kind: Any) -> Any:
     return kind.value_type if is_list else None
 
 
-def _is_numeric(kind: Any) -> bool:
+def is_numeric(kind: Any) -> bool:
+    """Whether an Arrow type holds numbers or booleans."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
@@ -185,24 +180,24 @@ def _only(path: Path, table: Any, episode: int) -> Any:
 def _expand(path: Path, name: str, column: Any, names: Iterable[str]) -> list[tuple[str, Array]]:
     """Split a column of lists into one column per element; other columns are kept."""
     if _element_type(column.type) is None:
-        return [(name, _float64(column))]
+        return [(name, float64(column))]
     lengths = np.unique(column.combine_chunks().value_lengths().to_numpy(zero_copy_only=False))
     if len(lengths) != 1 or not np.isfinite(lengths[0]) or not 0 < lengths[0] <= MAX_COLUMNS:
         raise LogError(
             f"{path}: the lists of column {name!r} have {lengths.tolist()[:5]} elements, expected equal lengths"
         )
     size = int(lengths[0])
-    flat = _float64(column.combine_chunks().flatten()).reshape(-1, size)
+    flat = float64(column.combine_chunks().flatten()).reshape(-1, size)
     given = tuple(names)
     labels = given if len(given) == size else tuple(str(i) for i in range(size))
     return [(f"{name}.{label}", flat[:, i]) for i, label in enumerate(labels)]
 
 
-def _float64(column: Any) -> Array:
+def float64(column: Any) -> Array:
+    """Return a numeric Arrow column as an array, with NaN for empty cells."""
     import pyarrow as pa
 
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
+    # safe=False allows integers beyond 2^53, which float64 rounds.
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 

@@ -3,12 +3,11 @@
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from physai.sdk.base.files import read_plain
 from physai.sdk.evidence.origin import Origin, OriginError, combine_origins
@@ -25,8 +24,9 @@ MAX_CELLS = 200_000_000
 MAX_ORIGINS = 16
 """Maximum number of distinct origins in a recording."""
 
+# A column and not metadata: it survives copying, cutting and conversion.
 ORIGIN_COLUMN = "physai_origin"
-"""Text column with `Origin.mark` in every row: unlike metadata, a column survives copying, cutting and conversion."""
+"""Text column with `Origin.mark` in every row."""
 
 Join = Literal["row", "hold"]
 """How a stream is aligned with the measured one: row by row, or by its last row at or before each time (hold)."""
@@ -99,16 +99,25 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         LogError: the file is missing, unreadable, too large, or not valid gzip despite its name.
     """
-    raw = _read_bounded(path)
+    raw = read_bounded(path)
     if path.suffix.lower() != ".gz":
         return raw
     try:
-        return _decompress(path, raw)
+        # One byte more than allowed, so that a larger file is noticed without decompressing all of it.
+        content = gzip.GzipFile(fileobj=BytesIO(raw)).read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise LogError(f"{path}: not a complete gzip file: {error}; copy or download it again") from error
+    if not len(content) <= MAX_FILE_BYTES:
+        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes when decompressed, the maximum for a recording")
+    return content
 
 
-def _read_bounded(path: Path) -> bytes:
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        LogError: the file is missing, unreadable or too large.
+    """
     try:
         content = read_plain(path, limit=MAX_FILE_BYTES)
     except OSError as error:
@@ -118,19 +127,9 @@ def _read_bounded(path: Path) -> bytes:
     return content
 
 
-def _decompress(path: Path, raw: bytes) -> bytes:
-    from io import BytesIO
-
-    with gzip.GzipFile(fileobj=BytesIO(raw)) as stream:
-        content = stream.read(MAX_FILE_BYTES + 1)
-    if not len(content) <= MAX_FILE_BYTES:
-        raise LogError(f"{path}: more than {MAX_FILE_BYTES} bytes when decompressed, the maximum for a recording")
-    return content
-
-
 def digest(files: Iterable[Path]) -> str:
     """Return the SHA-256 of a file; for several files, of their concatenated binary digests."""
-    digests = [hashlib.sha256(_read_bounded(path)) for path in files]
+    digests = [hashlib.sha256(read_bounded(path)) for path in files]
     if len(digests) == 1:
         return digests[0].hexdigest()
     return hashlib.sha256(b"".join(part.digest() for part in digests)).hexdigest()
@@ -151,6 +150,13 @@ def require_size(source: str, rows: int, columns: int) -> None:
         )
 
 
-def as_numbers(values: Iterable[float | int | bool | None]) -> Array:
-    """Convert numbers to float64, None to NaN."""
-    return np.array([np.nan if value is None else value for value in values], np.float64)
+def stated_origins(values: Iterable[object]) -> frozenset[str]:
+    """Return the origins in a column; an empty cell counts as unknown origin."""
+    # One more than allowed, so that `Table.origin` notices.
+    return frozenset(sorted({str(value or "unknown") for value in values})[: MAX_ORIGINS + 1])
+
+
+def first_names(names: Sequence[str], count: int) -> str:
+    """Return the first names as a list in words."""
+    more = [f"and {len(names) - count} more"] if len(names) > count else []
+    return ", ".join([*names[:count], *more])
