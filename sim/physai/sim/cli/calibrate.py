@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import MAX_SEED, progress_bar, require_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -74,10 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.robots import load_robot
     from physai.sim.twin.twin import save_twin
 
+    # Check what will be written before a fit that takes minutes.
     output = _writable(arguments.output)
     report = None if arguments.report is None else _folder(arguments.report)
-    if not 0 <= arguments.seed < 2**32:
-        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
     robot = load_robot(arguments.robot)
     logs, named = _read(robot, arguments.logs, arguments.held_out, arguments.columns)
     if arguments.recorded_on is not None:
@@ -126,6 +127,7 @@ def _read(
     from physai.sim.logs.quality import check_log
     from physai.sim.logs.reader import all_episodes
 
+    # One call for both lists, so that names are unique across them and a recording cannot be in both.
     first = all_episodes(logs)
     second = all_episodes(held_out) if held_out else ()
     result = read_logs([*first, *second], robot.spec, column_map=columns)
@@ -184,11 +186,10 @@ def _write_page(result: Calibration, folder: Path, title: str) -> Path:
 @contextlib.contextmanager
 def _progress(budget_s: float) -> Generator[Callable[[FitProgress], None]]:
     """Shows a progress bar over the time budget on stderr if it is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+    with progress_bar(*columns) as bar:
         line = bar.add_task("preparing", total=budget_s)
 
         def report(step: FitProgress) -> None:

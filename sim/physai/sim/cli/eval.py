@@ -1,13 +1,14 @@
 """`physai eval`: evaluates an exported policy in simulation."""
 
 import argparse
+import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sdk.base.errors import unknown_name
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import progress_bar, require_range
 
 if TYPE_CHECKING:
     from physai.sim.policies.onnx import OnnxPolicy
@@ -42,16 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from physai.sim.policies.evaluate import play_episodes
     from physai.sim.policies.resolve import find_origin
 
-    if not 1 <= arguments.episodes <= MAX_EPISODES:
-        raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
+    require_range("--episodes", arguments.episodes, 1, MAX_EPISODES)
     task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+    with progress_bar() as bar:
         line = bar.add_task(f"playing {arguments.episodes} episodes", total=1.0)
         played = play_episodes(
             policy,
@@ -74,8 +71,6 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
 
 
 def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
-    import dataclasses
-
     from physai.sim.leaderboards.trial import PUBLISHED, board_name, play_trial
     from physai.sim.tasks.realaigym import PRESET
 

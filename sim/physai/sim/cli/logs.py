@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,6 @@ from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import RobotSpec
-    from physai.sim.logs.checks.findings import LogFinding
     from physai.sim.logs.quality import QualityReport
 
 _CHECK = """\
@@ -81,8 +82,6 @@ def _check_all(
     sources: list[str], fixed: RobotSpec | None, columns: Path | None, unreadable: dict[str, str]
 ) -> dict[str, QualityReport]:
     """Checks each recording; errors of those that cannot be read go into `unreadable`."""
-    from dataclasses import replace
-
     from rich.console import Console
     from rich.progress import track
 
@@ -98,6 +97,7 @@ def _check_all(
             reports[source] = check_raw(read_raw(source, robot, column_map=columns))
         except PhysaiError as error:
             unreadable[source] = str(error)
+    # Names depend on all recordings, so they are known only after the last.
     for source, name in zip(reports, log_names(list(reports)) if reports else [], strict=True):
         reports[source] = replace(reports[source], log=replace(reports[source].log, name=name))
     return reports
@@ -119,8 +119,6 @@ def _require_picture_path(path: Path) -> None:
 
 def _draw(reports: dict[str, QualityReport], path: Path) -> dict[str, str]:
     """Plots each recording; returns the picture's path by recording."""
-    import re
-
     from physai.sim.logs.picture import draw
 
     drawn: dict[str, str] = {}
@@ -203,8 +201,6 @@ def _joint_table(report: QualityReport) -> str:
 
 
 def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from physai.sim.logs import lag_summary
 
     lag = lag_summary(lag for report in reports.values() for lag in report.lags)
@@ -217,19 +213,22 @@ def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pict
 
 
 def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
     log, noise = report.log, report.noise
+    stds: dict[str, Any] = {}
+    if noise is not None:
+        stds = {
+            "joint_pos": noise.joint_pos_std,
+            "joint_vel": noise.joint_vel_std,
+            "joint_effort": noise.joint_effort_std,
+        }
     joints: list[dict[str, Any]] = []
     for j, (name, motion) in enumerate(zip(log.joint_names, report.motions, strict=False)):
         lag = report.lags[j]
-        values = {} if noise is None else {"joint_pos": noise.joint_pos_std, "joint_vel": noise.joint_vel_std}
-        values |= {} if noise is None else {"joint_effort": noise.joint_effort_std}
         joints.append(
             {
                 "name": name,
                 "motion": asdict(motion),
-                "noise_std": {key: None if std is None else float(std[j]) for key, std in values.items()},
+                "noise_std": {key: None if std is None else float(std[j]) for key, std in stds.items()},
                 "still_s": None if noise is None else float(noise.still_s[j]),
                 "lag": None if lag is None else {**asdict(lag), "identified": lag.identified},
             }
@@ -244,15 +243,9 @@ def _log_json(report: QualityReport, picture: str | None) -> dict[str, Any]:
         "notes": dict(log.notes),
         "periods": None if report.periods is None else asdict(report.periods),
         "joints": joints,
-        "findings": [_finding_json(finding) for finding in report.findings],
+        "findings": [asdict(finding) for finding in report.findings],
         "picture": picture,
     }
-
-
-def _finding_json(finding: LogFinding) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(finding), "numbers": dict(finding.numbers), "samples": list(finding.samples)}
 
 
 command = CliCommand(

@@ -17,6 +17,7 @@ from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
 from physai.sdk.base.files import require_replaceable
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import progress_bar, require_range
 
 if TYPE_CHECKING:
     from physai.sim.playback.counterexample import RecordedPlayer
@@ -90,10 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_numbers(arguments: argparse.Namespace) -> None:
-    if arguments.episodes is not None and not 1 <= arguments.episodes <= MAX_EPISODES:
-        raise PhysaiError(f"--episodes must lie in 1 … {MAX_EPISODES}, got {arguments.episodes}")
-    if not 0 <= arguments.seed <= MAX_SEED:
-        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
+    if arguments.episodes is not None:
+        require_range("--episodes", arguments.episodes, 1, MAX_EPISODES)
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
     duration = arguments.duration_s
     if duration is not None and not (math.isfinite(duration) and 0.0 < duration <= MAX_DURATION_S):
         raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration}")
@@ -113,6 +113,7 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
             continue
         if path.suffix.lower() != ending:
             raise PhysaiError(f"--{option} {path}: the file name must end in {ending}")
+        # Opening creates a missing file, which must not stay behind if the run fails.
         existed = path.exists()
         try:
             require_replaceable(path)
@@ -213,9 +214,6 @@ def _play_in_window(player: Player | RecordedPlayer, task: Task) -> None:
 
 
 def _play_into_files(player: Player | RecordedPlayer, session: _Session, arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from physai.sim.playback.recording_writer import RecordingWriter
     from physai.sim.playback.video import Film
 
@@ -227,8 +225,7 @@ def _play_into_files(player: Player | RecordedPlayer, session: _Session, argumen
         if arguments.record is not None:
             origin = _origin(session, arguments)
             sinks.append(stack.enter_context(RecordingWriter(arguments.record, session.task, origin=origin)).add)
-        console = Console(stderr=True)
-        bar = stack.enter_context(Progress(console=console, disable=not sys.stderr.isatty(), transient=True))
+        bar = stack.enter_context(progress_bar())
         line = bar.add_task(f"playing {session.task.name}", total=1.0)
         for moment in player:
             for add in sinks:

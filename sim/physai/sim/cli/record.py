@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import MAX_SEED, progress_bar, require_range
 
 _EPILOG = """\
 The recorded stand-in is the robot's model with masses, friction, gains, delay and sensor noise changed by --seed. Use
@@ -32,23 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the recordings and their column map."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
     from physai.sim.robots import load_robot
 
-    if not 1 <= arguments.recordings <= MAX_RECORDINGS:
-        raise PhysaiError(f"--recordings must lie in 1 … {MAX_RECORDINGS}, got {arguments.recordings}")
-    if not 0 <= arguments.seed < 2**32:
-        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    require_range("--recordings", arguments.recordings, 1, MAX_RECORDINGS)
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
     folder: Path = arguments.output
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PhysaiError(f"{folder} already exists; name a new or empty folder")
     robot = load_robot(arguments.robot)
     synthetic = stand_in(robot, arguments.seed)
     files: list[str] = []
-    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+    with progress_bar() as bar:
         line = bar.add_task("recording", total=arguments.recordings)
         for number in range(arguments.recordings):
             recording = excite(
@@ -58,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
                 seed=number,
                 tell=lambda done, number=number: bar.update(line, completed=number + done),
             )
+            # Not earlier: a robot that cannot be excited leaves no empty folder behind.
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{number + 1:02d}.csv"
             write_recording(recording, robot, path)

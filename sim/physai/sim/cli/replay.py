@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import MAX_SEED, require_range
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Replays and prints the error per joint."""
     from physai.sim.calibration.replay.replay import score_record
 
-    if not 0 <= arguments.seed < 2**32:
-        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
     reference: str | None = arguments.against
     robot, score = _score(arguments, arguments.twin)
     other = None if reference is None else _score(arguments, reference)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import sys
@@ -85,8 +86,6 @@ def _show(task: Task, *, as_json: bool) -> int:
 
 
 def _details(task: Task) -> dict[str, Any]:
-    import dataclasses
-
     contract = task.contract
     return {
         **_summary(task),
@@ -209,16 +208,13 @@ def _elements(task: Task, entry: Randomise) -> str:
     if entry.rows is None:
         return "all"
     kind = entry.field.partition("_")[0]
+    # Degrees of freedom have no names of their own; those of a joint share the joint's.
     rows = [int(task.model.dof_jntid[row]) for row in entry.rows] if kind == "dof" else entry.rows
-    accessor = {
-        "body": "body",
-        "geom": "geom",
-        "actuator": "actuator",
-        "jnt": "joint",
-        "dof": "joint",
-        "site": "site",
-    }.get(kind)
-    return ", ".join((getattr(task.model, accessor)(row).name if accessor else "") or str(row) for row in rows)
+    # MuJoCo abbreviates joints in its fields, but not in its accessors.
+    kind = {"jnt": "joint", "dof": "joint"}.get(kind, kind)
+    if kind not in ("body", "geom", "actuator", "joint", "site"):
+        return ", ".join(map(str, rows))
+    return ", ".join(getattr(task.model, kind)(row).name or str(row) for row in rows)
 
 
 def _disturbances(task: Task) -> str:

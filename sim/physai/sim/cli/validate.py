@@ -10,13 +10,13 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import require_range
 
 if TYPE_CHECKING:
-    from physai.sdk.evidence.verdict import Verdict
-    from physai.sim.gates.checks.gate import Context
+    from physai.sdk.evidence.verdict import GateResult, Verdict
+    from physai.sim.gates.checks.gate import Context, GateFinding
     from physai.sim.gates.runner import ProgressLine
 
 MAX_SEED = 2**20 - 1
@@ -60,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.report.validation import REPORT_FOLDER, ValidationOptions, validate
     from physai.sim.twin.twin import load_twin
 
-    if not 0 <= arguments.seed <= MAX_SEED:
-        raise PhysaiError(f"--seed must lie in 0 … {MAX_SEED}, got {arguments.seed}")
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
     policy: Path = arguments.policy
     report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
     twin = None if arguments.twin is None else load_twin(arguments.twin)
@@ -99,7 +98,7 @@ def _progress(context: Context) -> Generator[Callable[[Sequence[ProgressLine]], 
             for line in lines:
                 if line.finding is not None and line.gate.name not in reported:
                     reported.add(line.gate.name)
-                    text = " ".join(part for part in (line.finding.outcome.value, _first_value(line)) if part)
+                    text = " ".join(part for part in (line.finding.outcome.value, _first_value(line.finding)) if part)
                     print(f"{line.gate.name}: {text}", file=sys.stderr, flush=True)
 
         yield report
@@ -127,14 +126,15 @@ def _live_table(lines: Sequence[ProgressLine], context: Context) -> Any:
             state = Spinner("dots", "playing")
         most = f" of ≤ {line.most}" if line.running and line.most else ""
         episodes = f"{line.episodes}{most}" if line.episodes or (line.running and line.most) else ""
-        grid.add_row(line.gate.name, state, episodes, _first_value(line))
+        grid.add_row(line.gate.name, state, episodes, _first_value(finding))
     return grid
 
 
-def _first_value(line: ProgressLine) -> str:
-    if line.finding is None or not line.finding.measured:
+def _first_value(result: GateFinding | GateResult | None) -> str:
+    """The measurement that decides, which findings list first."""
+    if result is None or not result.measured:
         return ""
-    first = line.finding.measured[0]
+    first = result.measured[0]
     return f"{first.name} {first.value:.4g}"
 
 
@@ -143,15 +143,7 @@ def _text(verdict: Verdict, report: Path) -> str:
     from physai.sdk.evidence.verdict import VerdictOutcome
     from physai.sim.report.summary import reasons
 
-    rows = [
-        [
-            gate.gate,
-            gate.outcome.value,
-            str(gate.episodes or ""),
-            f"{gate.measured[0].name} {gate.measured[0].value:.4g}" if gate.measured else "",
-        ]
-        for gate in verdict.gates
-    ]
+    rows = [[g.gate, g.outcome.value, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
     lines = [table(["gate", "outcome", "episodes", "measured"], rows, indent="")]
     summary = reasons(verdict)
     for gate in summary.blocking:

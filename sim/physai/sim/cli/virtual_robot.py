@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.cli.command import CliCommand
 from physai.sdk.cli.parser import key_values
+from physai.sim.cli.options import MAX_SEED, require_range
 
 if TYPE_CHECKING:
     from physai.sim.virtual_robot.paced_twin import RuntimeTally
@@ -109,8 +110,7 @@ def _require_ranges(arguments: argparse.Namespace, duration_s: float) -> None:
         raise PhysaiError(f"--duration-s must be above 0 and at most {MAX_DURATION_S:g} s, got {duration_s}")
     if not 0.0 <= arguments.linger_s <= MAX_LINGER_S:
         raise PhysaiError(f"--linger-s must lie in 0 … {MAX_LINGER_S:g} s, got {arguments.linger_s}")
-    if not 0 <= arguments.seed < 2**32:
-        raise PhysaiError(f"--seed must lie in 0 … {2**32 - 1}, got {arguments.seed}")
+    require_range("--seed", arguments.seed, 0, MAX_SEED)
 
 
 def _text(tally: RuntimeTally) -> str:

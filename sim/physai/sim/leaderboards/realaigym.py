@@ -54,6 +54,7 @@ class Criteria:
     def losses(self) -> tuple[float, float, float, float, float]:
         """The loss of score due to each criterion, in the order of the fields, each in [0, ⅕]."""
         return (
+            # The norms are those of create_leaderboard.py, in the units of the fields.
             _loss(self.swingup_time, 20.0),
             _loss(self.energy, 60.0),
             _loss(self.torque_cost, 20.0),
@@ -110,6 +111,7 @@ def score(
     criteria = Criteria(
         swingup_time=float(elapsed[since]) if complete else math.inf,
         energy=float(np.sum(np.abs(effort * np.diff(joint_pos, axis=0)))),
+        # Left Riemann sums: the effort of a row is held until the next.
         torque_cost=float(step @ np.sum(effort**2, axis=1)),
         torque_smoothness=float(np.sum(np.std(np.diff(joint_effort, axis=0), axis=0))),
         velocity_cost=float(step @ np.sum(vel**2, axis=1)),

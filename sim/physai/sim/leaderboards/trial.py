@@ -61,6 +61,7 @@ def play_trial(policy: Policy, contract: PolicyContract) -> Score:
     """
     board_name(contract)
     policy.reset(1)
+    # The tolerance covers the rounding of a control period such as 0.006 / 0.002.
     periods = contract.timing.control_dt / STEP_S
     if not abs(periods - round(periods)) <= 1e-9:
         raise TaskError(f"control_dt {contract.timing.control_dt} s is not a multiple of the board's step {STEP_S} s")
@@ -78,6 +79,7 @@ def play_trial(policy: Policy, contract: PolicyContract) -> Score:
             command = float(policy(sensors, {})["joint_effort_target"][0, 0])
             torque = np.zeros(2)
             torque[driven] = min(max(command, -TORQUE_LIMIT), TORQUE_LIMIT)
+        # A row holds the state before the step and the torque during it, as the score expects.
         rows[step] = data.time, *data.qpos, *data.qvel, *torque
         data.ctrl[:] = torque
         mujoco.mj_step(model, data)

@@ -154,9 +154,11 @@ def _decimated(time: Array, values: Array) -> tuple[Array, Array]:
     """Reduce to at most `_MAX_POINTS` points that look the same: minimum and maximum of each stretch."""
     if len(values) <= _MAX_POINTS:
         return time, values
+    # Rounded up: each stretch contributes two points.
     size = -(-len(values) * 2 // _MAX_POINTS)
     keep: set[int] = set()
     for start in range(0, len(values), size):
+        # argmin and argmax would return the first NaN.
         part = np.nan_to_num(values[start : start + size])
         keep |= {start + int(part.argmin()), start + int(part.argmax())}
     chosen = np.array(sorted(keep))
@@ -220,6 +222,7 @@ def _write_findings(
     """Write the findings below `top`, worst first; heights are fractions of the figure's."""
     for row, finding in enumerate(lines):
         text = f"{finding.severity}  {finding.check}: {finding.message}"
+        # matplotlib would typeset text between two dollar signs as mathematics.
         text = (text if len(text) <= 190 else text[:187] + " …").replace("$", r"\$")
         figure.text(0.01, top - (row + 0.5) * step, text, fontsize=9, color=_COLOURS[finding.severity], va="center")
     more = len(report.findings) - len(lines)

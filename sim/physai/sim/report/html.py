@@ -14,6 +14,7 @@ from physai.sim.report.summary import reasons
 WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.INCONCLUSIVE: "Not yet"}
 """Answers to "may I flash it?"."""
 
+# More would push the table of gates off the first screen.
 MAX_REASONS = 4
 """Blocking gates explained at the top of the page; further ones are only named."""
 

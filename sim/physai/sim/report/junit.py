@@ -14,6 +14,7 @@ def junit_xml(verdict: Verdict, *, name: str) -> bytes:
         "tests": str(len(verdict.gates)),
         "failures": str(count[VerdictOutcome.FAIL]),
         "errors": str(count[VerdictOutcome.INCONCLUSIVE]),
+        # JUnit's schema has no time zone.
         "timestamp": verdict.created.removesuffix("Z"),
     }
     suites = ElementTree.Element("testsuites", attributes)

@@ -75,6 +75,7 @@ def _perturbations(verdict: Verdict, charts: Charts) -> Iterator[str]:
         rate = measured.get("success_rate" if name == "calibrated" else f"success_rate.{name}")
         target = None if rate is None else rate.threshold
         lower, upper = wilson(good, total)
+        # Red only if the interval rules the target out; a rate below it may be chance.
         kind = "bad" if target is not None and upper < target else "mark"
         hint = f"{good} of {total}, 95 % interval {lower:.1%} to {upper:.1%}"
         rows.append(PlotInterval(name, good / max(1, total), lower, upper, kind, target, hint))
@@ -91,6 +92,7 @@ def _limits(chart: Mapping[str, Any]) -> Iterator[str]:
                 hint = f"{joint} {kind}: median {used[0]:.0%}, greatest {used[1]:.0%}"
                 rows.append(Bar(f"{joint} {kind}"[:24], used[0], used[1], hint))
     if rows:
+        # Always show the limit, and at most twice the limit, so that one outlier does not flatten the rest.
         upper = max(1.1, min(2.0, 1.05 * max(row.greatest for row in rows)))
         drawing = bars(rows, title="joint limits used", limit=1.0, upper=upper)
         share = chart.get("saturated", 0.0)
@@ -172,5 +174,6 @@ def _traces(case: Counterexample, folder: Path | None) -> str:
         for joint, (name, kind) in enumerate(zip(names[:MAX_CURVES], cycle(KINDS), strict=False))
     ]
     dt = recording.contract.timing.control_dt
+    # The highlighted time is that of the step at which the case fails.
     mark = None if case.step is None or not math.isfinite(case.step) else case.step * dt
     return lines(series, title="joint positions", x_unit="s", y_unit="rad or m", mark=mark)

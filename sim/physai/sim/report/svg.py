@@ -24,6 +24,7 @@ class Axis:
 
     def at(self, value: float) -> float:
         """Return the pixel of a value, clamped to the axis."""
+        # An axis of zero length would divide by zero; its values all lie at the start.
         share = (value - self.lower) / ((self.upper - self.lower) or 1.0)
         return self.start + min(1.0, max(0.0, share)) * (self.end - self.start)
 
@@ -192,6 +193,7 @@ def lines(series: Sequence[PlotSeries], *, title: str, x_unit: str, y_unit: str,
         parts.append(line(x, top, x, bottom, "target"))
     legend = across.start
     for one in series:
+        # More points than the chart has pixels would only make the page larger.
         stride = max(1, len(one.x) // MAX_POINTS)
         points = [
             f"{across.at(x):.1f},{up.at(y):.1f}"

@@ -41,6 +41,7 @@ def estimate_lag(time: Array, command: Array, measured: Array, *, seed: int = 0)
 def _most_excited(command: Array) -> slice:
     """Return the window of `MAX_LAG_SAMPLES` in which the command changes most."""
     count = min(MAX_LAG_SAMPLES, len(command))
+    # Cumulative sums give the change within every candidate window at once.
     changes = np.concatenate([[0.0, 0.0], np.cumsum(np.square(np.diff(command)))])
     starts = np.arange(0, len(command) - count + 1, max(1, count // 8))
     best = int(starts[(changes[starts + count] - changes[starts + 1]).argmax()])
@@ -74,15 +75,13 @@ class LagSummary:
 
 
 def lag_summary(estimates: Iterable[LagEstimate | None]) -> LagSummary | None:
-    """Combine the identified estimates, weighted by inverse variance; None without any.
-
-    The 99th percentile is that of the mixture of one normal distribution per estimate.
-    """
+    """Combine the identified estimates, weighted by inverse variance; None without any."""
     known = [estimate for estimate in estimates if estimate is not None and estimate.identified]
     if not known:
         return None
     # A 95 % interval of a normal distribution is 2 · 1.96 standard deviations wide.
     spread = [max((e.upper_s - e.lower_s) / 3.92, _FLOOR_S) for e in known]
+    # The mixture of one normal distribution per estimate, each represented by 500 equally likely values.
     levels = [(i + 0.5) / 500.0 for i in range(500)]
     drawn: list[tuple[float, float]] = []
     for estimate, std in zip(known, spread, strict=True):
@@ -90,6 +89,7 @@ def lag_summary(estimates: Iterable[LagEstimate | None]) -> LagSummary | None:
         drawn += [(distribution.inv_cdf(level), 1.0 / (std * std)) for level in levels]
     total = sum(weight for _, weight in drawn)
     mean = sum(lag * weight for lag, weight in drawn) / total
+    # The 99th percentile of the mixture: walk down from the greatest value until 1 % of the weight lies above.
     above, p99 = 0.0, mean
     for lag, weight in sorted(drawn, reverse=True):
         above, p99 = above + weight, lag

@@ -13,9 +13,9 @@ MAX_LAG_S = 0.12
 EXPLAINED = 0.7
 """Minimum share of the measured variance that the command must explain for a lag to be identified."""
 
+# Friction, cogging and back-EMF follow the motion, and would look like a phase shift of the command.
 _WINDOW_S = 0.1
-"""Window of the moving average that is subtracted from both series [s]: friction, cogging and back-EMF follow the
-motion, and would look like a phase shift of the command."""
+"""Window of the moving average that is subtracted from both series [s]."""
 
 _SUBSTEPS = 8
 """Points per median period at which the response to a held command is computed."""
@@ -47,10 +47,10 @@ class LagEstimate:
     """d: time until the first effect [s]."""
     time_constant_s: float
     """τ: time from the first effect until 63 % of the response [s]."""
+    # The shift exceeds the dead time of an instant response by half a period, because interpolation leads a held
+    # command by that much. It is below `lag_s` for a slow response, whose early part dominates the correlation.
     shift_s: float
-    """Shift with the best cross-correlation of the linearly interpolated series [s]. It exceeds the dead time of an
-    instant response by half a period, because interpolation leads a held command by that much. It is below `lag_s` for
-    a slow response, whose early part dominates the correlation."""
+    """Shift with the best cross-correlation of the linearly interpolated series [s]."""
     gain: float
     """g: measured effort per commanded effort."""
     explained: float
@@ -77,6 +77,7 @@ class LagFit:
         # Commands in a gap are unknown; shortening it limits the number of substeps.
         self._time = np.concatenate([[0.0], np.cumsum(np.minimum(periods, GAP_FACTOR * self._period))])
         self._command = command
+        # At least 15 samples, so that the average is not the signal itself; odd, so that it has a centre.
         self._width = max(min(round(_WINDOW_S / self._period), len(time) // 4), 15) | 1
         self._target = self._quick(measured)
         # Bootstrap windows: short enough to be many, long enough to be nearly independent.
@@ -92,6 +93,7 @@ class LagFit:
     def estimate(self, seed: int) -> LagEstimate:
         """Search a coarse grid around the best shift, then a finer one around its best point."""
         shift = self._best_shift()
+        # A slow response has its dead time before the best shift, by at most its time constant.
         dead_times = np.linspace(max(0.0, shift - _TAU_PERIODS[-1] * self._period), shift + 1.5 * self._period, 20)
         time_constants = np.array(_TAU_PERIODS) * self._period
         coarse = self._grid(dead_times, time_constants)
@@ -122,6 +124,7 @@ class LagFit:
             power = float(series @ series)
             scores[i] = float(series @ self._target) ** 2 / power if power > 0.0 else 0.0
         best = int(scores.argmax())
+        # A parabola needs a neighbour on both sides.
         if not 0 < best < len(shifts) - 1:
             return float(shifts[best])
         before, at, after = scores[best - 1 : best + 2]
@@ -158,6 +161,7 @@ class LagFit:
 
     def _quick(self, series: Array) -> Array:
         """Subtract the moving average; the ends without a full window are dropped."""
+        # Differences of cumulative sums give every window's average in O(n).
         sums = np.cumsum(np.concatenate([[0.0], series]))
         half = self._width // 2
         return series[half : len(series) - half] - (sums[self._width :] - sums[: -self._width]) / self._width
@@ -210,6 +214,7 @@ class _Grid:
 
     def _errors(self, weights: Array) -> Array:
         """Return the unexplained share of the variance, shape (r, p), for weights of the windows, shape (r, w)."""
+        # With the best gain, cross / power, a pair explains cross² / power of the target's power.
         cross, power, target = weights @ self.cross.T, weights @ self.power.T, weights @ self.target_power
         gained = np.where(power > 0.0, cross * cross / np.maximum(power, 1e-300), 0.0)
         return 1.0 - gained / np.maximum(target, 1e-300)[:, None]

@@ -40,27 +40,24 @@ class NoiseEstimate:
     joint_effort_std: Array | None
     """[N·m or N]"""
     still_s: Array
-    """Time of each joint at rest [s], shape (J,). Below `MIN_STILL_S` the noise is estimated from third differences,
-    which assumes white noise and includes a motor's ripple."""
+    """Time of each joint at rest [s], shape (J,)."""
 
 
 def sensor_noise(log: RobotLog) -> NoiseEstimate:
     """Estimate each joint's sensor noise from its time at rest, otherwise from third differences."""
     count = len(log.joint_names)
-    pos, still_s = np.zeros(count), np.zeros(count)
-    vel = None if log.joint_vel is None else np.zeros(count)
-    effort = None if log.joint_effort is None else np.zeros(count)
+    still_s = np.zeros(count)
+    measured = [(name, values) for name, values in log.series() if name != "command"]
+    stds = {name: np.zeros(count) for name, _ in measured}
     for joint in range(count):
         stretches = still_stretches(log.time, log.joint_pos[:, joint], log.command[:, joint])
         still_s[joint] = sum(log.time[part.stop - 1] - log.time[part.start] for part in stretches)
+        # Third differences need no rest, but they assume white noise and include a motor's ripple.
         if not still_s[joint] >= MIN_STILL_S:
             stretches = []
-        pos[joint] = noise_std(log.joint_pos[:, joint], stretches)
-        if vel is not None and log.joint_vel is not None:
-            vel[joint] = noise_std(log.joint_vel[:, joint], stretches)
-        if effort is not None and log.joint_effort is not None:
-            effort[joint] = noise_std(log.joint_effort[:, joint], stretches)
-    return NoiseEstimate(pos, vel, effort, still_s)
+        for name, values in measured:
+            stds[name][joint] = noise_std(values[:, joint], stretches)
+    return NoiseEstimate(stds["joint_pos"], stds.get("joint_vel"), stds.get("joint_effort"), still_s)
 
 
 def noise_std(series: Array, stretches: list[slice]) -> float:
@@ -108,6 +105,7 @@ def still_stretches(time: Array, position: Array, command: Array) -> list[slice]
         if not quiet:
             continue
         joined = stretches and stretches[-1].stop == part.start
+        # Join blocks at rest only while the joint stays in one place, or a slow creep would count as noise.
         whole = slice(stretches[-1].start, part.stop) if joined else part
         if joined and np.ptp(position[whole]) <= span:
             stretches[-1] = whole

@@ -1,0 +1,28 @@
+"""Checks of options and the progress bar that several verbs share."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from physai.sdk.base.errors import PhysaiError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+MAX_SEED = 2**32 - 1
+"""Greatest seed of a stand-in, a virtual robot or a bootstrap."""
+
+
+def require_range(option: str, value: int, least: int, most: int) -> None:
+    """Raises PhysaiError unless the option's value lies in the range, both ends included."""
+    if not least <= value <= most:
+        raise PhysaiError(f"{option} must lie in {least} … {most}, got {value}")
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A progress bar on stderr, invisible if that is no terminal; `columns` replace the default ones."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
