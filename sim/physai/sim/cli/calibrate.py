@@ -188,6 +188,7 @@ def _progress(budget_s: float) -> Generator[Callable[[FitProgress], None]]:
     """Shows a progress bar over the time budget on stderr if it is a terminal."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
+    # The fit stops by time, so time is what its progress is measured in.
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
     with progress_bar(*columns) as bar:
         line = bar.add_task("preparing", total=budget_s)
@@ -241,6 +242,7 @@ def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]
 
 def _timing(twin: Twin) -> str:
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
+    # Without measured efforts the lag is unknown, but a fit to positions may still have found a delay.
     delay = next((p for p in twin.parameters if p.name.endswith(".delay") and p.identified), None)
     if mean is not None and p99 is not None:
         return f"command-to-effort lag {1e3 * mean:.1f} ms, 99 % within {1e3 * p99:.1f} ms"

@@ -40,6 +40,7 @@ class EndCondition:
         del number, frame
         if self._asked_s is None:
             self._asked_s = self._now_s()
+        # A second signal well after the first means that the user does not want to wait for the commander.
         elif self._now_s() - self._asked_s > AGAIN_S:
             self._again = True
 

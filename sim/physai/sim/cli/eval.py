@@ -77,6 +77,7 @@ def _board(policy: "OnnxPolicy", preset: str) -> dict[str, Any]:
     if preset != PRESET:
         raise unknown_name("evaluation preset", preset, [PRESET])
     name = board_name(policy.contract)
+    # The board fixes model, integrator and initial state, so task and robot options do not apply.
     verdict = play_trial(policy, policy.contract)
     return {
         "preset": preset,

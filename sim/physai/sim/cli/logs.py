@@ -73,6 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(reports, unreadable, pictures), indent=2, ensure_ascii=False))
     else:
         _print_all(reports, unreadable, pictures, limits=fixed is not None)
+    # Unreadable input is the worse result, even if another recording has a defect.
     if unreadable:
         return 2
     return 0 if all(report.usable for report in reports.values()) else 1

@@ -77,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_numbers(arguments)
     _check_outputs(arguments)
     in_window = arguments.video is None and arguments.record is None
+    # A window plays until it is closed; a file would never end.
     if arguments.episodes is None and arguments.duration_s is None and not in_window:
         arguments.episodes = 1
     session, player = _live(arguments) if arguments.counterexample is None else _recorded(arguments)
@@ -160,6 +161,7 @@ def _open(arguments: argparse.Namespace) -> tuple[Policy, _Session]:
     if what in BUILT_IN or what.endswith(".py"):
         return _open_agent(arguments)
     path = Path(what)
+    # A single word that is no file is more likely a misspelt task.
     if not path.exists() and path.suffix != ".onnx" and len(path.parts) == 1:
         raise unknown_name("task, run folder or policy", what, BUILT_IN)
     return _open_policy(path, arguments)

@@ -91,6 +91,7 @@ def _progress(context: Context) -> Generator[Callable[[Sequence[ProgressLine]], 
     from rich.live import Live
 
     console = Console(stderr=True)
+    # In a log file a table that redraws itself would be unreadable.
     if not sys.stderr.isatty():
         reported: set[str] = set()
 
@@ -167,6 +168,7 @@ def _conclusion(verdict: Verdict) -> str:
     colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
     text = f"{styled(outcome, colour, sys.stdout)}: this policy {_ADVICE[outcome]}"
     kinds = sorted({origin.kind for origin in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
+    # A PASS from stand-in evidence still flashes no robot, unless its owner accepts such evidence.
     if outcome != "PASS" or not kinds:
         return text
     return f"{text} to robots that accept this evidence: {', '.join(kinds)}; by default none does"

@@ -81,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fingerprint not in (None, fingerprint):
         raise PhysaiError(f"task {task.name} has the contract {fingerprint[:12]}…, not {arguments.fingerprint[:12]}…")
     ending = EndCondition(arguments.linger_s, arguments.parent)
+    # Signals are handled before the link opens, so that an early Ctrl-C still closes it.
     link.open(task.contract)
     watch: TallyWatch | None = None
     try:

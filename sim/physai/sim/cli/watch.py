@@ -61,6 +61,7 @@ class TallyWatch:
             state, text = "silent", "commands stopped; holding positions, braking efforts"
         else:
             state, text = "waiting", "waiting for commands"
+        # Report transitions only: the text changes with every count, the state does not.
         if state != self._state:
             self._state = state
             self._report(text)
