@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from physai.sdk.contract.robot import JointSpec
 from physai.sdk.evidence.origin import Origin
@@ -116,3 +117,10 @@ class RawLog:
             origin=self.origin,
             notes=dict(self.notes),
         )
+
+
+def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return the stretches in which a mask, shape (n,), is true, as half-open index ranges."""
+    # The padding gives a stretch at either end of the recording an edge, too.
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

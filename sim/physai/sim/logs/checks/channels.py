@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs.checks.findings import LogFinding, places
-from physai.sim.logs.raw_log import RawColumn, RawLog
+from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.robot_log import Array
 from physai.sim.logs.signals.noise import resolution
 
@@ -165,12 +165,10 @@ def _clip_runs(values: Array) -> list[tuple[int, int]]:
     span = float(np.ptp(values))
     if span == 0.0:
         return []
-    at_top = values >= values.max() - 1e-9 * span
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], at_top, [False]])))
     moving = np.abs(np.diff(values))
     typical = float(np.sqrt(np.square(moving).mean()))
     runs: list[tuple[int, int]] = []
-    for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+    for start, stop in true_runs(values >= values.max() - 1e-9 * span):
         # A run up to the end of the recording is where the robot came to rest.
         if start < 2 or stop - start < _CLIP_RUN or stop == len(values):
             continue

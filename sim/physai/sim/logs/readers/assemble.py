@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.robot import JointSpec, RobotSpec
-from physai.sim.logs.raw_log import RawColumn, RawLog
+from physai.sim.logs.raw_log import RawColumn, RawLog, true_runs
 from physai.sim.logs.readers.column_map import ONLY_JOINT, Column, ColumnMap, JointColumns
 from physai.sim.logs.readers.table import ColumnStream, Table, first_names
 from physai.sim.logs.readers.units import Quantity, dimension, unit_factor
@@ -295,13 +295,12 @@ def _enabled_only(log: RawLog, column_map: ColumnMap, fetch: Fetch) -> RawLog:
     enabled = fetch(column_map.enabled) != 0.0
     if enabled.all():
         return log
-    # Each pair of edges is the start and the end of a stretch; the padding closes those at the ends of the recording.
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], enabled, [False]])))
-    starts, stops = edges[::2], edges[1::2]
-    if not len(starts):
+    stretches = true_runs(enabled)
+    if not stretches:
         raise LogError(f"{log.source}: column {column_map.enabled!r} is 0 throughout: no command ever had an effect")
-    longest = int((stops - starts).argmax())
+    # Only one stretch, as a replay across a pause would start from a motion that the commands do not explain.
+    start, stop = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
     keep = np.zeros(len(enabled), bool)
-    keep[starts[longest] : stops[longest]] = True
+    keep[start:stop] = True
     remark = f"left out {int((~keep).sum())} samples: commands have an effect only where {column_map.enabled} is not 0"
     return replace(log.rows(keep), remarks=(*log.remarks, remark))
