@@ -117,27 +117,15 @@ class Environment:
         self._holds_position = np.array(
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
         )
-        self._commands: dict[str, Array] = {f.name: np.zeros((n, f.size), np.float32) for f in contract.command.fields}
         self.diverged_episodes: list[DivergedEpisode] = []
-        self._view = self._make_view()
-
-    def _make_view(self) -> WorldView:
-        engine, model = self.engine, self.engine.model
-        floating = 1 if self.task.contract.robot.base == "floating" else 0
-        qpos, qvel = engine.state("qpos"), engine.state("qvel")
-        return WorldView(
-            xp=engine.xp,
+        self._view = WorldView.of(
+            self.engine,
+            self.task,
             control_dt=self.step_dt,
-            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
-            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
             target=self._target,
             previous_target=self._previous_target,
-            commands=self._commands,
-            episode_time=np.zeros(self.num_worlds),
-            qpos=qpos,
-            qvel=qvel,
-            derived={name: engine.derived(name) for name in self.task.derived},
         )
+        self._commands = self._view.commands
 
     @property
     def view(self) -> WorldView:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sim.engines.protocol import Array, Stage
+from physai.sim.engines.protocol import Array, Engine, Stage
 from physai.sim.robots import Robot
 
 Uniforms = npt.NDArray[Any]
@@ -47,6 +48,28 @@ class WorldView:
     """Derived MuJoCo fields the task asked for, such as `site_xpos`, shape (num_worlds, …)."""
     shared: dict[str, Array] = field(default_factory=dict[str, Array])
     """Cache of values that several terms need, cleared when the state changes; see `physai.sim.tasks.common.once`."""
+
+    @classmethod
+    def of(
+        cls, engine: Engine, task: "Task", *, control_dt: float, target: Array, previous_target: Array
+    ) -> "WorldView":
+        """The live state of an engine; all commands are zero."""
+        # The free joint of a floating base comes first in the model, but is not one of the robot's joints.
+        floating = int(task.contract.robot.base == "floating")
+        model, qpos, qvel = engine.model, engine.state("qpos"), engine.state("qvel")
+        return cls(
+            xp=engine.xp,
+            control_dt=control_dt,
+            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
+            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
+            target=target,
+            previous_target=previous_target,
+            commands={f.name: np.zeros((len(target), f.size), np.float32) for f in task.contract.command.fields},
+            episode_time=np.zeros(len(target)),
+            qpos=qpos,
+            qvel=qvel,
+            derived={name: engine.derived(name) for name in task.derived},
+        )
 
     def rows(self, worlds: Array) -> "WorldView":
         """A copy of the masked worlds only, bool, shape (num_worlds,)."""

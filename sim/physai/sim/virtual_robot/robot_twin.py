@@ -94,7 +94,14 @@ class RobotTwin:
         self._sensors = SensorPipeline(self._task, self._engine, step_dt=self._control_dt, active=True)
         self._limits = guard_limits(task.contract)
         self._target: Vector = np.zeros(len(self._columns))
-        self._view = self._make_view()
+        # `target` is a live view: the terms see every later change of `_target`.
+        self._view = WorldView.of(
+            self._engine,
+            self._task,
+            control_dt=self._control_dt,
+            target=self._target[None],
+            previous_target=self._target[None].copy(),
+        )
         self.fields: dict[str, Vector] = {}
         """Latest sample of the contract's sensor and command fields, without sensors that the model lacks."""
         self.steps = 0
@@ -106,25 +113,6 @@ class RobotTwin:
         self.judged = 0
         self._seed, self._episode = seed, 0
         self._begin()
-
-    def _make_view(self) -> WorldView:
-        engine, model = self._engine, self._engine.model
-        floating = int(self.contract.robot.base == "floating")
-        qpos, qvel = engine.state("qpos"), engine.state("qvel")
-        commands = {f.name: np.zeros((1, f.size), np.float32) for f in self.contract.command.fields}
-        return WorldView(
-            xp=engine.xp,
-            control_dt=self._control_dt,
-            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
-            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
-            target=self._target[None],
-            previous_target=self._target[None].copy(),
-            commands=commands,
-            episode_time=np.zeros(1),
-            qpos=qpos,
-            qvel=qvel,
-            derived={name: engine.derived(name) for name in self._task.derived},
-        )
 
     def _begin(self) -> None:
         """Resets the robot to a starting pose and draws the delays of a new episode."""
