@@ -121,8 +121,10 @@ def find_all(
         return finding
 
     if run_direct("contract").outcome is VerdictOutcome.FAIL:
-        for name, line in lines.items():
-            line.finding = line.finding or _not_run(name)
+        for line in lines.values():
+            line.finding = line.finding or GateFinding(
+                outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="fix the contract first"
+            )
     else:
         run_direct("twin")
         store = store or Store.open(report, context.subject)
@@ -131,10 +133,6 @@ def find_all(
         run_direct("latency")
     progress(list(lines.values()))
     return {name: line.finding for name, line in lines.items() if line.finding is not None}
-
-
-def _not_run(name: str) -> GateFinding:
-    return GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="fix the contract first")
 
 
 def _play_gates(

@@ -42,19 +42,20 @@ class ContractGate(DirectGate):
 
     def check(self, context: Context) -> GateFinding:
         problems = list(contract_problems(context.subject))
-        measured = [Measurement(name="differences", value=float(len(problems)), threshold=0.0)]
-        if not problems:
-            lacks = contract_lacks(context.subject.task.contract)
-            note = f"The contract leaves open: {' '.join(lacks)}"[:4000] if lacks else ""
-            return GateFinding(outcome=VerdictOutcome.PASS, measured=measured, message=note)
-        return GateFinding(
-            outcome=VerdictOutcome.FAIL,
-            measured=measured,
-            cause=Cause.CONTRACT,
+        finding = GateFinding(
+            outcome=VerdictOutcome.FAIL if problems else VerdictOutcome.PASS,
+            measured=[Measurement(name="differences", value=float(len(problems)), threshold=0.0)],
             message="\n".join(problems)[:4000],
-            next_step="export the policy again from the right contract, or give the task, robot and twin that it "
-            "belongs to",
         )
+        lacks = contract_lacks(context.subject.task.contract)
+        if problems:
+            finding.cause = Cause.CONTRACT
+            finding.next_step = (
+                "export the policy again from the right contract, or give the task, robot and twin that it belongs to"
+            )
+        elif lacks:
+            finding.message = f"The contract leaves open: {' '.join(lacks)}"[:4000]
+        return finding
 
 
 def contract_problems(subject: ValidationSubject) -> Iterator[str]:

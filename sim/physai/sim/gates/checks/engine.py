@@ -10,7 +10,6 @@ from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
 from physai.sim.engines.warp import PIP_LINE, modules
 from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement
-from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.stats.paired import mcnemar_exact
 
 
@@ -46,7 +45,7 @@ class EngineGate(Gate):
                 outcome=VerdictOutcome.INCONCLUSIVE, message=f"{error}.", next_step=f"{PIP_LINE}, then validate again"
             )
         first = context.batch(0, context.conditions["calibrated"])
-        count = _count(context)
+        count, settings = _count(context), context.settings.engine
         second = replace(first, engine="warp", seeds=first.seeds[:count])
         try:
             in_mujoco, in_warp = yield [first, second]
@@ -61,10 +60,13 @@ class EngineGate(Gate):
         lost, won = int((before & ~after).sum()), int((~before & after).sum())
         finding = GateFinding(
             outcome=VerdictOutcome.PASS,
-            measured=_measured(context, in_warp, lost, won, difference),
+            measured=[
+                Measurement(name="success_lost", value=(lost - won) / count, threshold=settings.margin),
+                rate_measurement("success_rate.warp", in_warp.successes, count),
+                Measurement(name="early_difference", value=difference, threshold=settings.tolerance),
+            ],
             episodes=count,
             seeds=context.seed_range(count),
-            p_value=None,
             chart={"pairs": [lost, won, count], "early_difference": difference},
         )
         _judge(context, finding, lost, won, difference)
@@ -79,19 +81,11 @@ def _count(context: Context) -> int:
 
 def _early_difference(first: Array, second: Array) -> float:
     """Median over the episodes of the maximum joint position difference; 0 if no episode lasts that long."""
+    # The positions are NaN in episodes that ended before the comparison.
     both = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
     if not both.any():
         return 0.0
     return float(np.median(np.abs(first[both] - second[both]).max(axis=1)))
-
-
-def _measured(context: Context, in_warp: BatchResult, lost: int, won: int, difference: float) -> list[Measurement]:
-    settings, count = context.settings.engine, len(in_warp)
-    return [
-        Measurement(name="success_lost", value=(lost - won) / count, threshold=settings.margin),
-        rate_measurement("success_rate.warp", in_warp.successes, count),
-        Measurement(name="early_difference", value=difference, threshold=settings.tolerance),
-    ]
 
 
 def _judge(context: Context, finding: GateFinding, lost: int, won: int, difference: float) -> None:

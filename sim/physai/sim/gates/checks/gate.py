@@ -33,6 +33,9 @@ from physai.sim.twin.models import covariance_root
 MAX_CASES = 8
 """Maximum number of failing episodes in a finding."""
 
+LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
+"""Reasons of the guard that are caused by timing, not by the policy's output."""
+
 
 @dataclass(frozen=True)
 class FailedEpisode:

@@ -2,19 +2,9 @@
 
 from collections.abc import Generator, Sequence
 
-from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome, combine
-from physai.sim.gates.checks.attribution import attribute
-from physai.sim.gates.checks.gate import (
-    Context,
-    Gate,
-    GateFinding,
-    Play,
-    RateRun,
-    failing_cases,
-    more_episodes,
-    run_rate_test,
-)
-from physai.sim.gates.checks.success import NEXT_STEP
+from physai.sdk.evidence.verdict import VerdictOutcome, combine
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, RateRun, run_rate_test
+from physai.sim.gates.checks.success import explain
 from physai.sim.gates.execution.batch import Batch, BatchResult
 from physai.sim.gates.settings import ConditionSettings
 from physai.sim.twin.conditions import Condition
@@ -46,7 +36,9 @@ class RobustnessGate(Gate):
         outcome = combine(run.test.outcome for run in runs.values())
         finding = GateFinding(
             outcome=outcome,
-            measured=_measured(context, runs),
+            measured=[
+                run.measurement(f"success_rate.{name}", _settings(context, name).target) for name, run in runs.items()
+            ],
             episodes=sum(run.test.trials for run in runs.values()),
             seeds=context.seed_range(max(run.test.trials for run in runs.values())),
             p_value=max(run.test.p_value for run in runs.values()),
@@ -58,17 +50,10 @@ class RobustnessGate(Gate):
         run, target = runs[worst], _settings(context, worst).target
         what = describe_condition(context.conditions[worst])
         rate = f"Under {worst!r} ({what}) {run.test.successes} of {run.test.trials} episodes succeed"
-        finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
-        if outcome is VerdictOutcome.INCONCLUSIVE:
-            finding.message = f"{rate}, which is neither significantly above nor below {target:.0%}."
-            finding.next_step = more_episodes(run.test)
-            return finding
-        cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
-        if worst in ("measured", "twice"):
-            cause, reason = yield from attribute(context, run.batches[0], run.played[0])
-        finding.cause = cause
-        finding.message = f"{rate}, the target is {target:.0%}; {reason}."
-        finding.next_step = NEXT_STEP[cause]
+        # Pushes and a payload come from no recording, so neither delay nor rounding can explain a failure there.
+        yield from explain(
+            context, finding, run, target=target, failures=rate, suspected=worst in ("measured", "twice")
+        )
         return finding
 
 
@@ -91,10 +76,6 @@ def _together(context: Context) -> Generator[Sequence[Batch], list[BatchResult],
                 runs[name] = stop.value
                 del wanted[name]
     return {name: runs[name] for name in NAMES}
-
-
-def _measured(context: Context, runs: dict[str, RateRun]) -> list[Measurement]:
-    return [run.measurement(f"success_rate.{name}", _settings(context, name).target) for name, run in runs.items()]
 
 
 def describe_condition(condition: Condition) -> str:

@@ -4,14 +4,13 @@ import numpy as np
 
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Reason
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, limits, reasons
+from physai.sim.engines.protocol import Array
+from physai.sim.gates.checks.gate import LATE, Context, Gate, GateFinding, Play, failing_cases, limits, reasons
 from physai.sim.gates.execution.batch import Batch, BatchResult, joined
 from physai.sim.stats.statistics import zero_failure_bound, zero_failure_trials
 
 CONDITIONS = ("calibrated", "measured")
 """Conditions without pushes and payload, in which no violation is acceptable."""
-
-_LATE = int(Reason.SENSOR_STALE | Reason.COMMAND_STALE | Reason.DEADLINE_MISSED)
 
 
 class SafetyGate(Gate):
@@ -54,8 +53,13 @@ class SafetyGate(Gate):
             measured=_measured(context, played),
             episodes=count,
             seeds=context.seed_range(count // len(CONDITIONS)),
+            # The probability of no violation in `count` episodes at the rate to exclude.
             p_value=(1.0 - context.settings.safety.rate) ** count,
-            chart=_chart(context, played),
+            chart={
+                "joints": list(context.subject.task.contract.robot.joint_names),
+                "used": {name: [_worst(column) for column in usage.T] for name, usage in _usages(played).items()},
+                "saturated": _saturated(played),
+            },
         )
         if violated:
             flags = int(np.bitwise_or.reduce(played.guard_reasons))
@@ -98,7 +102,7 @@ def episodes_needed(context: Context) -> int:
 def _cause(flags: int, broken: int) -> Cause:
     if flags & Reason.COMMAND_NOT_FINITE:
         return Cause.NUMERICS
-    if flags and not broken and not flags & ~_LATE:
+    if flags and not broken and not flags & ~LATE:
         return Cause.TIMING
     return Cause.POLICY
 
@@ -117,38 +121,28 @@ def _message(played: BatchResult, flags: int, broken: int) -> str:
 
 
 def _measured(context: Context, played: BatchResult) -> list[Measurement]:
-    measured = [
-        Measurement(name="violations", value=float(played.violated.sum()), threshold=0.0),
-        *_bound(context, played),
+    settings, confidence = context.settings.safety, 1.0 - context.settings.gate_alpha
+    measured = [Measurement(name="violations", value=float(played.violated.sum()), threshold=0.0)]
+    if not played.violated.any():
+        upper = zero_failure_bound(len(played), confidence=confidence)
+        measured.append(
+            Measurement(name="violation_rate", value=0.0, upper=upper, confidence=confidence, threshold=settings.rate)
+        )
+    measured += [
         Measurement(name="guard_interventions", value=float((played.guard_step >= 0).sum()), threshold=0.0),
         Measurement(name="broken_limits", value=float((played.broken_step >= 0).sum()), threshold=0.0),
     ]
-    for name, usage in (("position", played.pos_usage), ("speed", played.vel_usage), ("effort", played.effort_usage)):
+    for name, usage in _usages(played).items():
         if np.isfinite(usage).any():
             measured.append(Measurement(name=f"{name}_limit_used", value=float(np.nanmax(usage)), threshold=1.0))
-    saturated = Measurement(name="saturated", value=_saturated(played), threshold=context.settings.safety.max_saturated)
-    return [*measured, saturated]
+    measured.append(Measurement(name="saturated", value=_saturated(played), threshold=settings.max_saturated))
+    return measured
 
 
-def _bound(context: Context, played: BatchResult) -> list[Measurement]:
-    """Upper confidence bound of the violation rate if none was observed."""
-    if played.violated.any():
-        return []
-    confidence = 1.0 - context.settings.gate_alpha
-    upper = zero_failure_bound(len(played), confidence=confidence)
-    rate = context.settings.safety.rate
-    return [Measurement(name="violation_rate", value=0.0, upper=upper, confidence=confidence, threshold=rate)]
+def _usages(played: BatchResult) -> dict[str, Array]:
+    return {"position": played.pos_usage, "speed": played.vel_usage, "effort": played.effort_usage}
 
 
-def _chart(context: Context, played: BatchResult) -> dict[str, object]:
-    usages = {"position": played.pos_usage, "speed": played.vel_usage, "effort": played.effort_usage}
-    return {
-        "joints": list(context.subject.task.contract.robot.joint_names),
-        "used": {name: [_worst(usage[:, j]) for j in range(usage.shape[1])] for name, usage in usages.items()},
-        "saturated": _saturated(played),
-    }
-
-
-def _worst(column: np.ndarray) -> list[float] | None:
+def _worst(column: Array) -> list[float] | None:
     """Median and maximum use of a limit over the episodes; None without a limit."""
     return [float(np.median(column)), float(column.max())] if np.isfinite(column).all() else None

@@ -1,8 +1,14 @@
 """Gate `success`: does the policy complete its task on the robot as calibrated from logs?"""
 
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
-from physai.sim.gates.checks.attribution import attribute
+from physai.sdk.safety import Reason
 from physai.sim.gates.checks.gate import (
+    LATE,
     Context,
     Gate,
     GateFinding,
@@ -12,6 +18,19 @@ from physai.sim.gates.checks.gate import (
     more_episodes,
     run_rate_test,
 )
+from physai.sim.gates.execution.batch import Batch, BatchResult
+
+RECOVERED = 0.5
+"""A suspect is the cause if at least this share of the failed episodes succeeds without it."""
+
+NEXT_STEP = {
+    Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
+    Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
+    Cause.NUMERICS: "see the parity gate: quantise with more calibration states or keep float32",
+    Cause.TWIN: "calibrate the twin again",
+    Cause.CONTRACT: "export again from the right contract",
+}
+"""Advice for a policy that fails its task, by cause."""
 
 
 class SuccessGate(Gate):
@@ -43,43 +62,89 @@ class SuccessGate(Gate):
     def play(self, context: Context) -> Play:
         settings = context.settings.success
         run = yield from run_rate_test(context, context.conditions["calibrated"], settings)
+        played = run.all
         finding = GateFinding(
             outcome=run.test.outcome,
             measured=[run.measurement("success_rate", settings.target)],
             episodes=run.test.trials,
             seeds=context.seed_range(run.test.trials),
             p_value=run.test.p_value,
-            chart=_chart(run),
+            chart={
+                "success": played.success.astype(int).tolist(),
+                "held": played.held.tolist(),
+                "length_s": played.length_s.tolist(),
+            },
         )
         if run.test.outcome is VerdictOutcome.PASS:
             return finding
-        rate = f"{run.test.successes} of {run.test.trials} episodes succeed"
-        finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
-        if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
-            finding.message = f"{rate}, which is neither significantly above nor below {settings.target:.0%}."
-            finding.next_step = more_episodes(run.test)
-            return finding
-        cause, reason = yield from attribute(context, run.batches[0], run.played[0])
-        finding.cause = cause
-        finding.message = f"{rate}, the target is {settings.target:.0%}; {reason}."
-        finding.next_step = NEXT_STEP[cause]
+        yield from explain(
+            context,
+            finding,
+            run,
+            target=settings.target,
+            failures=f"{run.test.successes} of {run.test.trials} episodes succeed",
+        )
         return finding
 
 
-NEXT_STEP = {
-    Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
-    Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
-    Cause.NUMERICS: "see the parity gate: quantise with more calibration states or keep float32",
-    Cause.TWIN: "calibrate the twin again",
-    Cause.CONTRACT: "export again from the right contract",
-}
-"""Advice for a policy that fails its task, by cause."""
+def explain(
+    context: Context, finding: GateFinding, run: RateRun, *, target: float, failures: str, suspected: bool = True
+) -> Generator[Sequence[Batch], list[BatchResult], None]:
+    """Complete the finding of a rate test that does not pass: episodes, cause, message and next step.
+
+    Args:
+        context: subject and settings of the run.
+        finding: the finding to complete.
+        run: the rate test.
+        target: its target.
+        failures: start of the message.
+        suspected: whether numerics and timing are possible causes; otherwise it is the policy.
+    """
+    finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
+    if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
+        finding.message = f"{failures}, which is neither significantly above nor below {target:.0%}."
+        finding.next_step = more_episodes(run.test)
+        return
+    cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
+    if suspected:
+        cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+    finding.cause = cause
+    finding.message = f"{failures}, the target is {target:.0%}; {reason}."
+    finding.next_step = NEXT_STEP[cause]
 
 
-def _chart(run: RateRun) -> dict[str, object]:
-    played = run.all
-    return {
-        "success": played.success.astype(int).tolist(),
-        "held": played.held.tolist(),
-        "length_s": played.length_s.tolist(),
-    }
+def attribute(
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], tuple[Cause, str]]:
+    """Return the cause of a batch's failures with an explanation, by replaying them without one suspect (ablation).
+
+    Args:
+        context: subject and settings of the run.
+        batch: a batch with failures.
+        played: its result.
+    """
+    failed = ~played.success | played.violated
+    if (played.guard_reasons[failed] & int(Reason.COMMAND_NOT_FINITE)).any():
+        return Cause.NUMERICS, "the policy returned a value that is not finite"
+    suspects: list[tuple[Cause, str, Batch]] = []
+    if batch.arm == "policy" and _is_quantised(context):
+        suspects.append((Cause.NUMERICS, "the float graph succeeds where this one fails", replace(batch, arm="float")))
+    condition = batch.condition
+    prompt = replace(condition, name="no-delay", lag_lower_s=0.0, lag_upper_s=0.0, sensor_lag_scale=0.0, late_periods=0)
+    if condition.lag_upper_s > 0.0 or condition.late_periods or context.subject.task.sensor_delay.upper_s > 0.0:
+        suspects.append((Cause.TIMING, "without delays the same episodes succeed", replace(batch, condition=prompt)))
+    if suspects:
+        answers = yield [suspect for _, _, suspect in suspects]
+        for (cause, text, _), answer in zip(suspects, answers, strict=True):
+            share = float(np.mean((answer.success & ~answer.violated)[failed]))
+            if share >= RECOVERED:
+                return cause, f"{text} ({share:.0%} of those that failed)"
+    flags = played.guard_reasons[failed]
+    if len(flags) and bool(((flags & LATE) != 0).all() and ((flags & ~LATE) == 0).all()):
+        return Cause.TIMING, "the guard acted on samples or commands that were too old"
+    return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
+
+
+def _is_quantised(context: Context) -> bool:
+    arms = context.subject.arms
+    return "float" in arms and arms["float"] != arms["policy"]

@@ -24,43 +24,32 @@ class TwinGate(DirectGate):
         twin = context.subject.twin
         credibility = twin.credible()
         residuals = twin.residuals
-        measured: list[Measurement] = []
-        chart: dict[str, object] = {}
+        finding = GateFinding(outcome=VerdictOutcome.PASS, message="; ".join(credibility.reasons))
         if residuals is not None:
-            for joint, error in zip(residuals.joint_names, residuals.twin, strict=True):
-                measured.append(
-                    Measurement(
-                        name=f"rmse.{joint}"[:64], value=error.value, lower=error.lo, upper=error.hi, confidence=0.95
-                    )
+            finding.measured = [
+                Measurement(
+                    name=f"rmse.{joint}"[:64], value=error.value, lower=error.lo, upper=error.hi, confidence=0.95
                 )
-            chart = {
+                for joint, error in zip(residuals.joint_names, residuals.twin, strict=True)
+            ]
+            finding.chart = {
                 "window_s": residuals.window_s,
                 "joints": list(residuals.joint_names),
                 "twin": [[e.value, e.lo, e.hi] for e in residuals.twin],
                 "nominal": [[e.value, e.lo, e.hi] for e in residuals.nominal],
             }
-        doubt = context.doubt("twin", twin.origin) if credibility.holds else ""
-        if doubt:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE,
-                measured=measured,
-                chart=chart,
-                cause=Cause.TWIN,
-                message=doubt,
-                next_step=f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`",
+        doubt = context.doubt("twin", twin.origin)
+        if not credibility.holds:
+            finding.outcome, finding.cause = VerdictOutcome.INCONCLUSIVE, Cause.TWIN
+            finding.message = (
+                f"The twin is not credible: {finding.message}. A policy's behaviour in it is no evidence about the "
+                "robot."
             )
-        if credibility.holds:
-            return GateFinding(
-                outcome=VerdictOutcome.PASS, measured=measured, chart=chart, message="; ".join(credibility.reasons)
+            finding.next_step = (
+                "record the robot moving through its range, then run physai sim calibrate "
+                f"{twin.robot} LOGS… -o twin.json and validate with --twin twin.json"
             )
-        return GateFinding(
-            outcome=VerdictOutcome.INCONCLUSIVE,
-            measured=measured,
-            chart=chart,
-            cause=Cause.TWIN,
-            message="The twin is not credible: "
-            + "; ".join(credibility.reasons)
-            + ". A policy's behaviour in it is no evidence about the robot.",
-            next_step="record the robot moving through its range, then run physai sim calibrate "
-            f"{twin.robot} LOGS… -o twin.json and validate with --twin twin.json",
-        )
+        elif doubt:
+            finding.outcome, finding.cause, finding.message = VerdictOutcome.INCONCLUSIVE, Cause.TWIN, doubt
+            finding.next_step = f"{REMEDIES['twin']}; or accept it: `--accept {twin.origin.kind}`"
+        return finding

@@ -5,10 +5,9 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.gates.execution.batch import Batch, BatchResult
@@ -38,57 +37,26 @@ def _try_play(subject: ValidationSubject, batch: Batch) -> WorkerResult:
         return error
 
 
-class Workers(Protocol):
-    """Plays batches, one or several at a time."""
+class Workers:
+    """Plays one batch at a time, in this process."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __init__(self, subject: ValidationSubject) -> None:
+        self._subject = subject
+        self._waiting: list[Batch] = []
 
     @property
     def idle(self) -> int:
         """Number of further batches that can be started."""
-        ...
+        return 1 - len(self._waiting)
 
     def start(self, batch: Batch) -> None:
         """Start a batch; call only while `idle` is above 0."""
-        ...
+        self._waiting.append(batch)
 
     def finished(self) -> list[tuple[Batch, WorkerResult]]:
         """Wait until at least one batch is done; empty if none is running."""
-        ...
-
-
-def make_workers(subject: ValidationSubject, jobs: int) -> Workers:
-    """Return workers that play `jobs` batches at a time.
-
-    Raises:
-        PhysaiError: jobs is out of range.
-    """
-    if not 1 <= jobs <= MAX_JOBS:
-        raise PhysaiError(f"--jobs must be in 1 … {MAX_JOBS}, got {jobs}")
-    return InProcessWorkers(subject) if jobs == 1 else Processes(subject, jobs)
-
-
-@dataclass
-class InProcessWorkers:
-    """Plays batches in this process."""
-
-    subject: ValidationSubject
-    waiting: list[Batch] = field(default_factory=list[Batch])
-
-    @property
-    def idle(self) -> int:
-        return 1 - len(self.waiting)
-
-    def start(self, batch: Batch) -> None:
-        self.waiting.append(batch)
-
-    def finished(self) -> list[tuple[Batch, WorkerResult]]:
-        done = [(batch, _try_play(self.subject, batch)) for batch in self.waiting]
-        self.waiting.clear()
+        done = [(batch, _try_play(self._subject, batch)) for batch in self._waiting]
+        self._waiting.clear()
         return done
 
     def __enter__(self) -> Self:
@@ -99,15 +67,14 @@ class InProcessWorkers:
     ) -> None: ...
 
 
-class Processes:
-    """Plays batches in `jobs` processes, each with its own engine and inference session.
-
-    Not a `ProcessPoolExecutor`: that neither terminates running batches on an error nor reports a dead worker's exit
-    code.
-    """
+class Processes(Workers):
+    """Plays batches in `jobs` processes, each with its own engine and inference session."""
 
     def __init__(self, subject: ValidationSubject, jobs: int) -> None:
         """Start the processes."""
+        super().__init__(subject)
+        # Not a `ProcessPoolExecutor`: it neither terminates running batches on an error nor reports the exit code of a
+        # worker that died.
         # A forked process would inherit the locks of onnxruntime's and MuJoCo's threads without the threads.
         context = multiprocessing.get_context("spawn")
         self._busy: dict[Connection, Batch] = {}
@@ -156,9 +123,6 @@ class Processes:
             "smaller `batch` in the gates file. Run the same command again to resume"
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -167,6 +131,17 @@ class Processes:
             connection.close()
         for process in self._processes.values():
             process.join()
+
+
+def make_workers(subject: ValidationSubject, jobs: int) -> Workers:
+    """Return workers that play `jobs` batches at a time.
+
+    Raises:
+        PhysaiError: jobs is out of range.
+    """
+    if not 1 <= jobs <= MAX_JOBS:
+        raise PhysaiError(f"--jobs must be in 1 … {MAX_JOBS}, got {jobs}")
+    return Workers(subject) if jobs == 1 else Processes(subject, jobs)
 
 
 def _serve(connection: Connection, subject: ValidationSubject) -> None:
