@@ -1,7 +1,7 @@
 """Replay a failing episode on its own and record it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from physai.sim.gates.checks.gate import FailedEpisode
 from physai.sim.gates.execution.batch import BatchResult
 from physai.sim.gates.execution.rollout import RolloutTick, play_batch
 from physai.sim.gates.execution.subject import ValidationSubject
-from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment
+from physai.sim.playback.player import EpisodeOutcome, Moment, first_row, step_verdict
 from physai.sim.playback.recording_writer import RecordingWriter
 
 FOLDER = "counterexamples"
@@ -80,6 +80,7 @@ class CounterexampleRecorder:
         self._writer.add(self._moment(tick.step, tick.qpos[0], tick.qvel[0], tick))
         self._last = tick
         if tick.after.done[0]:
+            # The environment has already reset the world; only the engine still knows how the episode ended.
             engine = env.engine
             self._end = np.array(getattr(engine, "last_qpos")[0]), np.array(getattr(engine, "last_qvel")[0])  # noqa: B009
 
@@ -100,14 +101,10 @@ class CounterexampleRecorder:
             metrics={},
         )
         moment = self._moment(last.step + 1, *self._end, None)
-        self._writer.add(replace(moment, commands=_row(last.before.commands), outcome=outcome))
+        self._writer.add(replace(moment, commands=first_row(last.before.commands), outcome=outcome))
 
     def _moment(self, step: int, qpos: Array, qvel: Array, tick: RolloutTick | None) -> Moment:
         before = self._last
-        verdict = None
-        if before is not None and before.after.judged[0]:
-            metrics = {name: float(values[0]) for name, values in before.after.metrics.items()}
-            verdict = EpisodeVerdict(bool(before.after.succeeded[0]), metrics)
         return Moment(
             episode=0,
             seed=self._seed,
@@ -115,14 +112,10 @@ class CounterexampleRecorder:
             time_s=step * self._dt,
             qpos=np.array(qpos, np.float64),
             qvel=np.array(qvel, np.float64),
-            sensors={} if tick is None else _row(tick.before.sensors),
-            commands={} if tick is None else _row(tick.before.commands),
-            targets={} if tick is None else _row(tick.guarded.targets),
+            sensors={} if tick is None else first_row(tick.before.sensors),
+            commands={} if tick is None else first_row(tick.before.commands),
+            targets={} if tick is None else first_row(tick.guarded.targets),
             reward=None if before is None else float(before.after.reward[0]),
-            verdict=verdict,
+            verdict=None if before is None else step_verdict(before.after),
             outcome=None,
         )
-
-
-def _row(fields: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: np.array(values[0]) for name, values in fields.items()}

@@ -136,7 +136,7 @@ class _Tally:
 
     def add(self, now: StepResult) -> None:
         self.total_reward += float(now.reward[0])
-        verdict = _verdict(now)
+        verdict = step_verdict(now)
         if verdict is not None:
             self.verdicts.append(verdict)
 
@@ -230,6 +230,7 @@ class Player:
         now = env.reset(seed)
         self._policy.reset(1)
         commands = now.commands
+        # One more moment than steps: the last has a state and an outcome, but no command.
         for step in count():
             time_s = step * env.step_dt
             ended = self._ending(now, time_s)
@@ -247,11 +248,11 @@ class Player:
                 time_s=time_s,
                 qpos=self._engine.last_qpos[0] if now.done[0] else env.view.qpos[0].copy(),
                 qvel=self._engine.last_qvel[0] if now.done[0] else env.view.qvel[0].copy(),
-                sensors={} if ended else _row(now.sensors),
-                commands=_row(commands),
-                targets=_row(targets),
+                sensors={} if ended else first_row(now.sensors),
+                commands=first_row(commands),
+                targets=first_row(targets),
                 reward=float(now.reward[0]) if step else None,
-                verdict=_verdict(now),
+                verdict=step_verdict(now),
                 outcome=outcome,
             )
             if ended:
@@ -268,12 +269,13 @@ class Player:
         return "stopped" if self._finished(time_s) else None
 
 
-def _row(fields: Fields) -> dict[str, Array]:
-    """Copies of the only world's vectors."""
+def first_row(fields: Fields) -> dict[str, Array]:
+    """Copies of the first world's vectors."""
     return {name: np.array(values[0]) for name, values in fields.items()}
 
 
-def _verdict(now: StepResult) -> EpisodeVerdict | None:
+def step_verdict(now: StepResult) -> EpisodeVerdict | None:
+    """The success check of the first world; None if the step had none."""
     if not now.judged[0]:
         return None
     return EpisodeVerdict(bool(now.succeeded[0]), {name: float(values[0]) for name, values in now.metrics.items()})

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, TimingSpec
+from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import load_robot
-from physai.sim.tasks.common import compiled, envelope, target_squared
+from physai.sim.tasks.common import compiled, envelope, target_squared, timing
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
 
@@ -38,6 +38,7 @@ def centred_and_up(view: WorldView) -> Array:
 def balanced(view: WorldView) -> Array:
     """1 for a pole at rest upright, falling with angle and speed: exp(-(angle / 0.3)² - (speed / 2)²)."""
     speed = view.joint_vel[:, POLE]
+    # 2 (1 - cos a) equals a² for small angles, and is periodic.
     return view.xp.exp(-2.0 * (1.0 - view.xp.cos(view.joint_pos[:, POLE])) / 0.09 - 0.25 * speed * speed)
 
 
@@ -108,13 +109,7 @@ def cartpole_swingup() -> Task:
             observation=ObservationSpec(terms=terms),
             action=ActionSpec(terms=(action,)),
             command=CommandSpec(),
-            timing=TimingSpec(
-                control_dt=physics_dt * decimation,
-                physics_dt=physics_dt,
-                decimation=decimation,
-                deadline_s=0.01,
-                max_observation_age_s=0.06,
-            ),
+            timing=timing(physics_dt, decimation, max_observation_age=3.0),
             safety=envelope(
                 spec,
                 parity_tolerance=0.05 * slider.effort_limit,

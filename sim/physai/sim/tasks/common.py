@@ -8,7 +8,7 @@ import numpy as np
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
-from physai.sdk.contract.terms import ActionTerm
+from physai.sdk.contract.terms import ActionTerm, TimingSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
 from physai.sim.tasks.task import Term, WorldView
@@ -57,6 +57,24 @@ def envelope(
     )
 
 
+def timing(physics_dt: float, decimation: int, *, max_observation_age: float) -> TimingSpec:
+    """Timing with a deadline of half a control period.
+
+    Args:
+        physics_dt: physics time step [s].
+        decimation: physics steps per control period.
+        max_observation_age: greatest age of an observation, in control periods.
+    """
+    control_dt = physics_dt * decimation
+    return TimingSpec(
+        control_dt=control_dt,
+        physics_dt=physics_dt,
+        decimation=decimation,
+        deadline_s=0.5 * control_dt,
+        max_observation_age_s=max_observation_age * control_dt,
+    )
+
+
 def position_action(
     robot: RobotSpec,
     *,
@@ -71,6 +89,7 @@ def position_action(
         joints=robot.joint_names,
         scale=scales,
         offset=tuple(joint.default_pos for joint in joints),
+        # An action term needs bounds; a joint without limits, such as a wheel, gets ones that it never reaches.
         lower=tuple(-1e3 if joint.position_lower is None else joint.position_lower for joint in joints),
         upper=tuple(1e3 if joint.position_upper is None else joint.position_upper for joint in joints),
     )
@@ -99,6 +118,7 @@ def overspeed(robot: RobotSpec, margin: float = 0.7) -> Term:
 
     It trains the policy to stay below the limits at which the robot's guard stops it.
     """
+    # An infinite limit gives an excess of 0, so that joints without a limit need no case of their own.
     limits = np.array([math.inf if j.velocity_limit is None else margin * j.velocity_limit for j in robot.joints])
 
     def term(view: WorldView) -> Array:

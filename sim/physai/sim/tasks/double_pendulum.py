@@ -103,6 +103,7 @@ SHORT_S = 2.5
 
 def anywhere(draw: Uniforms) -> tuple[Array, Array]:
     """Hanging, anywhere up to 8 rad/s, or near the top."""
+    # All three kinds of start reuse the same draws: rows differ in kind, so no two depend on each other.
     qpos, qvel = hanging(draw)
     kind = draw[:, 4:5]
     wild = 2.0 * math.pi * (draw[:, :2] - 0.5), 16.0 * (draw[:, 2:4] - 0.5)

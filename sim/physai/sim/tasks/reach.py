@@ -16,7 +16,6 @@ from physai.sdk.contract.terms import (
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    TimingSpec,
 )
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
@@ -29,6 +28,7 @@ from physai.sim.tasks.common import (
     overspeed,
     position_action,
     target_rate_squared,
+    timing,
 )
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
@@ -110,6 +110,7 @@ class PoseError:
         return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
 
     def _angle(self, view: WorldView) -> Array:
+        # Rounding may bring the sine slightly above 1, where arcsin is NaN.
         half_sine = 0.5 * _norm(self.rotation(view), view.xp)
         return 2.0 * view.xp.arcsin(view.xp.clip(half_sine, 0.0, 1.0))
 
@@ -151,6 +152,7 @@ def near(home: Sequence[float], spread: float) -> ResetFunction:
 def _following_error(robot: RobotSpec) -> list[float | None]:
     """Following error limits for any position servo; None for joints with unknown gain or effort limit."""
     return [
+        # A servo saturates at the error that takes its whole effort: effort limit / stiffness.
         round(STRETCHED * joint.effort_limit / joint.stiffness, 3) if joint.stiffness * joint.effort_limit else None
         for joint in robot.joints
     ]
@@ -184,13 +186,7 @@ def _contract(
             )
         ),
         command=CommandSpec(fields=(command,)),
-        timing=TimingSpec(
-            control_dt=physics_dt * decimation,
-            physics_dt=physics_dt,
-            decimation=decimation,
-            deadline_s=0.5 * physics_dt * decimation,
-            max_observation_age_s=2.0 * physics_dt * decimation,
-        ),
+        timing=timing(physics_dt, decimation, max_observation_age=2.0),
         safety=envelope(
             spec,
             parity_tolerance=0.005,
@@ -270,6 +266,7 @@ def reach_task(
         return view.xp.exp(-error.distance(view) / 0.05)
 
     def fine_rotation(view: WorldView) -> Array:
+        # The second factor rewards orientation only near the target, so that it does not compete with getting there.
         return view.xp.exp(-error.angle(view) / 0.2) * view.xp.exp(-error.distance(view) / 0.1)
 
     joints = len(home)
@@ -304,12 +301,13 @@ def reach_task(
             "joint_vel": SensorModel(noise_std=5e-3),
         },
         action_delay=Delay(lower_s=0.0, upper_s=2 * physics_dt),
-        randomisation=_randomisation(model, error),
+        randomisation=_randomisation(model),
         metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
     )
 
 
-def _randomisation(model: Any, error: PoseError) -> tuple[Randomise, ...]:
+def _randomisation(model: Any) -> tuple[Randomise, ...]:
+    # Bodies are numbered from the base on, so the last one carries the tool and a load of up to 1 kg.
     tip = int(model.nbody - 1)
     return (
         Randomise(field="body_mass", operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)),

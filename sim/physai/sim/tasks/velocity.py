@@ -19,12 +19,11 @@ from physai.sdk.contract.terms import (
     CommandSpec,
     ObservationSpec,
     ObservationTerm,
-    TimingSpec,
 )
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
 from physai.sim.tasks import rotations
-from physai.sim.tasks.common import envelope, once, position_action, target_rate_squared
+from physai.sim.tasks.common import envelope, once, position_action, target_rate_squared, timing
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
     Delay,
@@ -93,6 +92,7 @@ class Quadruped:
 
     def foot_heights(self, view: WorldView) -> Array:
         """Heights of the feet's lowest points above the floor [m], shape (num_worlds, 4)."""
+        # The sensors measure the centres of the spherical feet.
         return once(view, "foot_heights", lambda v: v.derived["sensordata"][:, self._foot_z] - FOOT_RADIUS_M)
 
     def foot_speeds(self, view: WorldView) -> Array:
@@ -118,6 +118,7 @@ class Quadruped:
 
 
 def _gravity(view: WorldView) -> Array:
+    # Minus the third row of the rotation matrix of qpos[3:7], without its other six entries.
     w, x, y, z = (view.qpos[:, i] for i in range(3, 7))
     return view.xp.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), 2.0 * (x * x + y * y) - 1.0], axis=1)
 
@@ -138,6 +139,7 @@ def velocity_error(body: Quadruped) -> Term:
 
 def yaw_rate_error(view: WorldView) -> Array:
     """Magnitude of the turning rate's error [rad/s]."""
+    # A free joint's angular velocity is in the body frame: column 5 is the turn about the base's own z axis.
     return view.xp.abs(view.qvel[:, 5] - view.commands[COMMAND][:, 2])
 
 
@@ -184,6 +186,7 @@ def critic_of(body: Quadruped) -> Callable[[WorldView], Array]:
     """Base velocities, height and gravity, command, joints and their commands, feet; shape (num_worlds, 57)."""
 
     def critic(view: WorldView) -> Array:
+        # The factors bring all inputs to a magnitude of about 1.
         return view.xp.concatenate(
             [
                 2.0 * body.lin_vel(view),
@@ -214,6 +217,7 @@ def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
         centre = 2.0 * draw - 1.0
         qpos = np.repeat(home[None], len(draw), axis=0)
         qpos[:, 2] += 0.03
+        # Half of the yaw angle, which is uniform in ±π.
         half_yaw = 0.5 * math.pi * centre[:, 0]
         qpos[:, 3], qpos[:, 6] = np.cos(half_yaw), np.sin(half_yaw)
         qpos[:, 7:] += 0.1 * centre[:, 1:13]
@@ -270,20 +274,13 @@ def _contract(robot: Robot, model: Any) -> PolicyContract:
         ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", scale=0.05),
         ObservationTerm(name="previous_action", kind="previous_action"),
     )
-    control_dt = PHYSICS_DT * DECIMATION
     return PolicyContract(
         task="go2-velocity",
         robot=spec,
         observation=ObservationSpec(terms=terms),
         action=ActionSpec(terms=(position_action(spec, scale=ACTION_SCALE_RAD, kind="joint_pos"),)),
         command=CommandSpec(fields=(command,)),
-        timing=TimingSpec(
-            control_dt=control_dt,
-            physics_dt=PHYSICS_DT,
-            decimation=DECIMATION,
-            deadline_s=0.5 * control_dt,
-            max_observation_age_s=3.0 * control_dt,
-        ),
+        timing=timing(PHYSICS_DT, DECIMATION, max_observation_age=3.0),
         safety=envelope(
             spec,
             parity_tolerance=0.01,

@@ -164,30 +164,17 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
         make("pos_bias", position_unit, 0.0, BIAS_STD, -BIAS_MAX, BIAS_MAX),
     ]
     actuator = joint_actuator(model, joint)
-    return (
-        parameters
-        if actuator is None
-        else parameters + _actuator_parameters(model, actuator, name, slide, effort, drive)
-    )
-
-
-def _actuator_parameters(
-    model: Any, actuator: int, joint: str, slide: bool, effort: float, drive: Drive
-) -> list[Parameter]:
-    effort_unit, position_unit = ("N", "m") if slide else ("N·m", "rad")
+    if actuator is None:
+        return parameters
     kp, kd = servo_gains(model, actuator)
-
-    def make(what: str, unit: str, prior: float, std: float, lower: float, upper: float) -> Parameter:
-        return Parameter(name=f"{joint}.{what}", unit=unit, prior=prior, prior_std=std, lower=lower, upper=upper)
-
     if kp == 0.0:
         gain = float(model.actuator_gainprm[actuator, 0])
-        parameters = [make("effort_gain", "", gain, GAIN_STD * gain, 0.5 * gain, 1.5 * gain)]
+        parameters.append(make("effort_gain", "", gain, GAIN_STD * gain, 0.5 * gain, 1.5 * gain))
         if drive == "effort":
             limit = EFFORT_BIAS_MAX * effort
             parameters.append(make("effort_bias", effort_unit, 0.0, EFFORT_BIAS_STD * effort, -limit, limit))
         return parameters
-    parameters = [
+    parameters += [
         make("kp", f"{effort_unit}/{position_unit}", kp, SERVO_STD * kp, 0.2 * kp, 5.0 * kp),
         make("kd", f"{effort_unit}·s/{position_unit}", kd, max(0.5 * kd, 0.02 * kp), 0.0, max(5.0 * kd, kp)),
     ]
