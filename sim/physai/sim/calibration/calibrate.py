@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -209,12 +209,8 @@ def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[Fi
     spread = np.sqrt(np.diag(result.covariance))
     return tuple(
         FittedParameter(
-            name=parameter.name,
-            unit=parameter.unit,
-            prior=parameter.prior,
-            prior_std=parameter.prior_std,
-            lower=parameter.lower,
-            upper=parameter.upper,
+            **asdict(parameter),
+            # The solver keeps the bounds up to rounding only.
             value=float(np.clip(result.values[number], parameter.lower, parameter.upper)),
             std=float(spread[number] * parameter.prior_std),
             identified=number in chosen,

@@ -4,6 +4,7 @@ import copy
 import os
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 import array_api_compat.numpy
 import mujoco
@@ -48,7 +49,7 @@ class MujocoEngine:
         """
         if num_worlds < 1:
             raise ModelError(f"an engine needs at least one world, got {num_worlds}")
-        self.model = _prepared(model)
+        self.model = quiet_model(copy.copy(model))
         threads = num_threads or len(os.sched_getaffinity(0))
         self._batch = Batch(self.model, num_worlds, min(threads, num_worlds))
         self.num_worlds = num_worlds
@@ -80,6 +81,7 @@ class MujocoEngine:
     def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
         if not mask.any():
             return
+        # `_start` is the state after MuJoCo's own reset; it also clears `ctrl`, which belongs to the caller.
         ctrl = self._ctrl[mask]
         # State rows and warnings fully describe a world; writing them directly avoids waking the thread pool.
         self._batch.state[mask] = self._start
@@ -139,9 +141,9 @@ class MujocoEngine:
         self._batch.warning[...] = 0
 
 
-def _prepared(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy of the model whose diverged worlds are not reset automatically."""
-    model = copy.copy(model)
+def quiet_model(model: Any) -> Any:
+    """Disable MuJoCo's automatic reset and its warnings, so that diverged worlds can be detected; return the model."""
+    # By default, MuJoCo resets a diverged world to its initial state, which would look like a valid one.
     model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
     # `diverged` reports warnings per world; keep MuJoCo from printing them and writing MUJOCO_LOG.TXT.
     log = mujoco.MjLogConfig.get()

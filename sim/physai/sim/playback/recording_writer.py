@@ -3,8 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from physai.sdk.base.canonical import canonical_json
 from physai.sdk.evidence import recording_channels as channels
@@ -19,6 +18,7 @@ from physai.sdk.evidence.recording_channels import (
 )
 from physai.sim.engines.protocol import Array
 from physai.sim.playback import recording_format as form
+from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import pose_fields
 from physai.sim.playback.player import Moment, finite_or_none
 from physai.sim.playback.recording_format import RecordingError
@@ -26,7 +26,7 @@ from physai.sim.robots.spec import has_floating_base
 from physai.sim.tasks.task import Task
 
 
-class RecordingWriter:
+class RecordingWriter(Closing):
     """Appends moments to a recording; use it as a context manager.
 
     If the process is killed, readers reject the file as truncated.
@@ -141,14 +141,6 @@ class RecordingWriter:
             with self._writing():
                 self._writer.finish()
                 self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _pose(now: int, frame: str, values: Array) -> dict[str, Any]:

@@ -15,8 +15,7 @@ import zlib
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.base.files import require_replaceable, write_atomic
+from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import Stroke, draw
 from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import has_floating_base, home_qpos
@@ -76,7 +76,7 @@ def rendering_backend() -> Backend:
     raise DeviceError(NO_OPENGL)
 
 
-class OffscreenRenderer:
+class OffscreenRenderer(Closing):
     """Renders states of one model into images of one size.
 
     Use it as a context manager, in one thread. `camera` may be changed between frames.
@@ -154,14 +154,6 @@ class OffscreenRenderer:
             self._resources.free()
             self._context.free()
             self._context = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _open_context(backend: Backend, width: int, height: int) -> Any:
@@ -294,7 +286,7 @@ def _base_position(model: mujoco.MjModel, data: mujoco.MjData) -> Array:
     return np.array(data.xpos[model.jnt_bodyid[0]]) if has_floating_base(model) else np.zeros(3)
 
 
-class VideoWriter:
+class VideoWriter(Closing):
     """Writes frames as an MP4 film: H.264 where the codec is there, MPEG-4 otherwise. Use it as a context manager."""
 
     def __init__(self, path: str | Path, *, fps: float) -> None:
@@ -369,11 +361,3 @@ class VideoWriter:
             self._container.close()
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

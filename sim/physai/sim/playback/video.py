@@ -2,14 +2,14 @@
 
 import math
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import DeviceError
 from physai.sim.engines.protocol import Array
+from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import CommandMarkers
 from physai.sim.playback.player import Fields, Moment, Vector
 from physai.sim.playback.rendering import MAX_PIXELS, Image, OffscreenRenderer, VideoWriter, reachable_poses
@@ -25,7 +25,7 @@ STILL = 5e-4
 """Position changes [rad or m] below this reuse the last frame: an eighth of a pixel for a robot of 1 m."""
 
 
-class Film:
+class Film(Closing):
     """Writes moments to an MP4 file at real-time speed; use it as a context manager.
 
     Poses are interpolated between moments, so that motion is smooth at any control rate.
@@ -95,14 +95,6 @@ class Film:
             self._writer.close()
         finally:
             self._renderer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:

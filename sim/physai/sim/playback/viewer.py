@@ -7,13 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import DeviceError
+from physai.sim.playback.closing import Closing
 from physai.sim.playback.counterexample import RecordedPlayer
 from physai.sim.playback.markers import CommandMarkers, draw
 from physai.sim.playback.player import Moment, Player
@@ -83,7 +83,7 @@ class RealTimePacer:
             self._start -= ahead
 
 
-class Window:
+class Window(Closing):
     """MuJoCo's viewer on one task; use it as a context manager.
 
     A robot can be pulled with the mouse: double-click a body, then drag with Ctrl and the right button.
@@ -146,14 +146,6 @@ class Window:
         # Exiting while the viewer's thread is still rendering crashes in the graphics driver.
         for thread in self._threads:
             thread.join(_CLOSING_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def watch(player: Player | RecordedPlayer, window: Window, pacer: RealTimePacer) -> None:

@@ -14,16 +14,26 @@ import rfc8785
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
-from physai.sim.robots import Robot
-from physai.sim.twin import models
+from physai.sim.robots import Robot, load_robot, robot_names
 from physai.sim.twin.credibility import judge
+from physai.sim.twin.models import (
+    calibration_model,
+    covariance_root,
+    installed_version,
+    model_fingerprint,
+    robot_reference,
+)
+from physai.sim.twin.parameters import model_fields
 from physai.sim.twin.record import Credibility, TwinError, TwinRecord
 
 Array = npt.NDArray[np.float64]
 
 FORMAT_VERSION = 2
 MAX_FILE_BYTES = 16 * 2**20
+REDRAWS = 50
+"""Attempts to redraw a sample outside the bounds before it is clipped."""
 
 
 @dataclass(
@@ -46,7 +56,21 @@ class Twin(TwinRecord):
         Raises:
             TwinError: the robot file is missing, or its dynamics have changed since the fit.
         """
-        return models.nominal_robot(self)
+        reference: str | Path = self.robot
+        if self.robot not in robot_names():
+            reference = Path(self.folder) / self.robot
+        try:
+            robot = load_robot(reference)
+        except (ModelError, UnknownNameError) as error:
+            raise TwinError(f"the robot of this twin cannot be loaded: {error}") from error
+        fingerprint = model_fingerprint(robot)
+        if fingerprint != self.model_sha256:
+            raise TwinError(
+                f"robot {self.robot} has changed since this twin was fitted: its model has the fingerprint "
+                f"{fingerprint[:12]}…, the twin expects {self.model_sha256[:12]}…; calibrate again or restore the "
+                "old file"
+            )
+        return robot
 
     def model(self) -> mujoco.MjModel:
         """Return the nominal robot's compiled model with the fitted values applied.
@@ -54,11 +78,28 @@ class Twin(TwinRecord):
         Raises:
             TwinError: see `nominal`.
         """
-        return models.fitted_model(self)
+        model = calibration_model(self.nominal())
+        self.apply(model, self.values)
+        return model
 
     def draw(self, n: int, seed: int) -> Array:
         """Draw from the posterior within the bounds, shape (n, P); equal seeds give equal draws."""
-        return models.draw(self, n, seed)
+        if not 0 <= n <= 10**7:
+            raise TwinError(f"the number of draws must be in 0 … 10 000 000, got {n}")
+        rng, centre = np.random.default_rng(seed), self.values
+        if not len(centre) or n == 0:
+            return np.tile(centre, (n, 1))
+        lower = np.array([p.lower for p in self.parameters])
+        upper = np.array([p.upper for p in self.parameters])
+        root = covariance_root(self.covariance)
+        drawn = centre + rng.standard_normal((n, len(centre))) @ root.T
+        for _ in range(REDRAWS):
+            outside = np.flatnonzero(((drawn < lower) | (drawn > upper)).any(axis=1))
+            if not len(outside):
+                break
+            drawn[outside] = centre + rng.standard_normal((len(outside), len(centre))) @ root.T
+        # A fitted value at its bound may leave samples outside even after all redraws.
+        return np.clip(drawn, lower, upper)
 
     def apply(self, model: mujoco.MjModel, values: Array) -> None:
         """Write parameter values, shape (P,), into a model of this robot and recompute its constants.
@@ -66,7 +107,17 @@ class Twin(TwinRecord):
         Raises:
             TwinError: the model is of another robot.
         """
-        models.apply(self, model, values)
+        if values.shape != (len(self.parameters),):
+            raise TwinError(f"values have shape {values.shape}, expected ({len(self.parameters)},)")
+        try:
+            fields = model_fields(model, [p.name for p in self.parameters], values[None])
+        except UnknownNameError as error:
+            raise TwinError(f"the model is not of the twin's robot {self.robot}: {error}") from error
+        for name, rows in fields.items():
+            getattr(model, name)[...] = rows[0]
+        if fields:
+            # Inverse weights and other constants are derived from masses and inertias.
+            mujoco.mj_setConst(model, mujoco.MjData(model))
 
     def randomisation(self, n: int, seed: int) -> dict[str, Array]:
         """Return the draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
@@ -74,7 +125,8 @@ class Twin(TwinRecord):
         Assign them to `Environment.engine.parameter(name)[:]`, then call `engine.parameters_changed(mask)`. Parameters
         outside the model (delay, sensor bias) are left out; see `LogChannel`.
         """
-        return models.randomisation(self, n, seed)
+        model = calibration_model(self.nominal())
+        return model_fields(model, [p.name for p in self.parameters], self.draw(n, seed))
 
     def credible(self) -> Credibility:
         """Judge whether the twin replays held-out recordings, and better than the nominal robot; see `judge`."""
@@ -149,9 +201,9 @@ def nominal_twin(robot: Robot) -> Twin:
     """Return the robot as its model file describes it, without recordings; never credible."""
     folder = robot.path.resolve().parent
     return Twin(
-        robot=models.robot_reference(robot, folder),
-        model_sha256=models.model_fingerprint(robot),
+        robot=robot_reference(robot, folder),
+        model_sha256=model_fingerprint(robot),
         joint_names=robot.spec.joint_names,
-        physai_version=models.installed_version(),
+        physai_version=installed_version(),
         folder=str(folder),
     )

@@ -11,8 +11,9 @@ from mujoco import minimize
 
 from physai.sim.calibration.fit.identifiability import Indices, Linearisation
 from physai.sim.calibration.replay.drive import servo_gain_factors
-from physai.sim.calibration.replay.simulate import Simulator, quiet_model
+from physai.sim.calibration.replay.simulate import Simulator
 from physai.sim.calibration.replay.windows import Windows
+from physai.sim.engines.mujoco import quiet_model
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model
 from physai.sim.twin.parameters import Drive, Parameter, channel, model_fields
@@ -159,6 +160,7 @@ class Problem:
         columns = np.arange(len(values)) if chosen is None else chosen
         steps = self._steps(values, columns)
         points = np.concatenate([values[None], np.repeat(values[None], len(columns), axis=0)])
+        # Row 0 is the point itself, row i + 1 has the i-th chosen parameter moved: one batch simulates all of them.
         points[np.arange(1, len(points)), columns] += steps * self.std[columns]
         residuals = self.residuals(self.errors(points))
         jacobian = np.moveaxis((residuals[1:] - residuals[0]) / steps[:, None, None], 0, -1)
@@ -186,6 +188,7 @@ class Problem:
             full = np.repeat(values[None], points.shape[1], axis=0)
             full[:, chosen] = prior + points.T * std
             errors = self.errors(full)
+            # The distances from the priors are residuals, too: this is the regularisation.
             stacked = np.hstack([self.residuals(errors).reshape(len(full), -1), points.T])
             if len(full) == 1:  # a step of the solver, not its finite differences
                 tried = Evaluation(values=full[0], cost=0.5 * float(stacked[0] @ stacked[0]), rmse=_rmse(errors[0]))

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.bootstrap import Resamples, interval
 from physai.sim.calibration.replay.drive import choose_drive, servo_gain_factors
-from physai.sim.calibration.replay.simulate import Simulator, quiet_model
+from physai.sim.calibration.replay.simulate import Simulator
 from physai.sim.calibration.replay.windows import Windows, cut
+from physai.sim.engines.mujoco import quiet_model
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
 from physai.sim.twin.parameters import LogChannel, channel
@@ -48,9 +49,7 @@ class ReplayScore:
     @property
     def rmse(self) -> tuple[Interval, ...]:
         """Root mean square error per joint [rad or m], with its 95 % bootstrap interval."""
-        draws = self._resamples().rmse(self.squared)
-        values = np.sqrt(self.squared.mean(axis=0))
-        return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
+        return _intervals(np.sqrt(self.squared.mean(axis=0)), self._resamples().rmse(self.squared))
 
     def gain_over(self, other: "ReplayScore") -> tuple[Interval, ...]:
         """Return the other's error minus this one's per joint, paired by window; above 0 this one is better.
@@ -60,10 +59,11 @@ class ReplayScore:
         """
         if not np.array_equal(self.windows.target, other.windows.target):
             raise LogError("scores of different recordings or joints cannot be compared pair by pair")
+        # The same resamples for both scores: their difference varies far less than either of them.
         resamples = self._resamples()
         draws = resamples.rmse(other.squared) - resamples.rmse(self.squared)
         values = np.sqrt(other.squared.mean(axis=0)) - np.sqrt(self.squared.mean(axis=0))
-        return tuple(interval(float(v), d) for v, d in zip(values, draws.T, strict=True))
+        return _intervals(values, draws)
 
     def apart_from(self, other: "ReplayScore") -> tuple[bool, ...]:
         """Whether the 95 % intervals of the two errors are disjoint, per joint."""
@@ -80,6 +80,11 @@ class ReplayScore:
             log.name: np.sqrt(self.squared[index == number].mean(axis=0))
             for number, log in enumerate(self.windows.logs)
         }
+
+
+def _intervals(values: Array, draws: Array) -> tuple[Interval, ...]:
+    """Return the interval of each joint, from values (J,) and resampled values (RESAMPLES, J)."""
+    return tuple(interval(float(value), drawn) for value, drawn in zip(values, draws.T, strict=True))
 
 
 def score_record(score: ReplayScore) -> dict[str, Any]:
@@ -155,6 +160,7 @@ def score_windows(
         parts.append(Simulator(quiet, part, drive, num_threads=threads, gains=gains).positions({}, through)[0])
     positions = np.concatenate(parts)
     error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
+    # Clipped, so that a world on the way to divergence cannot outweigh all others.
     squared = (np.clip(error, -DIVERGED, DIVERGED) ** 2).mean(axis=1)
     return ReplayScore(windows, robot.spec.joint_names, squared, seed, positions)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import mujoco
 import numpy as np
 import numpy.typing as npt
 from mujoco.batch import Batch
@@ -64,7 +63,8 @@ class Simulator:
         parts: list[Array] = []
         for first in range(0, count, self.variants_at_once):
             part = slice(first, min(count, first + self.variants_at_once))
-            parts.append(self._positions({name: values[part] for name, values in fields.items()}, _part(channel, part)))
+            through = LogChannel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
+            parts.append(self._positions({name: values[part] for name, values in fields.items()}, through))
         return np.concatenate(parts)
 
     def _positions(self, fields: Mapping[str, Array], channel: LogChannel) -> Array:
@@ -72,6 +72,7 @@ class Simulator:
         batch = self._batch(variants)
         self._write(batch, fields, variants)
         start = windows.joint_pos[None] - channel.pos_bias[:, None]
+        # Stage 0: nothing derived is needed before `rollout`, which computes it from the start states.
         batch.reset(stage=0)
         qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
         qpos[:, self._qpos] = start.reshape(-1, len(self._qpos))
@@ -94,6 +95,7 @@ class Simulator:
 
     def _controls(self, channel: LogChannel) -> Array:
         """Return the actuator inputs, shape (K·W, steps, nu)."""
+        # Most variants of a fit share one delay: build each distinct input only once.
         delays, which = np.unique(channel.delay_s, return_inverse=True)
         signals = [self._drive(float(delay)) for delay in delays]
         controls = np.zeros((len(which), len(self.windows), self.steps, self.model.nu))
@@ -133,22 +135,10 @@ class Simulator:
                 factor = np.tile(self._gains, variants)
                 for joint, actuator in enumerate(self._actuators):
                     if actuator is not None and self._servo[joint]:
+                        # A servo's effort is kp·ctrl - kp·pos - kd·vel: the recorded gain scales kp, in both places.
                         batch.expand("actuator_gainprm")[:, actuator, 0] *= factor
                         batch.expand("actuator_biasprm")[:, actuator, 1] *= factor
         except ValueError as error:
             raise ModelError(str(error)) from error
         if names:
             batch.set_const()
-
-
-def _part(channel: LogChannel, part: slice) -> LogChannel:
-    return LogChannel(channel.delay_s[part], channel.pos_bias[part], channel.effort_bias[part])
-
-
-def quiet_model(model: Any) -> Any:
-    """Disable MuJoCo's automatic reset and warnings, so that diverged worlds can be detected; return the model."""
-    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    log = mujoco.MjLogConfig.get()
-    log.logto_console = log.logto_file = False
-    log.set()
-    return model

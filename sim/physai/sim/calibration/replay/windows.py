@@ -6,7 +6,7 @@ free double pendulum is chaotic.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,17 +54,8 @@ class Windows:
 
     def subset(self, chosen: npt.NDArray[np.int64]) -> "Windows":
         """Return the windows with these indices, which must be ascending."""
-        return Windows(
-            self.window_s,
-            self.logs,
-            self.log_index[chosen],
-            self.start_s[chosen],
-            self.joint_pos[chosen],
-            self.joint_vel[chosen],
-            self.start_std[chosen],
-            self.sample_s[chosen],
-            self.target[chosen],
-        )
+        names = ("log_index", "start_s", "joint_pos", "joint_vel", "start_std", "sample_s", "target")
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
     def thinned(self, count: int) -> "Windows":
         """Return at most `count` evenly spaced windows."""
@@ -76,16 +67,12 @@ class Windows:
         """Return the beginnings of the windows with the samples in them."""
         inside = max(1, int((self.sample_s <= window_s).sum(axis=1).min()))
         samples = np.round(np.linspace(0, inside - 1, self.sample_s.shape[1])).astype(np.int64)
-        return Windows(
-            float(max(window_s, self.sample_s[:, inside - 1].max())),
-            self.logs,
-            self.log_index,
-            self.start_s,
-            self.joint_pos,
-            self.joint_vel,
-            self.start_std,
-            self.sample_s[:, samples],
-            self.target[:, samples],
+        return replace(
+            self,
+            # Never shorter than the last sample kept, which a slow recording may have only after `window_s`.
+            window_s=float(max(window_s, self.sample_s[:, inside - 1].max())),
+            sample_s=self.sample_s[:, samples],
+            target=self.target[:, samples],
         )
 
     def motion(self) -> Array:
@@ -148,6 +135,7 @@ def _starts(
     """Return the samples at which the windows of a recording start."""
     time = log.time
     last = time[-1] - window_s - MARGIN_S
+    # 1e-9 s: rounding must neither lose the last window nor move a start to the next sample.
     wanted = np.arange(MARGIN_S, last + 1e-9, stride_s)
     starts = np.unique(np.searchsorted(time, wanted - 1e-9))
     starts = starts[time[starts] <= last + 1e-9]
