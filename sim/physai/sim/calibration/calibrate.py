@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -128,33 +129,23 @@ def calibrate(
         physai_version=installed_version(),
         folder=str(home),
     )
-    return _scored(twin, fitted, robot, train, held_out, window_s, seed, threads)
 
+    def score(subject: Any, logs: Sequence[RobotLog]) -> ReplayScore:
+        return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads)
 
-def _scored(
-    twin: Twin,
-    result: Fit,
-    robot: Robot,
-    train: Sequence[RobotLog],
-    held_out: Sequence[RobotLog],
-    window_s: float,
-    seed: int,
-    threads: int,
-) -> Calibration:
-    """Score the fitted and the nominal robot on both parts."""
-
-    def scores(logs: Sequence[RobotLog]) -> tuple[ReplayScore, ReplayScore]:
-        return (
-            replay(twin, robot, logs, window_s=window_s, seed=seed, num_threads=threads),
-            replay(calibration_model(robot), robot, logs, window_s=window_s, seed=seed, num_threads=threads),
-        )
-
-    fitted, nominal = scores(train)
-    held, held_nominal = scores(held_out) if held_out else (None, None)
+    # A replay silences the model that it gets, so every replay gets its own.
+    train_score, train_nominal = score(twin, train), score(calibration_model(robot), train)
+    held = score(twin, held_out) if held_out else None
+    held_nominal = score(calibration_model(robot), held_out) if held_out else None
     if held is not None and held_nominal is not None:
         twin = replace(twin, residuals=residuals(held, held_nominal))
     return Calibration(
-        twin=twin, fit=result, train=fitted, train_nominal=nominal, held_out=held, held_out_nominal=held_nominal
+        twin=twin,
+        fit=fitted,
+        train=train_score,
+        train_nominal=train_nominal,
+        held_out=held,
+        held_out_nominal=held_nominal,
     )
 
 

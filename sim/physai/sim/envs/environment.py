@@ -162,7 +162,17 @@ class Environment:
         self._stagger(np.ones(self.num_worlds, bool))
         nothing = np.zeros(self.num_worlds, bool)
         critic = self._critic()
-        return self._result(critic, critic, np.zeros(self.num_worlds, np.float32), nothing, nothing, nothing, nothing)
+        return StepResult(
+            sensors=self._sensors.measure(self._seeds, self._step_in_episode),
+            commands={name: value.copy() for name, value in self._commands.items()},
+            critic=critic,
+            final_critic=critic,
+            reward=np.zeros(self.num_worlds, np.float32),
+            terminated=nothing,
+            truncated=nothing,
+            judged=nothing,
+            succeeded=nothing,
+        )
 
     def step(self, *targets: Mapping[str, Array]) -> StepResult:
         """Applies joint commands for one control period, or for `action_repeat` of them.
@@ -186,11 +196,13 @@ class Environment:
         if self._recorder is not None:
             self._recorder.note(self.snapshot(parameters=False), periods)
         view = self._view
+        # The state to report, and to restart from, where this step diverges.
         sound = view.qpos.copy(), view.qvel.copy()
         self._previous_target[...] = self._target
         self._step_in_episode += 1
         self._command_age += 1
         self._push()
+        # Rewards see the newest command; `_delay` decides when the actuators do.
         self._target[...] = periods[-1]
         self._delay.advance(periods)
         view.shared.clear()
@@ -201,6 +213,7 @@ class Environment:
         truncated = (self._step_in_episode >= self._episode_steps) & ~terminated
         judged, succeeded = self._judge(terminated)
         metrics = {name: term(view)[judged] for name, term in self.task.metrics.items()} if judged.any() else {}
+        # Before any reset: the value of a time-out is bootstrapped from the state in which the episode was cut off.
         final_critic = critic = self._critic()
         done = terminated | truncated
         finals = self._finals(done) if self._keep_final and done.any() else (None, None)
@@ -211,25 +224,6 @@ class Environment:
             changed = judged | done
             critic = final_critic.copy()
             critic[changed] = self.task.critic(view.rows(changed)).astype(np.float32)
-        result = self._result(critic, final_critic, reward, terminated, truncated, judged, succeeded)
-        result.metrics, result.reward_terms = metrics, reward_terms
-        result.final_sensors, result.final_commands = finals
-        return result
-
-    def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
-        sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
-        return sensors, {name: value[done] for name, value in self._commands.items()}
-
-    def _result(
-        self,
-        critic: Array,
-        final_critic: Array,
-        reward: Array,
-        terminated: Bools,
-        truncated: Bools,
-        judged: Bools,
-        succeeded: Bools,
-    ) -> StepResult:
         return StepResult(
             sensors=self._sensors.measure(self._seeds, self._step_in_episode),
             commands={name: value.copy() for name, value in self._commands.items()},
@@ -240,15 +234,22 @@ class Environment:
             truncated=truncated,
             judged=judged,
             succeeded=succeeded,
-            metrics={},
-            reward_terms={},
+            metrics=metrics,
+            reward_terms=reward_terms,
+            final_sensors=finals[0],
+            final_commands=finals[1],
         )
+
+    def _finals(self, done: Bools) -> tuple[dict[str, Array], dict[str, Array]]:
+        sensors = self._sensors.look(done, self._seeds, self._step_in_episode)
+        return sensors, {name: value[done] for name, value in self._commands.items()}
 
     def _reward(self, diverged: Bools) -> tuple[Array, dict[str, float]]:
         entries = self.task.rewards
         values = np.empty((len(entries), self.num_worlds))
         for row, entry in zip(values, entries.values(), strict=True):
             np.multiply(entry.term(self._view), entry.weight_at(self.curriculum), out=row)
+        # A diverged state is not finite, and one NaN would spoil the learner's whole batch.
         values[:, diverged] = 0.0
         means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
         return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means

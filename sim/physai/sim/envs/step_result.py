@@ -1,6 +1,6 @@
 """What one step of an environment brings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,9 @@ class StepResult:
     had their full length before them."""
     succeeded: Bools
     """Judged worlds that met the success criterion."""
-    metrics: dict[str, Array]
+    metrics: dict[str, Array] = field(default_factory=dict[str, Array])
     """The task's metrics of the judged worlds, shape (judged.sum(),)."""
-    reward_terms: dict[str, float]
+    reward_terms: dict[str, float] = field(default_factory=dict[str, float])
     """Mean of each weighted reward term over the worlds, per second."""
     final_sensors: dict[str, Array] | None = None
     """Sensor fields as the ended episodes would have gone on, shape (done.sum(), size); None unless asked for."""

@@ -10,7 +10,7 @@ from physai.sdk.evidence.verdict import VerdictOutcome
 from physai.sim.gates.checks.contract import ContractGate
 from physai.sim.gates.checks.engine import EngineGate
 from physai.sim.gates.checks.falsification import FalsificationGate
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, undecided
 from physai.sim.gates.checks.latency import LatencyGate
 from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
 from physai.sim.gates.checks.parity import ParityGate
@@ -122,9 +122,7 @@ def find_all(
 
     if run_direct("contract").outcome is VerdictOutcome.FAIL:
         for line in lines.values():
-            line.finding = line.finding or GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE, message=NOT_RUN, next_step="fix the contract first"
-            )
+            line.finding = line.finding or undecided(NOT_RUN, "fix the contract first")
     else:
         run_direct("twin")
         store = store or Store.open(report, context.subject)

@@ -125,7 +125,7 @@ class _Assembly:
             self._take(topic, log_time, message)
         contract = parse_contract(self._require_metadata("contract"), source=self._source)
         if self._metadata.get("fingerprint") != contract.fingerprint:
-            raise RecordingError(f"{self._source}: the fingerprint is not the contract's; one of the two was changed")
+            raise self._error("the fingerprint is not the contract's; one of the two was changed")
         episodes = tuple(self._finish(episode, contract) for episode in self._episodes)
         return Recording(contract, {k: v for k, v in self._metadata.items() if k != "contract"}, episodes)
 
@@ -144,7 +144,7 @@ class _Assembly:
                 continue
             total += self._bounded_size(record)
             if not total <= form.MAX_TOTAL_BYTES:
-                raise RecordingError(f"{self._source}: more than {form.MAX_TOTAL_BYTES} bytes once decompressed")
+                raise self._error(f"more than {form.MAX_TOTAL_BYTES} bytes once decompressed")
             for part in breakup_chunk(record, validate_crc=True):
                 if isinstance(part, Channel) and part.message_encoding == "json":
                     topics[part.id] = part.topic
@@ -156,11 +156,11 @@ class _Assembly:
         from zstandard import frame_content_size
 
         if chunk.compression not in ("", "zstd"):
-            raise RecordingError(f"{self._source}: compressed with {chunk.compression!r}, this physai reads 'zstd'")
+            raise self._error(f"compressed with {chunk.compression!r}, this physai reads 'zstd'")
         size = len(chunk.data) if not chunk.compression else frame_content_size(chunk.data)
         if not (size == chunk.uncompressed_size and size <= form.MAX_CHUNK_BYTES):
-            raise RecordingError(
-                f"{self._source}: a chunk of {size} bytes once decompressed says it has {chunk.uncompressed_size}; "
+            raise self._error(
+                f"a chunk of {size} bytes once decompressed says it has {chunk.uncompressed_size}; "
                 f"at most {form.MAX_CHUNK_BYTES} are allowed"
             )
         return size
@@ -168,25 +168,24 @@ class _Assembly:
     def _take_metadata(self, metadata: dict[str, str]) -> None:
         length = sum(len(key) + len(value) for key, value in metadata.items())
         if not length <= form.MAX_METADATA_CHARS:
-            raise RecordingError(
-                f"{self._source}: {length} characters of metadata, at most {form.MAX_METADATA_CHARS} are allowed"
-            )
+            raise self._error(f"{length} characters of metadata, at most {form.MAX_METADATA_CHARS} are allowed")
         self._metadata = dict(metadata)
         version = self._require_metadata("format")
         if version != form.FORMAT_VERSION:
-            raise RecordingError(
-                f"{self._source}: recording format {version[:20]!r}, this physai reads {form.FORMAT_VERSION!r}"
-            )
+            raise self._error(f"recording format {version[:20]!r}, this physai reads {form.FORMAT_VERSION!r}")
+
+    def _error(self, problem: str) -> RecordingError:
+        return RecordingError(f"{self._source}: {problem}")
 
     def _require_metadata(self, key: str) -> str:
         if key not in self._metadata:
-            raise RecordingError(f"{self._source}: no metadata {form.METADATA} with {key!r}; not a physai recording")
+            raise self._error(f"no metadata {form.METADATA} with {key!r}; not a physai recording")
         return self._metadata[key]
 
     def _take(self, topic: str, log_time: int, message: dict[str, Any]) -> None:
         if topic == form.EPISODE_TOPIC and message["event"] == "start":
             if not len(self._episodes) < form.MAX_EPISODES:
-                raise RecordingError(f"{self._source}: more than {form.MAX_EPISODES} episodes")
+                raise self._error(f"more than {form.MAX_EPISODES} episodes")
             self._episodes.append(_Open(int(message["episode"]), int(message["seed"]), log_time))
         if not self._episodes:
             return
@@ -212,8 +211,8 @@ class _Assembly:
         for name, values in rows.items():
             expected = {periods + 1} if name in ("qpos", "qvel") else {periods} if name == "reward" else decisions
             if periods < 0 or len(values) not in expected or values.ndim != (1 if name == "reward" else 2):
-                raise RecordingError(
-                    f"{self._source}: episode {episode.episode}: {name} has shape {values.shape} in an episode of "
+                raise self._error(
+                    f"episode {episode.episode}: {name} has shape {values.shape} in an episode of "
                     f"{periods} control periods"
                 )
         targets = _under(rows, channels.TARGET_TOPIC)
@@ -235,9 +234,7 @@ class _Assembly:
         expected = {term.target_name: len(term.joints) for term in contract.action.terms}
         found = {name: values.shape[1] for name, values in targets.items()}
         if targets and found != expected:
-            raise RecordingError(
-                f"{self._source}: episode {episode.episode}: commands of sizes {found}, the contract's are {expected}"
-            )
+            raise self._error(f"episode {episode.episode}: commands of sizes {found}, the contract's are {expected}")
 
 
 def _under(rows: dict[str, npt.NDArray[np.float64]], topic: str) -> dict[str, npt.NDArray[np.float32]]:

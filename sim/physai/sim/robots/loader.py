@@ -96,9 +96,7 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
         model = read_urdf(parsed)
         return model.spec, model.note
     if tag != "mujoco":
-        raise ModelError(
-            f"{parsed.where(parsed.root)}: root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF)"
-        )
+        raise parsed.error(parsed.root, f"root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF)")
     try:
         return mujoco.MjSpec.from_file(str(parsed.path)), ""
     except ValueError as error:

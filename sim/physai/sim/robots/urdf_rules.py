@@ -55,10 +55,10 @@ def _named(parsed: XmlFile, tag: str) -> dict[str, Element]:
     for element in parsed.root.findall(tag):
         name = element.get("name", "")
         if not name:
-            raise ModelError(f"{parsed.where(element)}: <{tag}> without a name")
+            raise parsed.error(element, f"<{tag}> without a name")
         if name in elements:
             first = parsed.lines.get(elements[name], 0)
-            raise ModelError(f"{parsed.where(element)}: {tag} {name!r} is already defined in line {first}")
+            raise parsed.error(element, f"{tag} {name!r} is already defined in line {first}")
         elements[name] = element
     return elements
 
@@ -69,7 +69,7 @@ def _parent_child(parsed: XmlFile, joint: Element) -> tuple[str, str]:
         end = joint.find(tag)
         name = "" if end is None else end.get("link", "")
         if not name:
-            raise ModelError(f"{parsed.where(joint)}: joint {joint.get('name')!r} has no <{tag} link=…>")
+            raise parsed.error(joint, f"joint {joint.get('name')!r} has no <{tag} link=…>")
         ends.append(name)
     return ends[0], ends[1]
 
@@ -79,16 +79,14 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
     for name, joint in joints.items():
         kind = joint.get("type", "")
         if kind not in JOINT_TYPES:
-            raise ModelError(
-                f"{parsed.where(joint)}: joint {name!r} has type {kind!r}; known: {', '.join(JOINT_TYPES)}"
-            )
+            raise parsed.error(joint, f"joint {name!r} has type {kind!r}; known: {', '.join(JOINT_TYPES)}")
         ends = _parent_child(parsed, joint)
         for link in ends:
             if link not in links:
-                raise ModelError(f"{parsed.where(joint)}: joint {name!r} refers to link {link!r}, which does not exist")
+                raise parsed.error(joint, f"joint {name!r} refers to link {link!r}, which does not exist")
         children[ends[1]] += 1
         if children[ends[1]] > 1:
-            raise ModelError(f"{parsed.where(joint)}: link {ends[1]!r} has two parents; a URDF is a tree")
+            raise parsed.error(joint, f"link {ends[1]!r} has two parents; a URDF is a tree")
     roots = [name for name in links if name not in children]
     if len(roots) > 1:
         raise ModelError(f"{parsed.path}: {len(roots)} links without a parent, {', '.join(roots)}; a URDF has one root")
@@ -96,9 +94,7 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
     reached = {link for root in roots for link in _descendants(root, below)}
     loose = [name for name in links if name not in reached]
     if loose:
-        raise ModelError(
-            f"{parsed.where(links[loose[0]])}: the joints of {', '.join(loose)} form a loop; a URDF is a tree"
-        )
+        raise parsed.error(links[loose[0]], f"the joints of {', '.join(loose)} form a loop; a URDF is a tree")
 
 
 def _children(parsed: XmlFile, joints: Iterable[Element]) -> dict[str, list[str]]:
@@ -131,12 +127,12 @@ def _number(parsed: XmlFile, owner: Element, tag: str, key: str, default: float 
     label = f"{owner.tag} {owner.get('name')!r}: <{tag.split('/')[-1]} {key}=…>"
     if value is None:
         if default is None:
-            raise ModelError(f"{parsed.where(owner)}: {label} is missing")
+            raise parsed.error(owner, f"{label} is missing")
         return default
     try:
         return float(value)
     except ValueError as error:
-        raise ModelError(f"{parsed.where(owner)}: {label} is {value!r}, not a number") from error
+        raise parsed.error(owner, f"{label} is {value!r}, not a number") from error
 
 
 def _mass(parsed: XmlFile, link: Element) -> float:
@@ -147,9 +143,7 @@ def _check_inertia(parsed: XmlFile, link: Element) -> None:
     """Check that a link's inertia tensor is physically possible: positive definite, with the triangle inequality."""
     mass = _mass(parsed, link)
     if mass < 0.0:
-        raise ModelError(
-            f"{parsed.where(link)}: link {link.get('name')!r} has mass {mass:g} kg; it must not be negative"
-        )
+        raise parsed.error(link, f"link {link.get('name')!r} has mass {mass:g} kg; it must not be negative")
     if mass == 0.0:
         return
     xx, yy, zz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixx", "iyy", "izz"))
@@ -176,9 +170,10 @@ def _check_moving_mass(parsed: XmlFile, links: dict[str, Element], joints: dict[
         _, moved = _parent_child(parsed, joint)
         total = sum(_mass(parsed, links[link]) for link in _descendants(moved, fixed))
         if not total > MASS_MIN:
-            raise ModelError(
-                f"{parsed.where(links[moved])}: link {moved!r} has mass {total:g} kg, but joint {name!r} moves it; "
-                "give it an <inertial> with its mass and its inertia about the centre of mass"
+            raise parsed.error(
+                links[moved],
+                f"link {moved!r} has mass {total:g} kg, but joint {name!r} moves it; "
+                "give it an <inertial> with its mass and its inertia about the centre of mass",
             )
 
 
@@ -188,18 +183,12 @@ def _check_limit(parsed: XmlFile, joint: Element) -> None:
     if kind not in ("revolute", "prismatic", "continuous") or (kind == "continuous" and limit is None):
         return
     if limit is None:
-        raise ModelError(
-            f"{parsed.where(joint)}: {kind} joint {name!r} has no <limit lower=… upper=… effort=… velocity=…>"
-        )
+        raise parsed.error(joint, f"{kind} joint {name!r} has no <limit lower=… upper=… effort=… velocity=…>")
     for key in ("effort", "velocity"):
         value = _number(parsed, joint, "limit", key)
         if not value >= 0.0:
-            raise ModelError(
-                f"{parsed.where(limit)}: joint {name!r} has {key} limit {value:g}; it must not be negative"
-            )
+            raise parsed.error(limit, f"joint {name!r} has {key} limit {value:g}; it must not be negative")
     if kind != "continuous":
         lower, upper = (_number(parsed, joint, "limit", key, 0.0) for key in ("lower", "upper"))
         if not lower < upper:
-            raise ModelError(
-                f"{parsed.where(limit)}: joint {name!r}: lower limit {lower:g} is not below upper {upper:g}"
-            )
+            raise parsed.error(limit, f"joint {name!r}: lower limit {lower:g} is not below upper {upper:g}")

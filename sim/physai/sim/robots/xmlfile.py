@@ -39,6 +39,10 @@ class XmlFile:
         """Location of an element as `path:line`."""
         return f"{self.path}:{self.lines.get(element, 0)}"
 
+    def error(self, element: Element, problem: str) -> ModelError:
+        """The error for a problem with an element."""
+        return ModelError(f"{self.where(element)}: {problem}")
+
 
 def read_xml(path: Path) -> XmlFile:
     """Read and parse a file.
@@ -123,4 +127,4 @@ def _require_finite(parsed: XmlFile, element: Element) -> None:
             except ValueError:
                 break
             if not math.isfinite(number):
-                raise ModelError(f"{parsed.where(element)}: <{element.tag}> {key}={value!r} is not a finite number")
+                raise parsed.error(element, f"<{element.tag}> {key}={value!r} is not a finite number")

@@ -133,34 +133,21 @@ def _joint_parameters(robot: Robot, joint: int, moved: float, drive: Drive) -> l
     friction, damping = float(model.dof_frictionloss[dof]), float(np.atleast_1d(model.dof_damping[dof])[0])
     armature = float(model.dof_armature[dof])
 
+    damping_unit, inertia_unit = f"{effort_unit}·s/{position_unit}", "kg" if slide else "kg·m²"
+
     def make(what: str, unit: str, prior: float, std: float, lower: float, upper: float) -> Parameter:
         return Parameter(name=f"{name}.{what}", unit=unit, prior=prior, prior_std=std, lower=lower, upper=upper)
 
+    def positive(
+        what: str, unit: str, prior: float, relative: float, least: float, factor: float, most: float
+    ) -> Parameter:
+        # Many model files leave these at 0: what does not scale with the prior lets the fit move them nevertheless.
+        return make(what, unit, prior, max(relative * prior, least), 0.0, max(factor * prior, most))
+
     parameters = [
-        make(
-            "friction",
-            effort_unit,
-            friction,
-            max(0.5 * friction, FRICTION_STD * effort),
-            0.0,
-            max(5.0 * friction, FRICTION_MAX * effort),
-        ),
-        make(
-            "damping",
-            f"{effort_unit}·s/{position_unit}",
-            damping,
-            max(0.5 * damping, DAMPING_STD * effort),
-            0.0,
-            max(10.0 * damping, DAMPING_MAX * effort),
-        ),
-        make(
-            "armature",
-            "kg" if slide else "kg·m²",
-            armature,
-            max(0.3 * armature, ARMATURE_STD * moved),
-            0.0,
-            max(5.0 * armature, ARMATURE_MAX * moved),
-        ),
+        positive("friction", effort_unit, friction, 0.5, FRICTION_STD * effort, 5.0, FRICTION_MAX * effort),
+        positive("damping", damping_unit, damping, 0.5, DAMPING_STD * effort, 10.0, DAMPING_MAX * effort),
+        positive("armature", inertia_unit, armature, 0.3, ARMATURE_STD * moved, 5.0, ARMATURE_MAX * moved),
         make("pos_bias", position_unit, 0.0, BIAS_STD, -BIAS_MAX, BIAS_MAX),
     ]
     actuator = joint_actuator(model, joint)

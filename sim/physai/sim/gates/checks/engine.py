@@ -9,7 +9,7 @@ from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
 from physai.sim.engines.warp import PIP_LINE, modules
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
 from physai.sim.stats.paired import mcnemar_exact
 
 
@@ -41,19 +41,16 @@ class EngineGate(Gate):
         try:
             modules()
         except MissingExtraError as error:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE, message=f"{error}.", next_step=f"{PIP_LINE}, then validate again"
-            )
+            return undecided(f"{error}.", f"{PIP_LINE}, then validate again")
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
         second = replace(first, engine="warp", seeds=first.seeds[:count])
         try:
             in_mujoco, in_warp = yield [first, second]
         except ModelError as error:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE,
-                message=f"The second engine cannot play this task: {error}.",
-                next_step="remove unsupported features from the model, or compare with another engine manually",
+            return undecided(
+                f"The second engine cannot play this task: {error}.",
+                "remove unsupported features from the model, or compare with another engine manually",
             )
         difference = _early_difference(in_mujoco.early_pos[:count], in_warp.early_pos)
         before, after = in_mujoco.success[:count], in_warp.success

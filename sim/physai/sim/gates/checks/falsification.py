@@ -17,7 +17,7 @@ import numpy as np
 
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
 from physai.sim.gates.checks.success import NEXT_STEP
 from physai.sim.gates.execution.batch import TUNING_STREAM, Batch, BatchResult, seeds_of, stream_seed
 from physai.sim.stats.statistics import clopper_pearson
@@ -55,10 +55,9 @@ class FalsificationGate(Gate):
 
     def play(self, context: Context) -> Play:
         if not context.subject.twin.parameters:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE,
-                message="The twin has no parameters, so there is no range to search.",
-                next_step="calibrate the twin on recordings of the robot",
+            return undecided(
+                "The twin has no parameters, so there is no range to search.",
+                "calibrate the twin on recordings of the robot",
             )
         region = Region(context)
         worst, history = yield from _search(context, region)

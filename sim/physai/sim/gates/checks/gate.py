@@ -75,6 +75,11 @@ class GateFinding:
     """JSON data of the report's plots."""
 
 
+def undecided(message: str, next_step: str) -> GateFinding:
+    """Return the finding of a gate that cannot be tested."""
+    return GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message=message, next_step=next_step)
+
+
 Play = Generator[Sequence[Batch], list[BatchResult], GateFinding]
 """Yields batches to play, receives their results, returns a finding."""
 

@@ -10,7 +10,7 @@ from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.safety import Guard
 from physai.sim.engines.protocol import Array
-from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
+from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding, undecided
 from physai.sim.gates.checks.parity import probe_inputs
 
 WARM_UP = 200
@@ -58,11 +58,7 @@ class LatencyGate(DirectGate):
             return finding
         mismatch = _mismatch(context, evidence)
         if mismatch:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE,
-                message=mismatch,
-                next_step="measure this policy on the target and validate again",
-            )
+            return undecided(mismatch, "measure this policy on the target and validate again")
         ticks = np.array(evidence.tick_s)
         finding = _judge(context, ticks)
         origin = evidence.origin

@@ -12,7 +12,7 @@ from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, STATE_PREFIX, PolicyError, PolicyHeader
 from physai.sim.engines.protocol import Array
 from physai.sim.gates.checks.contract import FINGERPRINT_NAME
-from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play
+from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, undecided
 
 PROBE_SEED = 0x9A0BE
 UNLIMITED_POSITION = 10.0
@@ -71,10 +71,9 @@ class ParityGate(Gate):
     def _replay(self, context: Context) -> GateFinding:
         subject = context.subject
         if subject.golden is None:
-            return GateFinding(
-                outcome=VerdictOutcome.INCONCLUSIVE,
-                message=f"There is no {GOLDEN_FILE} next to the policy, so the trained policy's outputs are unknown.",
-                next_step="export the run again: physai export RUN",
+            return undecided(
+                f"There is no {GOLDEN_FILE} next to the policy, so the trained policy's outputs are unknown.",
+                "export the run again: physai export RUN",
             )
         original = subject.policy("float" if "float" in subject.arms else "policy")
         try:
