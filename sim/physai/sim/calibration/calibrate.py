@@ -167,6 +167,7 @@ def _check(
     require_logs_of(robot, train)
     if held_out:
         require_logs_of(robot, held_out)
+    # By content, because the same recording may have two names.
     shared = {log.sha256 for log in train} & {log.sha256 for log in held_out}
     for log in train:
         if log.sha256 in shared:
@@ -197,6 +198,7 @@ def _require_motion(windows: Windows) -> None:
 
 def _fitted_parameters(parameters: Sequence[Parameter], result: Fit) -> tuple[FittedParameter, ...]:
     chosen = set(result.chosen.tolist())
+    # The covariance is in prior units; `prior_std` converts it below.
     spread = np.sqrt(np.diag(result.covariance))
     return tuple(
         FittedParameter(

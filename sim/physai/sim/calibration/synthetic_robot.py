@@ -84,6 +84,7 @@ def stand_in(robot: Robot, seed: int) -> StandIn:
     if robot.spec.base == "floating":
         raise ModelError(f"robot {robot.name} has a floating base: it would fall over; only fixed bases are recorded")
     rng = np.random.default_rng(seed)
+    # Position biases would shift the log, not the robot, and a stand-in writes its log without them.
     drawn = {p.name: _draw(p, rng) for p in catalogue(robot, "command") if not p.name.endswith(".pos_bias")}
     delay = float(rng.uniform(*DELAY_RANGE_S))
     drawn.pop(DELAY, None)
@@ -117,6 +118,7 @@ def excite(
     _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
     _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
     model, spec = robot.model, robot.robot.spec
+    # Both seeds, so that two stand-ins never share their excitation.
     rng = np.random.default_rng([robot.seed, seed])
     step = float(model.opt.timestep)
     every = max(1, round(1.0 / (rate_hz * step)))
@@ -185,9 +187,11 @@ def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float]
     driven = [(number, actuator) for number, actuator in enumerate(actuators) if actuator is not None]
     truth = np.zeros((3, *command.shape))
     for sample in range(len(command)):
+        # `mj_step` leaves efforts of the step before; this computes them for the logged state.
         mujoco.mj_forward(model, data)
         truth[:, sample] = data.qpos[qpos], data.qvel[dofs], data.qfrc_actuator[dofs]
         for part in range(every):
+            # The command of the control period in which this physics step would have been sent, `lag` steps ago.
             sent = command[max(0, (sample * every + part - lag) // every)]
             for number, actuator in driven:
                 data.ctrl[actuator] = sent[number]

@@ -105,6 +105,7 @@ class WarpEngine:
         self._model: Any = self._mjw.put_model(model, batch_sizes=dict.fromkeys(sorted(known), num_worlds))
         for name in known:
             target: Array = getattr(self._model, name).numpy()
+            # On the CPU device `numpy()` shares Warp's memory, so this writes the model.
             target[...] = np.asarray(fields[name], target.dtype).reshape(target.shape)
         for name in fields:
             if name.startswith("opt."):
@@ -144,6 +145,7 @@ class WarpEngine:
         self.last_qpos, self.last_qvel = self._arrays["qpos"].copy(), self._arrays["qvel"].copy()
         self._arrays["qpos"][mask], self._arrays["qvel"][mask] = qpos, qvel
         self._arrays["time"][mask] = 0.0
+        # The solver's start values belong to the old episode; results would depend on it.
         self._warmstart[mask] = 0.0
         self._forward()
 

@@ -18,6 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.NDArray[np.int64]:
     """Whole periods of lag per world, uniform over the delay's range, shape (len(seeds),)."""
+    # Both ends are included: `draw` is below 1, so the floor reaches at most `upper`.
     lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
     draw = uniform(seeds, Stream.DELAY, 2)[:, column]
     return (lower + np.floor(draw * (upper - lower + 1))).astype(np.int64)
@@ -78,6 +79,7 @@ class SensorPipeline:
         if len(self._past) > 1:
             self._past[1:] = self._past[:-1]
             self._past[0] = sample
+            # A new episode has no past: its first sample fills the whole history.
             self._past[:, self._fresh] = sample[self._fresh]
             self._fresh[:] = False
             sample = self._past[self._lag, self._worlds]
@@ -129,6 +131,7 @@ def _source(name: str, task: Task, engine: Engine) -> Any:
     floating = 1 if task.contract.robot.base == "floating" else 0
     first_qpos, first_dof = model.jnt_qposadr[floating], model.jnt_dofadr[floating]
     if name == "joint_pos":
+        # A view of the engine's memory, resolved once: reading it later costs no lookup.
         view = engine.state("qpos")[:, first_qpos:]
     elif name == "joint_vel":
         view = engine.state("qvel")[:, first_dof:]
@@ -168,6 +171,7 @@ class ActionDelay:
         self._engine = engine
         self._ctrl = engine.state("ctrl")
         columns = actuator_columns(task, engine.model)
+        # numpy writes through a slice without an index array.
         in_order = columns == list(range(columns[0], columns[0] + len(columns)))
         self._columns = slice(columns[0], columns[0] + len(columns)) if in_order else columns
         timing = task.contract.timing
@@ -190,6 +194,7 @@ class ActionDelay:
     def reset(self, mask: Mask, seeds: Seeds, target: Array) -> None:
         """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
         self._past[:, mask] = target
+        # `ctrl` also has the actuators that no action term commands; they stay at zero.
         held = np.zeros((len(target), self._ctrl.shape[1]))
         held[:, self._columns] = target
         self._ctrl[mask] = held

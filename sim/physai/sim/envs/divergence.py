@@ -79,6 +79,7 @@ class DivergenceRecorder:
         Raises:
             TaskError: the file cannot be written.
         """
+        # Not an error: a training must not end because its twin diverges often.
         if self._written >= MAX_DUMPS:
             return episode
         world = episode.world
@@ -86,6 +87,7 @@ class DivergenceRecorder:
             **self._about,
             "format": DUMP_FORMAT,
             "world": world,
+            # As text: JSON readers round integers beyond 2^53.
             "episode_seed": str(episode.episode_seed),
             "step": episode.step,
         }

@@ -70,6 +70,7 @@ def _environment(dump: Dump, task: Task) -> Environment:
         else about["control_repeat"],  # as 0.1 wrote it
         num_threads=1,
     )
+    # The reset allocates and draws everything; `restore` then overwrites what the dump holds.
     env.reset(np.array([int(about["episode_seed"])], np.uint64))
     return env
 

@@ -187,8 +187,10 @@ class Environment:
         Raises:
             TaskError: the number of commands is not `action_repeat`, or no episode was started.
         """
+        # Too few commands would silently play shorter control periods.
         if len(targets) != self._control_repeat:
             raise TaskError(f"step takes {self._control_repeat} control periods of commands, got {len(targets)}")
+        # Zero is no episode seed in practice, so all zeros mean that no episode has begun.
         if not self._seeds.any():
             raise TaskError("call reset before the first step")
         terms = self.task.contract.action.terms
@@ -196,7 +198,7 @@ class Environment:
         if self._recorder is not None:
             self._recorder.note(self.snapshot(parameters=False), periods)
         view = self._view
-        # The state to report, and to restart from, where this step diverges.
+        # What diverged worlds show to the terms of the task until their reset.
         sound = view.qpos.copy(), view.qvel.copy()
         self._previous_target[...] = self._target
         self._step_in_episode += 1
@@ -249,7 +251,7 @@ class Environment:
         values = np.empty((len(entries), self.num_worlds))
         for row, entry in zip(values, entries.values(), strict=True):
             np.multiply(entry.term(self._view), entry.weight_at(self.curriculum), out=row)
-        # A diverged state is not finite, and one NaN would spoil the learner's whole batch.
+        # A diverged world shows the state before the step, which is no result of the command to be rewarded.
         values[:, diverged] = 0.0
         means = dict(zip(entries, values.mean(axis=1).tolist(), strict=True))
         return (values.sum(axis=0) * self._view.control_dt).astype(np.float32), means
@@ -300,11 +302,9 @@ class Environment:
         return diverged
 
     def _stagger(self, mask: Bools) -> None:
-        """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time.
-
-        Else the first episodes would all end in the same step; and so would those after failures, because a policy
-        learns within seconds not to fail. The learner would see now all beginnings, now all ends.
-        """
+        """In training, lets the masked worlds' new episodes be as far as if begun at some earlier time."""
+        # Else the first episodes would all end in the same step; and so would those after failures, because a policy
+        # learns within seconds not to fail. The learner would see now all beginnings, now all ends.
         if self.training and mask.any():
             share = uniform(self._seeds[mask], Stream.STAGGER, 1)[:, 0]
             left = self._episode_steps - self._step_in_episode[mask]
@@ -354,6 +354,7 @@ class Environment:
         qpos, qvel = start(draws)
         if self.training and self.task.training_age:
             self._step_in_episode[mask] = np.rint(self.task.training_age(draws) / self.step_dt)
+        # Until the first command a position servo holds the starting pose, and a motor gives no effort.
         rest = np.where(self._holds_position, qpos[:, self._rest_columns], 0.0)
         self._target[mask] = rest
         self._previous_target[mask] = rest

@@ -55,6 +55,7 @@ def episode_seeds(seed: int, worlds: npt.NDArray[np.integer], episodes: npt.NDAr
 
 def _words(seeds: Seeds, stream: Stream, count: int, steps: npt.NDArray[np.integer] | int) -> Seeds:
     """Raw 64-bit words, shape (n, count)."""
+    # The step takes the bits from 20 on and the stream the top four, so no two draws share a counter.
     counters = np.atleast_1d(np.asarray(steps)).astype(np.uint64) * np.uint64(1 << 20) + np.uint64(int(stream) << 60)
     keys = mix(seeds + counters * _STREAM)
     return mix(keys[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
@@ -71,6 +72,7 @@ def uniform(
         size: numbers per world.
         steps: step within the episode, one for all or shape (n,).
     """
+    # The upper 53 bits fill a double's mantissa exactly, so 1.0 never occurs.
     return (_words(seeds, stream, size, steps) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -78,4 +80,5 @@ def normal(seeds: Seeds, stream: Stream, size: int, *, steps: npt.NDArray[np.int
     """Standard normal numbers, shape (len(seeds), size); four of them from each 64-bit word."""
     words = _words(seeds, stream, (size + 3) // 4, steps)
     quarters = words.view(np.uint16).reshape(len(seeds), -1)[:, :size]
+    # The upper 14 of each word's 16 bits are the index into the table.
     return NORMAL_TABLE[quarters >> np.uint16(2)]

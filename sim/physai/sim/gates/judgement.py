@@ -117,6 +117,7 @@ def _counterexample(
     context: Context, finding: GateFinding, gate: str, number: int, report: Path
 ) -> Counterexample | None:
     relative = f"{FOLDER}/{number}.mcap"
+    # A case that fails in its batch may not fail on its own; the verdict then describes it without a recording.
     case = record_smallest(context.subject, finding.cases, report / relative, gate=gate)
     recorded = case is not None
     case = case or finding.cases[0]

@@ -165,6 +165,7 @@ def _arms(members: Mapping[str, bytes], sha256: str) -> dict[Arm, bytes]:
     judged = [data for name, data in members.items() if name.endswith(".onnx") and sha256_hex(data) == sha256]
     if not judged:
         raise RecordError(f"the verdict is for a policy with SHA-256 {sha256[:12]}, which is not in the bundle")
+    # By hash, not by file name: the bundle may hold the judged graph under another name.
     arms: dict[Arm, bytes] = {"policy": judged[0]}
     if QUANTISED_FILE in members and judged[0] in (members[QUANTISED_FILE], members[POLICY_FILE]):
         arms["quantised"], arms["float"] = members[QUANTISED_FILE], members[POLICY_FILE]
@@ -199,6 +200,7 @@ def _read(path: Path, limit: int) -> bytes:
 def _compare(stated: Verdict, derived: Verdict) -> None:
     """Raise RecordError if a verdict differs from that of its record in more than times and file names."""
     for name in Verdict.model_fields:
+        # The time of judgement differs, and gates are compared below without their file names.
         if name in ("created", "gates"):
             continue
         if getattr(stated, name) != getattr(derived, name):

@@ -75,6 +75,7 @@ class _RunningGate:
             if results is None:
                 batches = next(self.generator)
             else:
+                # A gate may know what an error means: the engine gate turns a ModelError into its finding.
                 batches = self.generator.throw(errors[0]) if errors else self.generator.send(played)
             self.wanted = list(batches)
         except StopIteration as stop:
@@ -124,6 +125,7 @@ def find_all(
         for line in lines.values():
             line.finding = line.finding or undecided(NOT_RUN, "fix the contract first")
     else:
+        # The twin gate needs no episodes, and its finding shows while the others run.
         run_direct("twin")
         store = store or Store.open(report, context.subject)
         _play_gates(context, [lines[name] for name in PRIORITY], store, jobs, lambda: progress(list(lines.values())))

@@ -32,6 +32,7 @@ def _between(lower: float, upper: float, beyond: str) -> AfterValidator:
     """Return a bounds check whose message states the effect of a value `beyond` them."""
 
     def check(value: float) -> float:
+        # Written so that NaN is rejected.
         if not lower <= value <= upper:
             raise ValueError(f"{value:g} {beyond}; give {lower:g} to {upper:g}")
         return value
@@ -217,6 +218,7 @@ def load_gates(path: Path | str) -> GateSettings:
     path = Path(path)
     document = read_yaml(path, what="a gates file", max_bytes=MAX_FILE_BYTES, error=GateSettingsError)
     if document is None:
+        # An empty file means all defaults.
         document = {}
     if not isinstance(document, dict):
         raise GateSettingsError(f"{path}: expected sections such as `success:`, got {document!r:.60}")
@@ -236,6 +238,7 @@ def parse_gates(document: dict[str, Any], *, source: str) -> GateSettings:
         for detail in error.errors(include_url=False):
             where = ".".join(str(part) for part in detail["loc"])
             text = detail["msg"].removeprefix("Value error, ")
+            # Pydantic's own text, "Extra inputs are not permitted", does not say what is extra.
             if detail["type"] == "extra_forbidden":
                 text = "unknown setting"
             lines.append(f"  {where}: {text}" if where else f"  {text}")

@@ -101,6 +101,7 @@ class RecordedPlayer:
                 qpos=episode.qpos[step],
                 qvel=episode.qvel[step],
                 sensors={} if ended else _row(episode.sensors, step),
+                # The final state has no command of its own; it shows the last one.
                 commands=_row(episode.commands, min(step, last - 1)),
                 targets={} if ended else _row(episode.targets, step),
                 reward=float(episode.reward[step - 1]) if step else None,

@@ -79,6 +79,7 @@ def velocity_arrows(position: Array, quat: Array, velocity: Array) -> list[Strok
         velocity: forward, left [m/s] and turn to the left [rad/s] in the heading frame, shape (3,).
     """
     forward = rotation_matrix(quat)[:, 0]
+    # Commands are in the heading frame: the base's yaw without its roll and pitch.
     heading = math.atan2(forward[1], forward[0])
     origin = np.asarray(position, float) + np.array([0.0, 0.0, ARROW_LIFT_M])
     ahead = SECONDS_AHEAD * np.asarray(velocity, float)

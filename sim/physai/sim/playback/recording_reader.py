@@ -142,6 +142,7 @@ class _Assembly:
                 self._take_metadata(record.metadata)
             if not isinstance(record, Chunk):
                 continue
+            # Each chunk is bounded on its own, too; this bounds their sum.
             total += self._bounded_size(record)
             if not total <= form.MAX_TOTAL_BYTES:
                 raise self._error(f"more than {form.MAX_TOTAL_BYTES} bytes once decompressed")
@@ -205,6 +206,7 @@ class _Assembly:
 
     def _finish(self, episode: _Open, contract: PolicyContract) -> RecordedEpisode:
         periods = len(episode.times) - 1
+        # A writer that failed may have written a decision whose result is missing.
         decisions = {periods} if episode.outcome else {periods, periods + 1}
         rows = {name: np.array(values, np.float64) for name, values in episode.rows.items()}
         rows.setdefault("reward", np.zeros(0))

@@ -85,6 +85,7 @@ class RecordingWriter(Closing):
             self._add(moment)
 
     def _add(self, moment: Moment) -> None:
+        # One control period of distance keeps an episode's end and the next one's start apart.
         now = round((moment.start_s + moment.time_s) * channels.NANOSECONDS) + moment.episode * self._period_ns
         when = stamp(now)
         event = {"timestamp": when, "episode": moment.episode, "seed": str(moment.seed)}

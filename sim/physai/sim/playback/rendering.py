@@ -145,6 +145,7 @@ class OffscreenRenderer(Closing):
         draw(self._scene, strokes)
         mujoco.mjr_render(self._viewport, self._scene, self._resources)
         mujoco.mjr_readPixels(self._image, None, self._viewport, self._resources)
+        # OpenGL's first row is the bottom one.
         return np.ascontiguousarray(self._image[::-1])
 
     def close(self) -> None:
@@ -228,6 +229,7 @@ def reachable_poses(model: mujoco.MjModel, count: int = 32) -> list[Array]:
     """
     home = home_qpos(model)
     poses = [home]
+    # A fixed seed: the same model always gets the same view.
     rng = np.random.default_rng(0)
     for _ in range(0 if has_floating_base(model) else count):
         pose = home.copy()
@@ -261,6 +263,7 @@ def free_camera(
     """
     settings = model.vis.global_
     azimuth, elevation = float(settings.azimuth), float(settings.elevation)
+    # MuJoCo's defaults: the model does not ask for a view of its own.
     if (azimuth, elevation) == (90.0, -45.0):
         azimuth, elevation = 135.0, -20.0
     a, e = math.radians(azimuth), math.radians(elevation)
@@ -322,6 +325,7 @@ class VideoWriter(Closing):
         """
         import av
 
+        # The colour planes of yuv420p have half the resolution.
         height, width = frame.shape[0] & ~1, frame.shape[1] & ~1
         if self._stream is None:
             self._stream = self._open_stream(width, height)

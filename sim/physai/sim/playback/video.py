@@ -53,6 +53,7 @@ class Film(Closing):
             raise DeviceError(f"a film of {width}x{height} pixels: each side must lie in 1..{MAX_PIXELS}")
         self._size = width, height
         poses, points = framing(task, self._markers)
+        # The renderer's own limit applies to the enlarged picture.
         larger = min(SUPERSAMPLING, MAX_PIXELS / max(width, height))
         self._renderer = OffscreenRenderer(
             task.model, width=round(larger * width), height=round(larger * height), poses=poses, points=points

@@ -79,6 +79,7 @@ class RealTimePacer:
         ahead = self._start + time_s - self._clock()
         if ahead > 0.0:
             self._sleep(ahead)
+        # Catching up with a long lag would play a burst of motion too fast.
         elif -ahead > GREATEST_LAG_S:
             self._start -= ahead
 
@@ -135,6 +136,7 @@ class Window(Closing):
             mujoco.mj_forward(self._model, self._data)
             self._handle.user_scn.ngeom = 0
             draw(self._handle.user_scn, self._markers.at(moment.qpos, moment.commands))
+            # Clears the force of a pull that has ended.
             self._data.xfrc_applied[:] = 0.0
             mujoco.mjv_applyPerturbForce(self._model, self._data, self._handle.perturb)
             forces[...] = self._data.xfrc_applied

@@ -117,6 +117,7 @@ def _play(policy: Policy, env: Environment, seeds: Seeds, progress: Callable[[fl
     steps = round(env.task.episode_length_s / env.step_dt)
     for step in range(steps):
         now = env.step(policy(now.sensors, now.commands))
+        # Worlds that have ended play on in a new episode, which does not count.
         judged += now.judged & running
         succeeded += now.succeeded & running
         for name, values in now.metrics.items():
@@ -128,6 +129,7 @@ def _play(policy: Policy, env: Environment, seeds: Seeds, progress: Callable[[fl
             progress((step + 1) / steps if running.any() else 1.0)
         if not running.any():
             break
+    # Divergences of those later episodes do not count either.
     own = {int(seed) for seed in seeds}
     return Episodes(
         judged=tuple(judged.tolist()),

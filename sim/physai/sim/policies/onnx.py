@@ -112,6 +112,7 @@ class OnnxPolicy:
             PolicyError: an output is missing, or an array has another shape.
         """
         if mask.any():
+            # A copy: `_before` may share the arrays that are about to be overwritten.
             self._state = self.state
             self._commands.overwrite(self._state, sent, steps, mask)
 

@@ -72,6 +72,7 @@ class ScriptedPolicy:
         if self.name == "hold":
             return last.astype(np.float32)
         output = self._random.uniform(-1.0, 1.0, last.shape) if self.name == "random" else np.zeros(last.shape)
+        # An incremental term adds to the last command, an absolute one to its offset.
         base = last if term.kind.endswith("_incremental") else np.asarray(term.offset)
         return np.clip(base + np.asarray(term.scale) * output, term.lower, term.upper).astype(np.float32)
 

@@ -83,6 +83,7 @@ def _locate(name_or_path: str | Path) -> Path:
 
 
 def _name(path: Path) -> str:
+    # Names go into file names, topics and contracts, which allow no other characters.
     name = re.sub(r"[^A-Za-z0-9_\-]", "_", path.stem)[:63]
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
 

@@ -31,6 +31,7 @@ def shape_corners(model: mujoco.MjModel, poses: Sequence[Array]) -> Array:
         return np.zeros((1, 3))
     corners: list[Array] = []
     for pose in poses:
+        # Kinematics suffices: no forces, no contacts.
         data.qpos[:] = pose
         mujoco.mj_kinematics(model, data)
         rotation = np.array(data.geom_xmat)[shapes].reshape(-1, 3, 3)

@@ -190,6 +190,7 @@ def home_qpos(model: mujoco.MjModel) -> Array:
 def _default_pos(model: mujoco.MjModel, joint: int, lower: float | None, upper: float | None) -> float:
     value = float(home_qpos(model)[model.jnt_qposadr[joint]])
     has_home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0
+    # Without a home pose the zero pose may lie outside the limits.
     if has_home or lower is None or upper is None:
         return value
     return min(max(value, lower), upper)
@@ -252,6 +253,7 @@ def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
             zero = np.array([math.cos(reference / 2), *(-math.sin(reference / 2) * axis)])
             position, quat = _compose(position, quat, anchor, zero)
             segments.append(_segment(position, quat, model.joint(joint).name, axis))
+            # Back from the hinge's point to the body's origin.
             position, quat = -anchor, np.array([1.0, 0.0, 0.0, 0.0])
     position, quat = _compose(position, quat, model.site_pos[site], model.site_quat[site])
     return KinematicChain(name=site_name, segments=(*segments, _segment(position, quat)))

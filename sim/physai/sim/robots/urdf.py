@@ -105,6 +105,7 @@ def _mesh_content(urdf: Path, filename: str) -> bytes | None:
 
 
 def _import(parsed: XmlFile, assets: dict[str, bytes]) -> mujoco.MjSpec:
+    # A missing texture would fail the import, and textures have no effect on the motion.
     for material in parsed.root.iter("material"):
         for texture in material.findall("texture"):
             material.remove(texture)
@@ -153,6 +154,7 @@ def _add_rods(spec: mujoco.MjSpec, bare: set[str]) -> None:
                 rod = body.add_geom(type=mujoco.mjtGeom.mjGEOM_CAPSULE, fromto=[0.0, 0.0, 0.0, *end.tolist()])
                 rod.size = [min(0.025, 0.08 * length), 0.0, 0.0]
                 rod.rgba = [0.55, 0.62, 0.72, 1.0]
+                # Only for the eye: neither contacts nor mass.
                 rod.contype, rod.conaffinity, rod.mass = 0, 0, 0.0
 
 
@@ -183,6 +185,7 @@ def _add_tip(spec: mujoco.MjSpec) -> None:
         if len(children) != 1:
             break
         body = children[0]
+    # Forward kinematics in a contract supports hinges only.
     hinges_only = all(joint.type == mujoco.mjtJoint.mjJNT_HINGE for joint in spec.joints)
     if not list(body.bodies) and body.name != "world" and hinges_only:
         body.add_site(name=TIP_SITE, size=[0.01, 0.01, 0.01], group=3)

@@ -61,6 +61,7 @@ def read_xml(path: Path) -> XmlFile:
 def _read(path: Path) -> bytes:
     try:
         status = path.stat()
+        # Opening a FIFO would block, and a device has no end.
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{path}: not a regular file")
         size = status.st_size
@@ -72,6 +73,7 @@ def _read(path: Path) -> bytes:
         raise ModelError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
         raise ModelError(f"{str(path)!r}: invalid path: {error}") from None
+    # The file may have grown since `stat`.
     if len(content) > MAX_FILE_BYTES:
         raise ModelError(f"{path}: more than {MAX_FILE_BYTES} bytes, the maximum for a model file")
     return content
@@ -114,6 +116,7 @@ class _Parser:
 
     def _doctype(self, name: str, system_id: str | None, public_id: str | None, has_internal_subset: bool) -> None:
         line = self._expat.CurrentLineNumber
+        # Entities could expand to gigabytes or read local files.
         raise ModelError(f"{self._path}:{line}: a model file may not have a <!DOCTYPE>; remove the declaration")
 
 

@@ -106,6 +106,7 @@ def anywhere(draw: Uniforms) -> tuple[Array, Array]:
     # All three kinds of start reuse the same draws: rows differ in kind, so no two depend on each other.
     qpos, qvel = hanging(draw)
     kind = draw[:, 4:5]
+    # Any angle with up to 8 rad/s, so that the policy also learns to recover from a failed swing-up.
     wild = 2.0 * math.pi * (draw[:, :2] - 0.5), 16.0 * (draw[:, 2:4] - 0.5)
     top = np.array([math.pi, 0.0]) + 0.6 * (draw[:, :2] - 0.5), 4.0 * (draw[:, 2:4] - 0.5)
     rest = kind < HANGING_SHARE

@@ -123,9 +123,11 @@ def _from_file(path: Path) -> Callable[..., Any]:
     if spec is None or spec.loader is None:
         raise TaskError(f"task file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickle look their module up by name while the file is executed.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    # A file that failed must not be found half-initialised by the next import.
     except BaseException:
         sys.modules.pop(name, None)
         raise

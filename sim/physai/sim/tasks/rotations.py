@@ -24,6 +24,7 @@ def error_vector(target: Array, actual: Array, xp: Any) -> Array:
     """Rotation from actual to target as axis · 2 sin(angle / 2), the short way, shape (n, 3)."""
     conjugate = actual * xp.asarray([1.0, -1.0, -1.0, -1.0])
     error = multiply(target, conjugate, xp)
+    # q and -q are the same rotation; a positive real part is the short way round.
     return xp.where(error[:, :1] < 0.0, -2.0, 2.0) * error[:, 1:]
 
 
@@ -45,6 +46,7 @@ def from_euler_xyz(angles: Array, xp: Any) -> Array:
 
 def rotate_inverse(quat: Array, vector: Array, xp: Any) -> Array:
     """R(quat)ᵀ · vector: a world vector in the body's frame, shape (n, 3)."""
+    # Negating the vector part inverts the rotation.
     w, axis = quat[:, :1], -quat[:, 1:]
     cross = _cross(axis, vector, xp)
     return vector + 2.0 * (w * cross + _cross(axis, cross, xp))

@@ -49,6 +49,7 @@ def plausible_ranges(robot: RobotSpec, *, speeds: Sequence[float] = ()) -> tuple
     }
     ranges: list[SensorRange] = []
     for sensor in robot.sensors:
+        # A sensor that is not listed has no range rather than a guessed one.
         bounds = known.get(sensor.name, [])
         if any(high is not None for _, high in bounds):
             lower, upper = zip(*bounds, strict=True)

@@ -109,6 +109,7 @@ def payload_body(task: Task) -> int:
     if task.contract.robot.base == "floating":
         return int(model.jnt_bodyid[0])
     moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
+    # Ties go to the body that the model lists last, usually the tool.
     return max(moving, key=lambda body: (_depth(model, body), body), default=0)
 
 
@@ -124,6 +125,7 @@ def task_under(task: Task, twin: Twin, condition: Condition) -> Task:
     return replace(
         task,
         rewards={},
+        # Judging needs neither rewards nor a critic, and both cost time per step.
         critic=_empty_critic,
         critic_size=1,
         training_reset=None,

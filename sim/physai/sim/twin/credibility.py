@@ -33,6 +33,7 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
         return Credibility(holds=False, reasons=("it was not fitted to recordings of the robot",))
     if twin.residuals is None or not twin.logs.held_out:
         return Credibility(holds=False, reasons=("no held-out recording to judge it on",))
+    # Given bounds override the defaults joint by joint.
     limits = {**bounds(twin.residuals), **(error_bounds or {})}
     doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals)
     # A recording in both sets would make the held-out error meaningless.

@@ -112,6 +112,7 @@ def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
             continue
         for place in np.argwhere(spread > ROUNDING * (1.0 + np.abs(value))).tolist():
             reach = POSTERIOR_REACH * float(spread[tuple(place)])
+            # A mass or a friction must stay positive: at least a tenth remains.
             lower = -reach if name in SIGNED_FIELDS else max(-reach, -0.9 * float(value[tuple(place)]))
             row, *columns = (int(index) for index in place)
             rules.append(

@@ -82,6 +82,8 @@ def fitted_bodies(model: Any) -> list[int]:
     for body in range(1, model.nbody):
         root = int(model.body_weldid[body])
         if root != 0 and model.body_mass[body] > 0.0:
+            # Bodies welded to each other move as one: only their sum can be identified, so the first of them carries
+            # it.
             chosen.setdefault(root, body)
     return sorted(chosen.values())
 
@@ -91,6 +93,7 @@ def _body_parameters(model: Any, body: int) -> list[Parameter]:
     if not name:
         return []
     spread = float(values[inertia.SPREAD].mean())
+    # The prior of a centre of mass scales with the body: its own extent or the distance to the next joint.
     size = max(float(np.linalg.norm(values[inertia.COM])), 2.0 * spread, _reach(model, body))
     parameters: list[Parameter] = []
     for what, value in zip(inertia.NAMES, (float(v) for v in values), strict=True):
@@ -120,6 +123,7 @@ def _joint_inertias(model: Any) -> list[float]:
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     full = np.zeros((model.nv, model.nv))
+    # The diagonal in the home pose is a scale for the priors only; it need not be exact.
     mujoco.mj_fullM(model, data, full)
     return [float(full[d, d]) for d in (int(model.jnt_dofadr[j]) for j in joint_ids(model))]
 

@@ -140,6 +140,7 @@ class Credibility(Frozen):
 def _matrix(value: object) -> object:
     if isinstance(value, np.ndarray):
         return np.asarray(value, dtype=np.float64)
+    # The array type has no schema, so its JSON form is validated here.
     rows = TypeAdapter(list[list[Finite]]).validate_python(value)
     return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 0)
 

@@ -87,6 +87,7 @@ class PacedTwin:
         self._schedule()
 
     def _schedule(self) -> None:
+        # Relative to the nominal grid, not to the last sample: delays do not accumulate.
         late_ns = round(self.twin.jitter.draw(self._rng) * NANOSECONDS)
         nominal_ns = self._zero_ns + (self.tally.periods + 1) * self._period_ns
         # Consecutive samples are at least one physics step apart, whatever the jitter.
@@ -94,6 +95,7 @@ class PacedTwin:
 
     def take(self, targets: Mapping[str, Vector], stamp_ns: int, at_ns: int) -> None:
         """Advances to `at_ns`, CLOCK_MONOTONIC [ns], when a command arrived, and applies the command."""
+        # Never beyond the due sample, which would otherwise be measured too late.
         self._advance_to(min(at_ns, self.due_ns))
         if self._accepts(targets, realtime(at_ns) - stamp_ns):
             self._command(targets, at_ns)
@@ -139,6 +141,7 @@ class PacedTwin:
         """Restarts the clock at `now_ns`, CLOCK_MONOTONIC [ns], without catching up with the pause."""
         passed_ns = now_ns - self._paused_ns
         self._zero_ns += passed_ns
+        # Every stored time moves with the clock, so a pause counts neither as lag nor as silence.
         self.due_ns += passed_ns
         if self._commanded_ns is not None:
             self._commanded_ns += passed_ns

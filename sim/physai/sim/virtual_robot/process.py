@@ -191,6 +191,7 @@ class VirtualRobot:
     def _run_period(self, stopped: Callable[[], bool]) -> None:
         """Applies commands until the next sample is due, then sends it."""
         while not stopped():
+            # Even when a sample is overdue, look once for a command that has already arrived.
             left_ns = self._twin.due_ns - time.monotonic_ns()
             if self._link.wait(max(0, left_ns) / NANOSECONDS):
                 command = self._link.command()

@@ -186,6 +186,7 @@ class RobotTwin:
         """
         if steps <= 0:
             return
+        # `_pending` holds the commands of the last `lag` physics steps, oldest first.
         lagged = np.concatenate([self._pending, np.tile(self._target, (steps, 1))])
         controls = np.zeros((1, steps, self._engine.model.nu))
         controls[0, :, self._columns] = lagged[:steps].T
@@ -231,6 +232,7 @@ class RobotTwin:
         limits = self._limits
         position: Vector = np.asarray(self._view.joint_pos[0, limits.joints], np.float64)
         speed: Vector = np.asarray(self._view.joint_vel[0, limits.joints], np.float64)
+        # Braking effort is proportional to speed: a brake, never a drive.
         safe = np.where(limits.holds_position, position, -limits.brake * speed)
         return np.minimum(np.maximum(safe, limits.hard_lower), limits.hard_upper)
 

@@ -290,12 +290,14 @@ class ProcessTransport:
         """See `Transport.open`; starts the subprocess."""
         command = [sys.executable, "-m", "physai.sim.cli.virtual_robot", _task_name(contract, self._options), "--json"]
         command += ["--transport", self._options["over"], "--fingerprint", contract.fingerprint]
+        # The subprocess ends with its parent, even if that is killed.
         command += ["--parent", str(os.getpid())]
         for name in ("twin", "robot", "preset", "clock", "seed"):
             if name in self._options:
                 command += [f"--{name}", self._options[name]]
         for name, value in self._link_options.items():
             command += ["--set", f"{name}={value}"]
+        # First the link, then the process: no sample is lost while it starts.
         self._inner.open(contract)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -354,6 +356,7 @@ class ProcessTransport:
                 self.tally = json.loads(output) if output.strip() else None
             except subprocess.TimeoutExpired:
                 process.kill()
+                # Reaps the killed process and closes its pipe.
                 process.communicate()
         self._inner.close()
 

@@ -136,6 +136,7 @@ def fit(
         notes.append(f"the fit ended early, as {reason}, after {monitor.evaluations} evaluations, with the best so far")
         if monitor.best is not None:
             values = monitor.best.values
+    # The weights belong to the final values, on which the covariance depends.
     whole.measure_spread(values)
     return Fit(
         values=values,
@@ -176,6 +177,7 @@ def _affordable(
     prior = problem.prior[None]
     problem.errors(prior)  # untimed warm-up
     begun = time.monotonic()
+    # Timed with several variants at once, because the fit mostly computes finite differences.
     problem.errors(np.repeat(prior, 4, axis=0))
     per_window = (time.monotonic() - begun) / (4 * len(probe))
     wanted = FIT_SHARE * time_budget_s / ((EVALUATIONS + 4 * len(parameters)) * per_window)

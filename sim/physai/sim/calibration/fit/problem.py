@@ -119,6 +119,7 @@ class Problem:
         total = _rmse(errors)
         known = np.nan_to_num(errors)
         count, samples, joints = known.shape
+        # Effects of start errors as large as the model of the errors expects them.
         effects = self._start_effects(values, errors) * START_DOUBT * self.windows.start_std[:, None, None]
         flat, left = effects.reshape(count, samples * joints, -1), known
         for _ in range(WEIGHINGS):
@@ -168,6 +169,7 @@ class Problem:
 
     def _steps(self, values: Array, columns: Indices) -> Array:
         """Return finite difference steps in prior units that stay within the bounds."""
+        # Backward at the upper bound: a value beyond it may not be physical.
         return np.where(values[columns] + STEP * self.std[columns] > self.upper[columns], -STEP, STEP)
 
     def solve(self, values: Array, chosen: Indices, watch: Watch) -> Array:

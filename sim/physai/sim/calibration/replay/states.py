@@ -77,6 +77,7 @@ class StateEstimate:
         if len(inside) < MIN_SAMPLES:
             return widths[0]
         tried = inside[:: max(1, len(inside) // _TRIED)]
+        # Relative to each joint's motion, so that one width suits all joints; the tiny term is for a joint at rest.
         scale = self._log.joint_pos.std(axis=0) + 1e-12
         errors: list[float] = []
         for width in widths[:-1]:
@@ -92,6 +93,7 @@ class StateEstimate:
         time = self._log.time
         first = int((time < time[sample] - half_width_s).sum())
         last = int((time <= time[sample] + half_width_s).sum())
+        # At least MIN_SAMPLES samples, also at the ends of the recording and beside gaps.
         first = max(0, min(first, sample - MIN_SAMPLES // 2, len(time) - MIN_SAMPLES))
         last = min(len(time), max(last, sample + MIN_SAMPLES // 2 + 1, first + MIN_SAMPLES))
         chosen = np.arange(first, last)

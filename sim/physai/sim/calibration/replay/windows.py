@@ -125,6 +125,7 @@ def _impossible(log: RobotLog, effort_limits: Sequence[float]) -> npt.NDArray[np
     """Return samples with a measured effort beyond the joint's limit, which must be a measurement error."""
     if log.joint_effort is None or not effort_limits:
         return np.zeros(0, dtype=np.int64)
+    # A limit of 0 means unknown.
     limits = np.array([limit or np.inf for limit in effort_limits])
     return np.flatnonzero((np.abs(log.joint_effort) > EFFORT_MARGIN * limits).any(axis=1))
 
@@ -152,5 +153,6 @@ def _starts(
 
 def _samples(log: RobotLog, start: int, window_s: float) -> npt.NDArray[np.int64]:
     """Return the compared samples of a window, including its last; slow recordings repeat samples."""
+    # Open-loop errors grow with time, so the last sample is always compared.
     end = int((log.time <= log.time[start] + window_s + 1e-9).sum()) - 1
     return np.round(np.linspace(start + (end - start) / SAMPLES, end, SAMPLES)).astype(np.int64)

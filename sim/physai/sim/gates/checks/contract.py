@@ -96,12 +96,14 @@ def golden_fingerprint(data: bytes) -> str:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             return str(archive[FINGERPRINT_NAME])
+    # A damaged golden file is reported by the parity gate; here it only has no fingerprint.
     except (zipfile.BadZipFile, OSError, ValueError, KeyError, EOFError):
         return ""
 
 
 def _twin_problems(subject: ValidationSubject) -> Iterator[str]:
     twin, robot = subject.twin, subject.task.contract.robot
+    # Without equal joints there is no point in comparing models: one message instead of two.
     if twin.joint_names != robot.joint_names:
         yield (
             f"the twin's robot has the joints {', '.join(twin.joint_names)}, the task's robot "

@@ -44,6 +44,7 @@ class EngineGate(Gate):
             return undecided(f"{error}.", f"{PIP_LINE}, then validate again")
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
+        # Both engines play the same seeds; only the second one limits the number of episodes.
         second = replace(first, engine="warp", seeds=first.seeds[:count])
         try:
             in_mujoco, in_warp = yield [first, second]

@@ -181,6 +181,7 @@ def _search(
         scores = (played.success + played.held).reshape(len(points), len(seeds)).mean(axis=1)
         optimiser.tell(list(zip(asked, scores.tolist(), strict=True)))
         history.append([float(scores.min()), float(scores.mean())])
+        # The fitted robot itself fails on every tuning seed, so there is nothing to search for.
         if generation == 0 and not played.success[: len(seeds)].any():
             return np.zeros(region.dimension), history
         if float(scores.min()) < least:

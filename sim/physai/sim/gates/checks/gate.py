@@ -150,6 +150,7 @@ class Context:
 
     @cached_property
     def _whitening(self) -> Array:
+        # Pseudo-inverse: parameters without variance do not count.
         return np.linalg.pinv(covariance_root(self.subject.twin.covariance))
 
     def size(self, values: Array) -> Array:
@@ -160,6 +161,7 @@ class Context:
         twin = self.subject.twin
         if not twin.parameters:
             return np.zeros(len(values))
+        # Divided by √P, so that a typical draw has size 1 whatever the number of parameters.
         return np.linalg.norm((values - twin.values) @ self._whitening.T, axis=1) / np.sqrt(len(twin.parameters))
 
 
@@ -230,6 +232,7 @@ def run_rate_test(
 ) -> Generator[Sequence[Batch], list[BatchResult], RateRun]:
     """Play batches until the test is decided or its budget is spent."""
     run = RateRun(RateTest(settings.target, settings.margin, alpha=context.settings.gate_alpha), [], [])
+    # The test is valid at every look, so it may stop as soon as it is decided.
     while run.test.outcome is VerdictOutcome.INCONCLUSIVE and run.test.trials < settings.max_episodes:
         count = min(context.settings.batch, settings.max_episodes - run.test.trials)
         batch = context.batch(len(run.batches), condition, arm=arm, count=count)

@@ -86,6 +86,7 @@ class _Pairs:
     def drop(self) -> tuple[float, float, float]:
         """Observed drop of the success rate with its anytime-valid interval."""
         test = self.test
+        # The test is one-sided at alpha, which corresponds to an interval with alpha on either side.
         lower, upper = anytime_drop(test.worse, test.better, test.pairs, confidence=1.0 - 2.0 * test.alpha)
         return (test.worse - test.better) / max(1, test.pairs), lower, upper
 
@@ -123,6 +124,7 @@ def _compare(context: Context, new: Arm, old: Arm) -> Generator[Sequence[Batch],
 def _played_as(context: Context, arm: Arm) -> Arm:
     """Return `policy` if the arm has the same bytes, so that no episode is played twice."""
     arms = context.subject.arms
+    # A batch is stored by its contents, of which the arm's name is a part.
     return "policy" if arms[arm] == arms["policy"] else arm
 
 

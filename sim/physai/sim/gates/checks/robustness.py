@@ -67,6 +67,7 @@ def _together(context: Context) -> Generator[Sequence[Batch], list[BatchResult],
     wanted = {name: list(next(test)) for name, test in tests.items()}
     runs: dict[str, RateRun] = {}
     while wanted:
+        # One round for all conditions keeps every worker busy; the number of rounds is that of the slowest test.
         answers = yield [batch for batches in wanted.values() for batch in batches]
         parts = iter(answers)
         for name, batches in list(wanted.items()):

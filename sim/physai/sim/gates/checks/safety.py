@@ -40,6 +40,7 @@ class SafetyGate(Gate):
     def play(self, context: Context) -> Play:
         pairs: list[tuple[Batch, BatchResult]] = []
         needed, count = episodes_needed(context), 0
+        # One violation decides the gate, so nothing is gained by playing on.
         while count < needed and not any(played.violated.any() for _, played in pairs):
             number = len(pairs) // len(CONDITIONS)
             batches = [context.batch(number, context.conditions[name]) for name in CONDITIONS]
@@ -102,6 +103,7 @@ def episodes_needed(context: Context) -> int:
 def _cause(flags: int, broken: int) -> Cause:
     if flags & Reason.COMMAND_NOT_FINITE:
         return Cause.NUMERICS
+    # Only when nothing else went wrong: a real violation must not be excused by a late sample.
     if flags and not broken and not flags & ~LATE:
         return Cause.TIMING
     return Cause.POLICY

@@ -130,6 +130,7 @@ def attribute(
     if batch.arm == "policy" and _is_quantised(context):
         suspects.append((Cause.NUMERICS, "the float graph succeeds where this one fails", replace(batch, arm="float")))
     condition = batch.condition
+    # The same seeds without any delay: what then still fails is not caused by timing.
     prompt = replace(condition, name="no-delay", lag_lower_s=0.0, lag_upper_s=0.0, sensor_lag_scale=0.0, late_periods=0)
     if condition.lag_upper_s > 0.0 or condition.late_periods or context.subject.task.sensor_delay.upper_s > 0.0:
         suspects.append((Cause.TIMING, "without delays the same episodes succeed", replace(batch, condition=prompt)))

@@ -115,6 +115,7 @@ class BatchResult:
         """Whether the arrays have the shapes of a result of this batch."""
         count = len(batch.seeds)
         arrays: list[Array] = [getattr(self, f.name) for f in fields(self) if f.name != "visits"]
+        # A wrong type would turn `~success` into a bitwise negation of integers.
         is_yes_or_no = self.success.dtype == self.diverged.dtype == np.bool_
         return is_yes_or_no and all(array.ndim >= 1 and len(array) == count for array in arrays)
 
@@ -144,6 +145,7 @@ class BatchResult:
         """
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                # No pickle: these bytes may come from a record that someone else wrote.
                 arrays: dict[str, Any] = {name: archive[name] for name in archive.files}
         except (zipfile.BadZipFile, OSError, EOFError) as error:
             raise ValueError(str(error)) from error

@@ -308,6 +308,7 @@ class _Limits:
                 np.abs(effort) / self._effort,
             ]
         )
+        # The tolerance is for the rounding of a position exactly at its limit.
         over: Array = np.any(usage > 1.0 + 1e-6, axis=2)
         broken = over[0] * POSITION + over[1] * SPEED + over[2] * EFFORT
         return usage, saturated, broken.astype(np.int64)

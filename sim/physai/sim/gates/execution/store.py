@@ -58,6 +58,7 @@ class Store:
             digest, _, data = path.read_bytes().partition(b"\n")
         except OSError:
             return None
+        # A damaged or modified file counts as missing; its batch is played again.
         if sha256_hex(data).encode() != digest:
             return None
         try:

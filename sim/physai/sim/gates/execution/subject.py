@@ -88,6 +88,7 @@ def open_subject(
     """
     arms: dict[Arm, bytes] = {"policy": _read(path)}
     sibling = path.parent / (POLICY_FILE if path.name == QUANTISED_FILE else QUANTISED_FILE)
+    # Only files with the names of an export belong together; others may lie next to each other by chance.
     if path.name in (POLICY_FILE, QUANTISED_FILE) and sibling.is_file():
         quantised, original = (path, sibling) if path.name == QUANTISED_FILE else (sibling, path)
         arms["quantised"], arms["float"] = _read(quantised), _read(original)
@@ -107,6 +108,7 @@ def open_subject(
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
+            # One byte more than allowed tells a file of the maximum size from a larger one.
             data = file.read(MAX_POLICY_BYTES + 1)
     except OSError as error:
         raise PhysaiError(f"{path}: cannot be read: {error.strerror}") from None

@@ -63,6 +63,7 @@ def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
         )
         for name, rows in fields.items():
             engine.parameter(name)[...] = rows
+        # Writing the fields leaves MuJoCo's derived constants as they were; this computes them again.
         engine.parameters_changed(np.full(len(seeds), bool(fields)))
     env = Environment(under, len(seeds), engine=engine)
     timing = task.contract.timing
@@ -96,6 +97,7 @@ def parameter_values(twin: Twin, batch: Batch) -> Array:
         return np.array(batch.values, np.float64).reshape(len(batch.seeds), len(twin.parameters))
     if batch.condition.spread == 0.0 or not twin.parameters:
         return np.tile(twin.values, (len(batch.seeds), 1))
+    # One draw per seed, not one of all: an episode must not depend on its batch.
     return np.concatenate([twin.draw(1, seed >> (64 - PARAMETER_BITS)) for seed in batch.seeds])
 
 
@@ -124,6 +126,7 @@ def differing_fields(nominal: Any, models: list[Any]) -> dict[str, Array]:
     """Return the model fields in which any world differs from the nominal model, shape (n, …)."""
     differing: dict[str, Array] = {}
     for name in sorted(MODEL_FIELDS):
+        # A name such as `opt.gravity` is a field of the model's options.
         owner, _, option = name.rpartition(".")
         rows = [np.asarray(getattr(model.opt if owner else model, option)) for model in models]
         usual = np.asarray(getattr(nominal.opt if owner else nominal, option))
