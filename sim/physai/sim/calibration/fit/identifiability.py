@@ -41,10 +41,10 @@ def identified(information: Array) -> Indices:
     """Return the parameters that the recordings constrain while the others are at their priors, ascending.
 
     Backward elimination: while the posterior (J'·J + 1)^-1 of the remaining parameters leaves any of them more than
-    `SHRINKAGE` of its prior standard deviation, the worst one is fixed at its prior. Of parameters with a joint effect
-    (the masses of links about one axis, the inertias of a link and its rotor) this keeps as many as the recordings can
-    distinguish, and fixes those with the tightest priors.
+    `SHRINKAGE` of its prior standard deviation, the worst one is fixed at its prior.
     """
+    # Of parameters with a joint effect (the masses of links about one axis, the inertias of a link and its rotor) this
+    # keeps as many as the recordings can distinguish, and fixes those with the tightest priors.
     chosen = np.arange(len(information))
     while len(chosen):
         posterior = np.linalg.inv(information[np.ix_(chosen, chosen)] + np.eye(len(chosen)))
@@ -57,43 +57,41 @@ def identified(information: Array) -> Indices:
 
 
 def covariance(linear: Linearisation, chosen: Indices) -> Array:
-    """Return the covariance of all parameters in prior units, shape (P, P).
+    """Return the covariance of all parameters in prior units, shape (P, P): cluster-robust, with windows as clusters.
 
-    The identified parameters are fitted to recordings and prior together, so their error is A·g + A·d with the random
-    gradients g of the windows, the distance d of the truth from the prior, A = (H + 1)^-1 and H = J'·J. Their
-    covariance is A·(B + 1)·A. It approaches the cluster-robust ("sandwich") H^-1·B·H^-1 (White, Econometrica 48, 1980;
-    Liang and Zeger, Biometrika 73, 1986) for informative recordings, and the prior's for uninformative ones.
-
-    B is the covariance of the gradients with windows as clusters. Products of windows of one recording less than
-    `MEMORY_S` apart are included with decreasing weight (Newey and West, Econometrica 55, 1987), and B is enlarged if
-    there are few stretches of that length (`_small_sample_factor`). The textbook sigma²·H^-1 assumes independent
-    residuals. A model error correlates all samples of a window and neighbouring windows, so its intervals would be
-    several times too narrow. Whole recordings as clusters would need many more recordings than parameters.
-
-    Unidentified parameters have their prior variance. An error in them would have moved the identified ones by
-    -(H_II + 1)^-1·H_IU per unit. This enters as cross-covariance, so that draws preserve combinations that the
-    recordings determine, such as a product of mass and lever arm.
+    Parameters that are not among the chosen have their prior variance.
     """
     information = linear.information
     others = np.setdiff1d(np.arange(len(information)), chosen)
     result = np.eye(len(information))
     if not len(chosen):
         return result
+    # The chosen parameters are fitted to recordings and prior together, so their error is A·g + A·d with the random
+    # gradients g of the windows, the distance d of the truth from the prior, A = (H + 1)^-1 and H = J'·J. Their
+    # covariance is A·(B + 1)·A. It approaches the "sandwich" H^-1·B·H^-1 (White, Econometrica 48, 1980; Liang and
+    # Zeger, Biometrika 73, 1986) for informative recordings, and the prior's for uninformative ones.
     held = np.linalg.inv(information[np.ix_(chosen, chosen)] + np.eye(len(chosen)))
     count = len(linear.residual)
     gradient = (
         _gradient_covariance(linear, chosen) * _small_sample_factor(linear) ** 2 * count / max(1, count - len(chosen))
     )
     fitted = held @ (gradient + np.eye(len(chosen))) @ held
+    # An error in another parameter would have moved the chosen ones by this much per unit. As cross-covariance it makes
+    # draws preserve combinations that the recordings determine, such as a product of mass and lever arm.
     pull = -held @ information[np.ix_(chosen, others)]
     result[np.ix_(chosen, chosen)] = fitted + pull @ pull.T
     result[np.ix_(chosen, others)] = pull
     result[np.ix_(others, chosen)] = pull.T
+    # Rounding leaves the two triangles slightly different.
     return 0.5 * (result + result.T)
 
 
 def _gradient_covariance(linear: Linearisation, chosen: Indices) -> Array:
     """Return B of the sandwich: the weighted sum of gradient·gradient' over pairs of windows."""
+    # The textbook sigma²·H^-1 assumes independent residuals. A model error correlates all samples of a window and
+    # neighbouring windows, so its intervals would be several times too narrow. Whole recordings as clusters would need
+    # many more recordings than parameters. So products of windows of one recording count with a weight that falls to 0
+    # over `MEMORY_S` (Newey and West, Econometrica 55, 1987).
     gradients = np.einsum("wsp,ws->wp", linear.jacobian[:, :, chosen], linear.residual)
     apart = np.abs(linear.start_s[:, None] - linear.start_s[None])
     weights = np.maximum(0.0, 1.0 - apart / MEMORY_S)
@@ -102,11 +100,9 @@ def _gradient_covariance(linear: Linearisation, chosen: Indices) -> Array:
 
 
 def _small_sample_factor(linear: Linearisation) -> float:
-    """Return the factor that widens intervals because B is estimated from few stretches of `MEMORY_S`.
-
-    The 97.5 % critical value divided by the normal one, with Bartlett weights: Kiefer and Vogelsang, Econometric Theory
-    21 (2005), table 1; their b is `MEMORY_S` as a share of the recorded time.
-    """
+    """Return the factor that widens intervals because B is estimated from few stretches of `MEMORY_S`."""
     spans_s = [float(np.ptp(linear.start_s[linear.log_index == log])) for log in np.unique(linear.log_index)]
     share = 1.0 / sum(max(1.0, span_s / MEMORY_S) for span_s in spans_s)
+    # The 97.5 % critical value divided by the normal one, with Bartlett weights: Kiefer and Vogelsang, Econometric
+    # Theory 21 (2005), table 1; their b is `MEMORY_S` as a share of the recorded time.
     return (1.9600 + 2.9694 * share + 0.4160 * share**2 - 0.5324 * share**3) / 1.9600

@@ -60,13 +60,7 @@ class _SettledError(Exception):
 class Problem:
     """Replay errors of windows as a function of all P parameters.
 
-    A window starts at a measured state, whose error is not caused by the parameters: a speed error of 0.02 rad/s gives
-    5 mrad after a quarter of a second, many times a sensor's noise, and smoothing is biased where friction reverses a
-    joint. Start states are therefore random effects of the windows (Laird and Ware, Biometrics 38, 1982): errors =
-    S·d + e, with S from finite differences, the size of d from the smoother that estimated the starts, and that of e
-    from the errors at the last `measure_spread`. Residuals are errors whitened by this model. If start errors dominate,
-    their effect is removed from the residuals; if the model's error dominates, almost nothing is. Scores of a twin
-    remove nothing.
+    Residuals are errors whitened by a model of the errors of the windows' start states, see `measure_spread`.
     """
 
     def __init__(
@@ -115,6 +109,12 @@ class Problem:
         Returns:
             Root mean square of all errors, shape (J,).
         """
+        # A window starts at a measured state, whose error is not caused by the parameters: a speed error of 0.02 rad/s
+        # gives 5 mrad after a quarter of a second, many times a sensor's noise, and smoothing is biased where friction
+        # reverses a joint. Start states are therefore random effects of the windows (Laird and Ware, Biometrics 38,
+        # 1982): errors = S·d + e, with S from finite differences, the size of d from the smoother that estimated the
+        # starts, and that of e from the errors here. If start errors dominate, their effect is removed from the
+        # residuals; if the model's error dominates, almost nothing is. Scores of a twin remove nothing.
         errors = self.errors(values[None])[0]
         total = _rmse(errors)
         known = np.nan_to_num(errors)

@@ -13,13 +13,7 @@ CONFIDENCE = 0.95
 
 
 class Resamples:
-    """Bootstrap samples of the windows.
-
-    Errors within a window and of overlapping windows are correlated, so a bootstrap over samples would give intervals
-    many times too narrow. The clusters are stretches of a recording (moving blocks: Kuensch, Annals of Statistics 17,
-    1989). Each recording keeps its number of stretches: the interval describes replays of recordings like these, not
-    the variation between recordings.
-    """
+    """Bootstrap samples of the windows, in whole stretches of their recordings."""
 
     def __init__(self, groups: Indices, stretches: Indices, seed: int) -> None:
         """Draw the resamples; equal arguments give equal ones, so that two scores can be paired.
@@ -29,10 +23,15 @@ class Resamples:
             stretches: index of the stretch in which each window starts, shape (W,).
             seed: seed of the draw.
         """
+        # Errors within a window and of overlapping windows are correlated, so a bootstrap over samples would give
+        # intervals many times too narrow. The clusters are stretches of a recording (moving blocks: Kuensch, Annals of
+        # Statistics 17, 1989).
         pairs, self._cluster = np.unique(np.stack([groups, stretches], axis=1), axis=0, return_inverse=True)
         self._cluster = self._cluster.reshape(-1)
         rng = np.random.default_rng(seed)
         self._counts = np.zeros((RESAMPLES, len(pairs)))
+        # Each recording keeps its number of stretches: the interval describes replays of recordings like these, not the
+        # variation between recordings.
         for group in np.unique(groups):
             members = np.flatnonzero(pairs[:, 0] == group)
             share = np.full(len(members), 1.0 / len(members))

@@ -23,13 +23,8 @@ _TRIED = 400
 class StateEstimate:
     """Positions and speeds at samples of a recording.
 
-    A parabola is fitted to the measured positions around the sample (Savitzky and Golay, Analytical Chemistry 36,
-    1964, generalised to uneven sampling). Its half width is one step of `HALF_WIDTHS_S` wider than the one that best
-    predicts left-out positions, because a slope needs more samples than a position. Slow recordings use the measured
-    speed; those without one are smoothed over the nearest `MIN_SAMPLES` samples.
-
-    On recordings of a double pendulum, the speed sensor's error in motion is 0.1 to 0.3 rad/s. After 0.25 s this
-    exceeds the entire replay error of a good model.
+    A parabola is fitted to the measured positions around the sample. Slow recordings use the measured speed; those
+    without one are smoothed over the nearest `MIN_SAMPLES` samples.
     """
 
     def __init__(self, log: RobotLog) -> None:
@@ -39,6 +34,8 @@ class StateEstimate:
 
     def at(self, samples: npt.NDArray[np.int64]) -> tuple[Array, Array]:
         """Return position and speed at the samples, shape (len(samples), J) each."""
+        # Not the measured speed where it can be avoided: on recordings of a double pendulum its error in motion is 0.1
+        # to 0.3 rad/s, which after 0.25 s exceeds the entire replay error of a good model.
         log = self._log
         if self.half_width_s is None and log.joint_vel is not None:
             return log.joint_pos[samples].copy(), log.joint_vel[samples].copy()
@@ -83,6 +80,7 @@ class StateEstimate:
         for width in widths[:-1]:
             fitted = np.array([self._parabola(sample, width, leave_out=True)[0] for sample in tried.tolist()])
             errors.append(float((((fitted - self._log.joint_pos[tried]) / scale) ** 2).mean()))
+        # One step wider than what best predicts left-out positions, because a slope needs more samples than a position.
         best = int(np.argmin(errors))
         return widths[best + 1] if widths[best + 1] <= WIDENED_MAX_S else widths[best]
 
@@ -99,6 +97,7 @@ class StateEstimate:
         chosen = np.arange(first, last)
         if leave_out:
             chosen = chosen[chosen != sample]
+        # Savitzky and Golay, Analytical Chemistry 36, 1964, generalised to uneven sampling.
         powers = np.vander(np.asarray(time[chosen] - time[sample]), degree + 1, increasing=True)
         solution = np.linalg.lstsq(powers, self._log.joint_pos[chosen], rcond=None)[0]
         return solution[0], solution[1]

@@ -1,12 +1,4 @@
-"""Gate `falsification`: can a search over the calibrated range find a robot on which the policy fails?
-
-The search (CMA-ES; Hansen, Ostermeier: Completely derandomized self-adaptation in evolution strategies, Evolutionary
-Computation 9, 2001) explores the posterior up to a distance from its mean, at the measured delay's 99th percentile.
-The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant second-moment
-code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all robots are beyond it,
-independent of the number of parameters. The search uses tuning seeds only. Its worst point is judged on verdict seeds,
-so that an unlucky seed does not count as a counterexample.
-"""
+"""Gate `falsification`: can a search over the calibrated range find a robot on which the policy fails?"""
 
 import math
 from collections.abc import Generator, Sequence
@@ -144,6 +136,9 @@ def _explain(
 
 def beyond(distance: float) -> float:
     """Return the share of a standard normal distribution beyond a plane at a distance from its mean."""
+    # The distance of the nearest failure is the reliability index of Hasofer and Lind (Exact and invariant
+    # second-moment code format, Journal of the Engineering Mechanics Division 100, 1974): about Φ(-distance) of all
+    # robots are beyond it, independent of the number of parameters.
     return 0.5 * math.erfc(distance / math.sqrt(2.0))
 
 
@@ -155,8 +150,11 @@ def _search(
     context: Context, region: Region
 ) -> Generator[Sequence[Batch], list[BatchResult], tuple[Array, list[list[float]]]]:
     """Return the worst point of the region, and the minimum and mean score of each generation."""
+    # Imported here: only this gate needs it.
     from cmaes import CMA
 
+    # CMA-ES: Hansen, Ostermeier, Completely derandomized self-adaptation in evolution strategies, Evolutionary
+    # Computation 9, 2001.
     settings = context.settings.falsification
     stream = stream_seed(TUNING_STREAM, context.subject.seed)
     # cmaes requires at least two dimensions; an additional one is ignored.
@@ -191,6 +189,7 @@ def _search(
 
 def _confirmation(context: Context, region: Region, point: Array) -> Batch:
     """Batch of one point on verdict seeds."""
+    # The search uses tuning seeds only, so that an unlucky seed does not count as a counterexample.
     count = context.settings.falsification.confirmations
     return Batch(
         condition=_condition(context),
