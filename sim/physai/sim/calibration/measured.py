@@ -28,11 +28,8 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
         share = np.where(weights[known].sum(axis=0) > 0.0, weights[known], 1.0)
         return tuple(float(x) for x in np.sqrt((share * table**2).sum(axis=0) / share.sum(axis=0)))
 
-    return SensorNoise(
-        joint_pos_std=pooled([estimate.joint_pos_std for estimate in estimates]),
-        joint_vel_std=pooled([estimate.joint_vel_std for estimate in estimates]),
-        joint_effort_std=pooled([estimate.joint_effort_std for estimate in estimates]),
-    )
+    names = ("joint_pos_std", "joint_vel_std", "joint_effort_std")
+    return SensorNoise(**{name: pooled([getattr(estimate, name) for estimate in estimates]) for name in names})
 
 
 def measured_timing(logs: Sequence[RobotLog]) -> Timing:

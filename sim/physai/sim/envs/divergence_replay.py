@@ -65,9 +65,8 @@ def _environment(dump: Dump, task: Task) -> Environment:
         seed=about["seed"],
         training=about["training"],
         randomise=about["randomise"],
-        action_repeat=about["action_repeat"]
-        if "action_repeat" in about
-        else about["control_repeat"],  # as 0.1 wrote it
+        # `control_repeat` is the name that 0.1 wrote.
+        action_repeat=about["action_repeat" if "action_repeat" in about else "control_repeat"],
         num_threads=1,
     )
     # The reset allocates and draws everything; `restore` then overwrites what the dump holds.

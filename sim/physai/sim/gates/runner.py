@@ -153,12 +153,9 @@ def _resume_ready(running: list[_RunningGate], scheduler: "_Scheduler") -> bool:
     """Resume every gate whose batches are all done; whether there was one."""
     resumed = False
     for gate in running:
-        if gate.line.finding is None:
-            results = [scheduler.results.get(batch.key) for batch in gate.wanted]
-            ready = [result for result in results if result is not None]
-            if len(ready) == len(results):
-                gate.send(ready)
-                resumed = True
+        if gate.line.finding is None and all(batch.key in scheduler.results for batch in gate.wanted):
+            gate.send([scheduler.results[batch.key] for batch in gate.wanted])
+            resumed = True
     return resumed
 
 

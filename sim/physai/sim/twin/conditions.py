@@ -109,15 +109,12 @@ def payload_body(task: Task) -> int:
     if task.contract.robot.base == "floating":
         return int(model.jnt_bodyid[0])
     moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
+    depth = [0] * model.nbody
+    # A parent always has a lower number than its children.
+    for body in range(1, model.nbody):
+        depth[body] = depth[int(model.body_parentid[body])] + 1
     # Ties go to the body that the model lists last, usually the tool.
-    return max(moving, key=lambda body: (_depth(model, body), body), default=0)
-
-
-def _depth(model: Any, body: int) -> int:
-    depth = 0
-    while body:
-        body, depth = int(model.body_parentid[body]), depth + 1
-    return depth
+    return max(moving, key=lambda body: (depth[body], body), default=0)
 
 
 def task_under(task: Task, twin: Twin, condition: Condition) -> Task:

@@ -127,7 +127,9 @@ def attribute(
     if (played.guard_reasons[failed] & int(Reason.COMMAND_NOT_FINITE)).any():
         return Cause.NUMERICS, "the policy returned a value that is not finite"
     suspects: list[tuple[Cause, str, Batch]] = []
-    if batch.arm == "policy" and _is_quantised(context):
+    arms = context.subject.arms
+    # Equal bytes: the policy under test is the float graph itself.
+    if batch.arm == "policy" and "float" in arms and arms["float"] != arms["policy"]:
         suspects.append((Cause.NUMERICS, "the float graph succeeds where this one fails", replace(batch, arm="float")))
     condition = batch.condition
     # The same seeds without any delay: what then still fails is not caused by timing.
@@ -144,8 +146,3 @@ def attribute(
     if len(flags) and bool(((flags & LATE) != 0).all() and ((flags & ~LATE) == 0).all()):
         return Cause.TIMING, "the guard acted on samples or commands that were too old"
     return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
-
-
-def _is_quantised(context: Context) -> bool:
-    arms = context.subject.arms
-    return "float" in arms and arms["float"] != arms["policy"]

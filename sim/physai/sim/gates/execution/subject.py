@@ -1,6 +1,6 @@
 """Subject of a validation: a policy's bytes and sibling files, its task and the twin."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -34,8 +34,7 @@ class ValidationSubject:
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without caches: an inference session cannot be pickled."""
-        kept = ("path", "origin", "twin", "arms", "seed", "golden")
-        return {**{name: self.__dict__[name] for name in kept}, "_policies": {}}
+        return {**{field.name: getattr(self, field.name) for field in fields(self)}, "_policies": {}}
 
     @cached_property
     def task(self) -> Task:
