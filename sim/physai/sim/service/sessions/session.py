@@ -1,0 +1,199 @@
+"""One session: worlds, their snapshots and the rule that a repeated request is answered, not executed, again."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, cast
+
+import numpy as np
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.engines.protocol import Array, Snapshot
+from physai.sim.service.problems import Problem, invalid
+from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions
+from physai.sim.service.settings import Limits
+
+Message = dict[str, Any]
+STACKED = ("reward", "terminated", "truncated", "judged", "succeeded")
+
+
+class SimulationState(IntEnum):
+    """As in ROS 2's `simulation_interfaces/msg/SimulationState`."""
+
+    STOPPED = 0
+    PLAYING = 1
+    PAUSED = 2
+    QUITTING = 3
+
+
+class Session:
+    """Worlds that one client steps. Every method may be called from any thread."""
+
+    def __init__(self, identifier: str, options: WorldsOptions, worlds: SessionWorlds, limits: Limits) -> None:
+        self.identifier = identifier
+        self.token = secrets.token_urlsafe(24)
+        """Secret that a request needs to use this session."""
+        self.options = options
+        self.created = time.time()
+        self.state = SimulationState.PAUSED
+        self.steps = 0
+        self.used = time.monotonic()
+        """When a client last used the session, on the monotonic clock [s]."""
+        self.connections = 0
+        self.lost: float | None = None
+        """When its last WebSocket broke off, or None [s]."""
+        self._worlds = worlds
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._snapshots: dict[str, tuple[Snapshot, Message]] = {}
+        self._last_sequence = 0
+        self._last_reply: Message = {}
+        self._observations: Message = {}
+        self._operations: dict[str, Callable[[Message], Message]] = {
+            "reset": self._reset,
+            "step": self._step,
+            "steps": self._steps,
+            "state": self._state,
+            "snapshot": self._snapshot,
+            "restore": self._restore,
+            "set_state": self._set_state,
+        }
+
+    def describe(self) -> Message:
+        """What clients may know of the session without its token."""
+        return {
+            "id": self.identifier,
+            "task": self.options.task,
+            "worlds": self.options.worlds,
+            "seed": self.options.seed,
+            "state": self.state.name,
+            "steps": self.steps,
+            "step_dt": self._worlds.step_dt,
+            "created": self.created,
+            "connections": self.connections,
+            **self._worlds.describe(),
+        }
+
+    def handle(self, message: Message) -> Message:
+        """Carries out one request and returns its reply.
+
+        A request may carry `seq`, a number that grows by one with every request. A client that lost the reply sends the
+        same request again and gets the stored reply; nothing is executed twice.
+
+        Raises:
+            Problem: the request is invalid; the worlds are as before.
+        """
+        sequence = message.get("seq")
+        with self._lock:
+            self.used = time.monotonic()
+            if sequence is None:
+                return self._execute(message)
+            if type(sequence) is not int:
+                raise invalid(f"seq must be an integer, got {sequence!r}")
+            if sequence == self._last_sequence:
+                if "refused" in self._last_reply:
+                    raise cast("Problem", self._last_reply["refused"])
+                return self._last_reply
+            if sequence != self._last_sequence + 1:
+                raise Problem(
+                    409,
+                    "out-of-sequence",
+                    f"seq is {sequence}, expected {self._last_sequence + 1}; another client may use this session",
+                )
+            # A refused request keeps its number: sent again, it is refused again.
+            self._last_sequence = sequence
+            try:
+                self._last_reply = self._execute(message)
+            except Problem as problem:
+                self._last_reply = {"refused": problem}
+                raise
+            return self._last_reply
+
+    def _execute(self, message: Message) -> Message:
+        operation = message.get("op")
+        if not isinstance(operation, str) or operation not in self._operations:
+            raise invalid(f"op must be one of {', '.join(self._operations)}, got {operation!r}")
+        try:
+            return self._operations[operation](message)
+        except Problem:
+            raise
+        except PhysaiError as error:
+            raise invalid(str(error)) from error
+
+    def _reset(self, message: Message) -> Message:
+        seed = message.get("seed")
+        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
+            raise invalid(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
+        self._observations = {"observations": self._worlds.reset(seed)}
+        self.steps = 0
+        return self._observations
+
+    def _require_paused(self) -> None:
+        if self.state is not SimulationState.PAUSED:
+            raise Problem(409, "not-paused", f"the session is {self.state.name}; set its state to PAUSED to step it")
+
+    def _step(self, message: Message) -> Message:
+        self._require_paused()
+        reply = self._worlds.step(_actions(message))
+        self.steps += 1
+        self._observations = {"observations": reply["observations"]}
+        return reply
+
+    def _steps(self, message: Message) -> Message:
+        """Steps with one action per step, first axis the step; observations are those after the last one."""
+        self._require_paused()
+        actions = _actions(message)
+        lengths = {len(value) for value in actions.values() if value.ndim}
+        if len(lengths) != 1 or not (count := lengths.pop()):
+            raise invalid("each action of `steps` needs one row per step as first axis, the same number in all")
+        if count * self._worlds.step_dt > self._limits.simulated_s:
+            most = int(self._limits.simulated_s / self._worlds.step_dt)
+            raise invalid(f"{count} steps exceed {self._limits.simulated_s:g} simulated seconds; send at most {most}")
+        if not all(np.isfinite(value).all() for value in actions.values()):
+            raise invalid("an action is not finite; no world was stepped")
+        replies: list[Message] = []
+        for index in range(count):
+            replies.append(self._worlds.step({name: value[index] for name, value in actions.items()}))
+            self.steps += 1
+        reply = replies[-1] | {name: np.stack([r[name] for r in replies]) for name in STACKED}
+        reply["final"] = [r.get("final") for r in replies]
+        self._observations = {"observations": reply["observations"]}
+        return reply
+
+    def _state(self, message: Message) -> Message:
+        return {"state": self.state.name, "steps": self.steps, **self._worlds.state()}
+
+    def _snapshot(self, message: Message) -> Message:
+        if len(self._snapshots) >= self._limits.snapshots:
+            oldest = next(iter(self._snapshots))
+            del self._snapshots[oldest]
+        name = secrets.token_hex(8)
+        self._snapshots[name] = (self._worlds.snapshot(), self._observations | {"steps": self.steps})
+        return {"snapshot": name, "kept": list(self._snapshots)}
+
+    def _restore(self, message: Message) -> Message:
+        name = message.get("snapshot")
+        if not isinstance(name, str) or name not in self._snapshots:
+            known = ", ".join(self._snapshots) or "none"
+            raise Problem(404, "unknown-snapshot", f"snapshot {name!r:.80} is not kept here; kept: {known}")
+        snapshot, observed = self._snapshots[name]
+        self._worlds.restore(snapshot)
+        self.steps = observed["steps"]
+        self._observations = observed
+        return observed
+
+    def _set_state(self, message: Message) -> Message:
+        wanted = message.get("state")
+        if wanted not in ("PLAYING", "PAUSED"):
+            raise invalid(f"state must be PLAYING or PAUSED, got {wanted!r:.80}; close the session to stop it")
+        self.state = SimulationState[wanted]
+        return {"state": self.state.name}
+
+
+def _actions(message: Message) -> dict[str, Array]:
+    actions = message.get("actions")
+    if not isinstance(actions, dict):
+        raise invalid(f"a step needs `actions`, a map of arrays by name, got {type(actions).__name__}")
+    return cast("dict[str, Array]", actions)

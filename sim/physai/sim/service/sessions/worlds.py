@@ -1,0 +1,182 @@
+"""What a session steps: worlds of a task, behind arrays by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from physai.sim.engines.protocol import Array, Snapshot
+from physai.sim.envs.environment import Environment
+from physai.sim.envs.step_result import StepResult
+from physai.sim.service.problems import invalid
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import Task
+
+Arrays = dict[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldsOptions:
+    """Which worlds a session asks for."""
+
+    task: str
+    """Name of a built-in task."""
+    preset: str | None = None
+    worlds: int = 1
+    seed: int = 0
+    randomise: bool = True
+    """Draw model parameters, sensor noise, delay and pushes; else the nominal twin."""
+    training: bool = False
+    """Start from the task's training states, with first episodes staggered in time."""
+    action_repeat: int = 1
+
+
+class SessionWorlds(Protocol):
+    """Worlds that a session steps; an entry point of `physai.session_interfaces` makes them from `WorldsOptions`."""
+
+    num_worlds: int
+    step_dt: float
+    """Simulated time of one step [s]."""
+
+    def describe(self) -> dict[str, Any]:
+        """The arrays of `step`: under `actions` and `observations` the shape of one world by name."""
+        ...
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Starts a new episode in every world; returns its first observations by name."""
+        ...
+
+    def step(self, actions: Mapping[str, Array]) -> dict[str, Any]:
+        """Advances every world by one step.
+
+        Args:
+            actions: arrays by the names in `describe`, shape (num_worlds, …).
+
+        Returns:
+            `observations` by name, `reward`, `terminated`, `truncated`, `judged` and `succeeded` of shape (num_worlds,),
+            and, where episodes ended, `final`: their last observations by name, shape (number ended, …).
+        """
+        ...
+
+    def state(self) -> Arrays:
+        """True state: `qpos`, `qvel` and `time` [s], first axis the world."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Everything that `restore` needs to continue bit for bit."""
+        ...
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Returns to a snapshot of these worlds."""
+        ...
+
+
+def build_environment(options: WorldsOptions, **more: Any) -> Environment:
+    """The environment of a session.
+
+    Raises:
+        Problem: the task is a path; only built-in tasks are served, because a task file is code.
+        PhysaiError: there is no such task.
+    """
+    task = load_served_task(options)
+    return Environment(
+        task,
+        options.worlds,
+        seed=options.seed,
+        training=options.training,
+        randomise=options.randomise,
+        action_repeat=options.action_repeat,
+        num_threads=threads_for(options.worlds),
+        keep_final=True,
+        **more,
+    )
+
+
+def load_served_task(options: WorldsOptions) -> Task:
+    """Loads a built-in task; see `build_environment` for the errors."""
+    if options.task.endswith(".py"):
+        raise invalid(f"task {options.task!r} is a file; the service runs built-in tasks only")
+    return load_task(options.task, preset=options.preset)
+
+
+def threads_for(worlds: int) -> int:
+    """Engine threads of a session: one for a small session, so that sessions run side by side; else all."""
+    return 1 if worlds < 32 else 0
+
+
+class TargetWorlds:
+    """Worlds that take joint targets and return sensor fields, as a policy graph on the robot sees them."""
+
+    def __init__(self, options: WorldsOptions) -> None:
+        self._environment = build_environment(options)
+        self._options = options
+        self.num_worlds = options.worlds
+        self.step_dt = self._environment.step_dt
+        contract = self._environment.task.contract
+        self._actions = {term.target_name: len(term.joints) for term in contract.action.terms}
+        first = _observations(self._environment.reset())
+        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in first.items()}
+
+    def describe(self) -> dict[str, Any]:
+        terms = self._environment.task.contract.action.terms
+        return {
+            "actions": {term.target_name: {"shape": [len(term.joints)], "joints": list(term.joints)} for term in terms},
+            "observations": self._shapes,
+        }
+
+    def reset(self, seed: int | None) -> Arrays:
+        if seed is not None:
+            self._environment.seed = seed
+        return _observations(self._environment.reset())
+
+    def step(self, actions: Mapping[str, Array]) -> dict[str, Any]:
+        targets = {name: check_action(actions, name, (self.num_worlds, size)) for name, size in self._actions.items()}
+        if len(actions) != len(self._actions):
+            raise invalid(f"actions named {sorted(actions)}, the task takes {sorted(self._actions)}")
+        result = self._environment.step(*[targets] * self._options.action_repeat)
+        reply: dict[str, Any] = {
+            "observations": _observations(result),
+            "reward": result.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+            "judged": result.judged,
+            "succeeded": result.succeeded,
+        }
+        if result.final_sensors is not None:
+            reply["final"] = {**result.final_sensors, **(result.final_commands or {})}
+        return reply
+
+    def state(self) -> Arrays:
+        return {name: np.array(self._environment.engine.state(name)) for name in ("qpos", "qvel", "time")}
+
+    def snapshot(self) -> Snapshot:
+        return self._environment.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._environment.restore(snapshot)
+
+
+def _observations(result: StepResult) -> Arrays:
+    return {**result.sensors, **result.commands}
+
+
+def check_action(actions: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
+    """One action array of the wanted shape, float64.
+
+    Raises:
+        Problem: it is missing, has another shape or dtype, or is not finite.
+    """
+    value = actions.get(name)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
+        given = "nothing" if value is None else type(value).__name__
+        raise invalid(f"action {name!r} must be an array of numbers with shape {list(shape)}, got {given}")
+    if value.shape != shape:
+        raise invalid(f"action {name!r} has shape {list(value.shape)}, expected {list(shape)}: worlds, values")
+    finite = np.isfinite(value)
+    if not finite.all():
+        row = np.argwhere(~finite)[0].tolist()
+        raise invalid(f"action {name!r} is {value[tuple(row)]} at {row}; send finite numbers; no world was stepped")
+    return value.astype(np.float64)
+
+

@@ -1,0 +1,39 @@
+"""Settings and limits of the service."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one service grants; a request beyond a limit is refused and changes nothing."""
+
+    body_bytes: int = 64 * 2**20
+    """Greatest size of a request body or WebSocket message."""
+    sessions: int = 256
+    worlds: int = 4096
+    """Worlds of one session."""
+    total_worlds: int = 65536
+    """Worlds of all sessions together."""
+    snapshots: int = 8
+    """Snapshots kept per session."""
+    simulated_s: float = 60.0
+    """Simulated time of one request, per world [s]."""
+    idle_s: float = 600.0
+    """A session that nobody uses for this long is closed [s]."""
+    resume_s: float = 60.0
+    """A session whose WebSocket broke off is kept for this long [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings:
+    """How a service runs."""
+
+    data: Path
+    """Folder of everything that the service stores."""
+    host: str = "127.0.0.1"
+    port: int = 8800
+    limits: Limits = field(default_factory=Limits)
+    threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))
+    """Threads that step sessions."""
