@@ -169,6 +169,13 @@ def _offer_to_oom_killer() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
+def die_with_parent(parent: int) -> bool:
+    """Have the kernel kill this process when its parent dies; return False if the parent is dead already."""
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent may have died before the call above took effect.
+    return os.getppid() == parent
+
+
 def serve(work: Work, arguments: Sequence[str]) -> None:
     """Main function of the subprocess.
 
@@ -177,9 +184,7 @@ def serve(work: Work, arguments: Sequence[str]) -> None:
         arguments: command-line arguments of the subprocess.
     """
     parent, channel, request = map(int, arguments)
-    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent may have died before the call above took effect.
-    if os.getppid() != parent:
+    if not die_with_parent(parent):
         return
     _offer_to_oom_killer()
     with Connection(channel) as connection, open(request, "rb") as file:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, record, replay, ros, validate
+from physai.sim.cli import calibrate, record, replay, ros, serve, validate
 
 _VERBS = {
     "record": record.command,
     "calibrate": calibrate.command,
     "replay": replay.command,
     "validate": validate.command,
+    "serve": serve.command,
     "ros": ros.command,
 }
 

@@ -11,7 +11,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from physai.sim.service.problems import MEDIA_TYPE, Problem
+from physai.sim.service.auth.access import Access, is_loopback
+from physai.sim.service.auth.tokens import TokenStore
+from physai.sim.service.database.engine import open_database
+from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
+from physai.sim.service.jobs.queue import JobQueue
+from physai.sim.service.jobs.routes import job_routes
+from physai.sim.service.problems import MEDIA_TYPE, ProblemError
+from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.registry.registry import Registry
+from physai.sim.service.registry.routes import registry_routes
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.routes import session_routes
 from physai.sim.service.settings import ServiceSettings
@@ -19,26 +28,51 @@ from physai.sim.service.settings import ServiceSettings
 REAP_PERIOD_S = 1.0
 
 
-def create_app(settings: ServiceSettings) -> FastAPI:
-    """Builds the application; it owns its threads and sessions from startup to shutdown."""
+def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None) -> FastAPI:
+    """Builds the application; it owns its threads, sessions and workers from startup to shutdown.
+
+    Args:
+        settings: see `ServiceSettings`.
+        executor: what runs the jobs; worker processes of this machine if None.
+
+    Raises:
+        PhysaiError: the database cannot be used.
+    """
+    engine = open_database(settings.database)
+    blobs = BlobStore(settings.data / "blobs")
+    jobs = JobQueue(engine)
+    tokens = TokenStore(engine)
     manager = SessionManager(settings.limits)
-    executor = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
+    threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
+    runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        runner.start()
         reaper = asyncio.create_task(_reap(manager))
         yield
         reaper.cancel()
-        executor.shutdown(wait=False, cancel_futures=True)
+        threads.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(runner.stop)
 
     app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan)
+    app.state.access = Access(tokens, required=tokens.count() > 0 or not is_loopback(settings.host))
     _answer_with_problems(app)
-    app.include_router(session_routes(manager, executor))
+    app.include_router(session_routes(manager, threads))
+    app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
 
     @app.get("/healthz", tags=["service"])
     async def healthz() -> dict[str, str]:
         """Answers as long as the process does."""
         return {"status": "ok"}
+
+    @app.get("/readyz", tags=["service"])
+    def readyz() -> dict[str, str]:
+        """Answers with success once the database does."""
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT 1")
+        return {"status": "ready"}
 
     return app
 
@@ -50,20 +84,20 @@ async def _reap(manager: SessionManager) -> None:
 
 
 def _answer_with_problems(app: FastAPI) -> None:
-    def respond(problem: Problem) -> JSONResponse:
+    def respond(problem: ProblemError) -> JSONResponse:
         request_id = secrets.token_hex(8)
         return JSONResponse(problem.document(request_id), problem.status, media_type=MEDIA_TYPE)
 
-    @app.exception_handler(Problem)
-    async def problem(_: Request, error: Problem) -> JSONResponse:
+    @app.exception_handler(ProblemError)
+    async def problem(_: Request, error: ProblemError) -> JSONResponse:
         return respond(error)
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return respond(Problem(422, "invalid", f"{where}: {first['msg']}"))
+        return respond(ProblemError(422, "invalid", f"{where}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
-        return respond(Problem(error.status_code, "http", str(error.detail)))
+        return respond(ProblemError(error.status_code, "http", str(error.detail)))

@@ -10,7 +10,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 @dataclass
-class Problem(PhysaiError):
+class ProblemError(PhysaiError):
     """An answer other than success.
 
     Attributes:
@@ -37,6 +37,6 @@ class Problem(PhysaiError):
         }
 
 
-def invalid(detail: str) -> Problem:
+def invalid(detail: str) -> ProblemError:
     """The request's content cannot be used."""
-    return Problem(422, "invalid", detail)
+    return ProblemError(422, "invalid", detail)

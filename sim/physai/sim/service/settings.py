@@ -16,6 +16,7 @@ class Limits:
     """Worlds of one session."""
     total_worlds: int = 65536
     """Worlds of all sessions together."""
+    waiting_jobs: int = 1000
     snapshots: int = 8
     """Snapshots kept per session."""
     simulated_s: float = 60.0
@@ -32,8 +33,14 @@ class ServiceSettings:
 
     data: Path
     """Folder of everything that the service stores."""
+    database: str
+    """SQLAlchemy URL."""
     host: str = "127.0.0.1"
     port: int = 8800
+    workers: int = 1
+    """Jobs that run at the same time."""
     limits: Limits = field(default_factory=Limits)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))
     """Threads that step sessions."""

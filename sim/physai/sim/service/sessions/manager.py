@@ -6,7 +6,7 @@ import time
 
 from physai.sdk.base.errors import PhysaiError, UnknownNameError, unknown_name
 from physai.sdk.base.plugins import contributions
-from physai.sim.service.problems import Problem, invalid
+from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.session import Session
 from physai.sim.service.sessions.worlds import WorldsOptions
 from physai.sim.service.settings import Limits
@@ -29,7 +29,7 @@ class SessionManager:
         """Builds the worlds of a new session.
 
         Raises:
-            Problem: a limit is reached, or the options are invalid.
+            ProblemError: a limit is reached, or the options are invalid.
         """
         if not 1 <= options.worlds <= self._limits.worlds:
             raise invalid(f"worlds must lie in 1 to {self._limits.worlds}, got {options.worlds}")
@@ -45,7 +45,7 @@ class SessionManager:
         except UnknownNameError as error:
             raise invalid(str(error)) from error
         except PhysaiError as error:
-            raise error if isinstance(error, Problem) else invalid(str(error)) from error
+            raise error if isinstance(error, ProblemError) else invalid(str(error)) from error
         finally:
             with self._lock:
                 self._coming -= 1
@@ -55,12 +55,12 @@ class SessionManager:
     def _reserve(self, worlds: int) -> None:
         with self._lock:
             if len(self._sessions) + self._coming >= self._limits.sessions:
-                raise Problem(
+                raise ProblemError(
                     503, "capacity", f"all {self._limits.sessions} sessions are in use; close one or try again later"
                 )
             used = self._worlds_coming + sum(session.options.worlds for session in self._sessions.values())
             if used + worlds > self._limits.total_worlds:
-                raise Problem(
+                raise ProblemError(
                     503,
                     "capacity",
                     f"{worlds} more worlds exceed the limit of {self._limits.total_worlds}, of which {used} are in use",
@@ -77,12 +77,12 @@ class SessionManager:
         """A session by its public identifier.
 
         Raises:
-            Problem: there is none; it may have been closed.
+            ProblemError: there is none; it may have been closed.
         """
         with self._lock:
             session = self._sessions.get(identifier)
         if session is None:
-            raise Problem(
+            raise ProblemError(
                 404,
                 "unknown-session",
                 f"session {identifier[:40]!r} does not exist or was closed, which happens after "
@@ -98,11 +98,11 @@ class SessionManager:
         """A session, for the holder of its token.
 
         Raises:
-            Problem: there is no such session, or the token is another one's.
+            ProblemError: there is no such session, or the token is another one's.
         """
         session = self.get(identifier)
         if not secrets.compare_digest(session.token.encode(), token.encode("utf-8", "surrogateescape")):
-            raise Problem(
+            raise ProblemError(
                 403, "foreign-session", f"session {identifier} has another token; use the one from its creation"
             )
         return session

@@ -11,7 +11,8 @@ import numpy as np
 from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
-from physai.sim.service.problems import Problem, invalid
+from physai.sim.service.auth.access import Caller, requires
+from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.session import Message, Session
 from physai.sim.service.sessions.worlds import WorldsOptions
@@ -83,19 +84,20 @@ def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
         return _as_json(await loop.run_in_executor(executor, session.handle, message))
 
     @router.post("", status_code=201)
-    async def create_session(body: CreateSession) -> dict[str, Any]:
+    async def create_session(body: CreateSession, caller: Caller) -> dict[str, Any]:
         """Creates a session. Its `token` is returned only here; each use of the session needs it."""
+        caller.require("run")
         options = WorldsOptions(**body.model_dump(exclude={"interface"}))
         loop = asyncio.get_running_loop()
         session = await loop.run_in_executor(executor, manager.create, options, body.interface)
         return session.describe() | {"token": session.token}
 
-    @router.get("")
+    @router.get("", dependencies=[requires("read")])
     async def list_sessions() -> list[dict[str, Any]]:
         """Open sessions, oldest first."""
         return [session.describe() for session in manager.all()]
 
-    @router.get("/{identifier}")
+    @router.get("/{identifier}", dependencies=[requires("read")])
     async def get_session(identifier: str) -> dict[str, Any]:
         """What a session simulates and which arrays its steps take and return."""
         return manager.get(identifier).describe()
@@ -170,14 +172,12 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-async def _serve(
-    socket: WebSocket, manager: SessionManager, executor: Executor, identifier: str, token: str
-) -> None:
+async def _serve(socket: WebSocket, manager: SessionManager, executor: Executor, identifier: str, token: str) -> None:
     """One client's WebSocket: a request per binary message, answered in order."""
     await socket.accept()
     try:
         session = manager.use(identifier, token)
-    except Problem as problem:
+    except ProblemError as problem:
         await socket.close(CLOSED_BY_SERVICE if problem.status == 404 else REFUSED, problem.detail[:120])
         return
     session.connections += 1
@@ -216,7 +216,7 @@ def _answer(session: Session, data: bytes) -> tuple[bytes, bool]:
             return pack({"seq": sequence}), True
         return pack({"seq": sequence, **session.handle(message)}), False
     except WireError as error:
-        problem = Problem(400, "malformed", str(error))
-    except Problem as refused:
+        problem = ProblemError(400, "malformed", str(error))
+    except ProblemError as refused:
         problem = refused
     return pack({"seq": sequence if isinstance(sequence, int) else None, "problem": problem.document("")}), False

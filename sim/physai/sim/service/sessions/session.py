@@ -11,7 +11,7 @@ import numpy as np
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.engines.protocol import Array, Snapshot
-from physai.sim.service.problems import Problem, invalid
+from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions
 from physai.sim.service.settings import Limits
 
@@ -83,7 +83,7 @@ class Session:
         same request again and gets the stored reply; nothing is executed twice.
 
         Raises:
-            Problem: the request is invalid; the worlds are as before.
+            ProblemError: the request is invalid; the worlds are as before.
         """
         sequence = message.get("seq")
         with self._lock:
@@ -94,10 +94,10 @@ class Session:
                 raise invalid(f"seq must be an integer, got {sequence!r}")
             if sequence == self._last_sequence:
                 if "refused" in self._last_reply:
-                    raise cast("Problem", self._last_reply["refused"])
+                    raise cast("ProblemError", self._last_reply["refused"])
                 return self._last_reply
             if sequence != self._last_sequence + 1:
-                raise Problem(
+                raise ProblemError(
                     409,
                     "out-of-sequence",
                     f"seq is {sequence}, expected {self._last_sequence + 1}; another client may use this session",
@@ -106,7 +106,7 @@ class Session:
             self._last_sequence = sequence
             try:
                 self._last_reply = self._execute(message)
-            except Problem as problem:
+            except ProblemError as problem:
                 self._last_reply = {"refused": problem}
                 raise
             return self._last_reply
@@ -117,7 +117,7 @@ class Session:
             raise invalid(f"op must be one of {', '.join(self._operations)}, got {operation!r}")
         try:
             return self._operations[operation](message)
-        except Problem:
+        except ProblemError:
             raise
         except PhysaiError as error:
             raise invalid(str(error)) from error
@@ -132,7 +132,9 @@ class Session:
 
     def _require_paused(self) -> None:
         if self.state is not SimulationState.PAUSED:
-            raise Problem(409, "not-paused", f"the session is {self.state.name}; set its state to PAUSED to step it")
+            raise ProblemError(
+                409, "not-paused", f"the session is {self.state.name}; set its state to PAUSED to step it"
+            )
 
     def _step(self, message: Message) -> Message:
         self._require_paused()
@@ -177,7 +179,7 @@ class Session:
         name = message.get("snapshot")
         if not isinstance(name, str) or name not in self._snapshots:
             known = ", ".join(self._snapshots) or "none"
-            raise Problem(404, "unknown-snapshot", f"snapshot {name!r:.80} is not kept here; kept: {known}")
+            raise ProblemError(404, "unknown-snapshot", f"snapshot {name!r:.80} is not kept here; kept: {known}")
         snapshot, observed = self._snapshots[name]
         self._worlds.restore(snapshot)
         self.steps = observed["steps"]

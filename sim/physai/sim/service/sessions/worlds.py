@@ -76,7 +76,7 @@ def build_environment(options: WorldsOptions, **more: Any) -> Environment:
     """The environment of a session.
 
     Raises:
-        Problem: the task is a path; only built-in tasks are served, because a task file is code.
+        ProblemError: the task is a path; only built-in tasks are served, because a task file is code.
         PhysaiError: there is no such task.
     """
     task = load_served_task(options)
@@ -165,7 +165,7 @@ def check_action(actions: Mapping[str, Array], name: str, shape: tuple[int, ...]
     """One action array of the wanted shape, float64.
 
     Raises:
-        Problem: it is missing, has another shape or dtype, or is not finite.
+        ProblemError: it is missing, has another shape or dtype, or is not finite.
     """
     value = actions.get(name)
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
@@ -178,5 +178,3 @@ def check_action(actions: Mapping[str, Array], name: str, shape: tuple[int, ...]
         row = np.argwhere(~finite)[0].tolist()
         raise invalid(f"action {name!r} is {value[tuple(row)]} at {row}; send finite numbers; no world was stepped")
     return value.astype(np.float64)
-
-

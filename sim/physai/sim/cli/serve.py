@@ -1,0 +1,65 @@
+"""`physai sim serve`: the digital twin as a service."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from physai.sdk.base.errors import MissingExtraError, PhysaiError
+from physai.sdk.cli.command import CliCommand
+
+_DATABASE_FILE = "service.db"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `physai sim serve`."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8800, help="port to listen on (default: 8800)")
+    parser.add_argument(
+        "--data", type=Path, default=Path("physai-service"), metavar="DIR", help="data folder (default: physai-service)"
+    )
+    parser.add_argument(
+        "--db",
+        metavar="URL",
+        help="database: sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (default: SQLite in the data folder)",
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="jobs that run at once (default: 1)")
+    parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate; needed off loopback")
+    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="the certificate's private key")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves until Ctrl-C."""
+    try:
+        import uvicorn
+
+        from physai.sim.service.server import prepare
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
+    from physai.sim.service.settings import ServiceSettings
+
+    for option, value, lowest, highest in (("port", arguments.port, 1, 65535), ("workers", arguments.workers, 0, 256)):
+        if not lowest <= value <= highest:
+            raise PhysaiError(f"--{option} must lie in {lowest} … {highest}, got {value}")
+    if (arguments.tls_cert is None) != (arguments.tls_key is None):
+        raise PhysaiError("--tls-cert and --tls-key belong together; give both or neither")
+    data = arguments.data.absolute()
+    settings = ServiceSettings(
+        data=data,
+        database=arguments.db or f"sqlite:///{data / _DATABASE_FILE}",
+        host=arguments.host,
+        port=arguments.port,
+        workers=arguments.workers,
+        tls_cert=arguments.tls_cert,
+        tls_key=arguments.tls_key,
+    )
+    with prepare(settings) as config:
+        scheme = "https" if settings.tls_cert else "http"
+        print(f"serving {data} at {scheme}://{settings.host}:{settings.port} (Ctrl-C stops)", file=sys.stderr)
+        uvicorn.Server(config).run()
+    return 0
+
+
+command = CliCommand(summary="serve twins, sessions and jobs to a team", add_arguments=add_arguments, run=run)
+"""The verb `sim serve`."""

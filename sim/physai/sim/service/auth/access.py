@@ -1,0 +1,115 @@
+"""Who may do what: tokens with scopes, and on loopback protection from web pages of other sites."""
+
+import ipaddress
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from physai.sim.service.auth.tokens import SCOPES, Scope, TokenStore
+from physai.sim.service.problems import ProblemError
+
+CACHE_S = 5.0
+"""How long a revoked token may still work [s]."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who sent a request."""
+
+    name: str
+    scope: Scope
+
+    def require(self, scope: Scope) -> None:
+        """Checks the scope.
+
+        Raises:
+            ProblemError: the caller's token has a lesser one.
+        """
+        if SCOPES.index(self.scope) < SCOPES.index(scope):
+            raise ProblemError(
+                403, "scope", f"this needs a token of scope {scope}; the token {self.name!r} has {self.scope}"
+            )
+
+
+LOCAL = Identity("local", "admin")
+"""Anyone who reaches a service that listens on loopback and has no tokens."""
+
+
+class Access:
+    """Identifies callers by their token; without tokens, requests must come from this machine's own programs."""
+
+    def __init__(self, tokens: TokenStore, *, required: bool) -> None:
+        self._tokens = tokens
+        self._required = required
+        self._cache: dict[str, tuple[float, Identity]] = {}
+
+    def identify(self, connection: HTTPConnection) -> Identity:
+        """Who sent this request.
+
+        Raises:
+            ProblemError: the token is missing or invalid, or a page of another site sent the request.
+        """
+        self._refuse_other_sites(connection)
+        if not self._required:
+            return LOCAL
+        scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            # A browser cannot set headers on a WebSocket.
+            token = connection.query_params.get("access_token", "")
+        if not token:
+            raise ProblemError(401, "no-token", "send a token: Authorization: Bearer physai_…")
+        now = time.monotonic()
+        cached = self._cache.get(token)
+        if cached and now - cached[0] < CACHE_S:
+            return cached[1]
+        found = self._tokens.find(token)
+        if found is None:
+            self._cache.pop(token, None)
+            raise ProblemError(401, "bad-token", "the token is unknown, revoked or expired; ask an administrator")
+        if len(self._cache) > 10000:
+            self._cache.clear()
+        self._cache[token] = now, Identity(*found)
+        return self._cache[token][1]
+
+    def _refuse_other_sites(self, connection: HTTPConnection) -> None:
+        host = connection.headers.get("host", "")
+        origin = connection.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise ProblemError(403, "foreign-origin", f"a page of {origin[:200]!r} must not use this service")
+        if not self._required and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            # A name of another site that resolves to 127.0.0.1 (DNS rebinding).
+            raise ProblemError(
+                403, "foreign-host", f"host {host[:200]!r} is not this machine; use 127.0.0.1 or localhost"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine and no other."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _identify(connection: HTTPConnection) -> Identity:
+    access: Access = connection.app.state.access
+    return access.identify(connection)
+
+
+Caller = Annotated[Identity, Depends(_identify)]
+"""Parameter of a route: who sent the request."""
+
+
+def requires(scope: Scope) -> Any:
+    """Dependency of a route: its callers need this scope."""
+
+    def check(caller: Caller) -> None:
+        caller.require(scope)
+
+    return Depends(check)

@@ -1,0 +1,109 @@
+"""Tables of the service. A change here needs a migration in `migrations`; a test compares the two."""
+
+from sqlalchemy import BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Sha256 = String(64)
+Identifier = String(32)
+# SQLite counts up only a primary key of type INTEGER.
+Counter = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Base(DeclarativeBase):
+    """Metadata of all tables."""
+
+
+class JobRow(Base):
+    """A job from its submission on; kept after its end."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("jobs_by_state", "state", "created"),)
+
+    id: Mapped[str] = mapped_column(Identifier, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    spec: Mapped[str] = mapped_column(Text)
+    """JSON of the kind's specification."""
+    state: Mapped[str] = mapped_column(String(16))
+    attempt: Mapped[int] = mapped_column(Integer, default=0)
+    """Number of times a worker took the job; what a worker writes counts only for its own attempt."""
+    crashes: Mapped[int] = mapped_column(Integer, default=0)
+    """Attempts in which the job's own process died."""
+    worker: Mapped[str | None] = mapped_column(String(128))
+    lease_until: Mapped[float | None] = mapped_column(Float)
+    """When another worker may take the job unless its worker reports before [s since 1970]."""
+    cancel: Mapped[bool] = mapped_column(Boolean, default=False)
+    created: Mapped[float] = mapped_column(Float)
+    started: Mapped[float | None] = mapped_column(Float)
+    ended: Mapped[float | None] = mapped_column(Float)
+    result: Mapped[str | None] = mapped_column(Text)
+    error: Mapped[str | None] = mapped_column(Text)
+    submitted_by: Mapped[str] = mapped_column(String(64), default="")
+
+
+class JobEventRow(Base):
+    """A line of a job's progress."""
+
+    __tablename__ = "job_events"
+
+    id: Mapped[int] = mapped_column(Counter, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    time: Mapped[float] = mapped_column(Float)
+    kind: Mapped[str] = mapped_column(String(16))
+    """`state` or `progress`."""
+    text: Mapped[str] = mapped_column(Text)
+
+
+class ArtefactRow(Base):
+    """A file that a job produced."""
+
+    __tablename__ = "artefacts"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(256), primary_key=True)
+    sha256: Mapped[str] = mapped_column(Sha256)
+    size: Mapped[int] = mapped_column(BigInteger)
+
+
+class EntryRow(Base):
+    """A registered robot model, twin, policy or verdict: content by hash, with what lists show of it."""
+
+    __tablename__ = "entries"
+    __table_args__ = (Index("entries_by_kind", "kind", "name", "version"),)
+
+    sha256: Mapped[str] = mapped_column(Sha256, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    name: Mapped[str] = mapped_column(String(128))
+    version: Mapped[int] = mapped_column(Integer)
+    """Counts the entries of one kind and name, from 1."""
+    facts: Mapped[str] = mapped_column(Text)
+    """JSON object."""
+    size: Mapped[int] = mapped_column(BigInteger)
+    created: Mapped[float] = mapped_column(Float)
+    created_by: Mapped[str] = mapped_column(String(64), default="")
+
+
+class TokenRow(Base):
+    """An access token; only its hash is stored."""
+
+    __tablename__ = "tokens"
+
+    sha256: Mapped[str] = mapped_column(Sha256, primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    scope: Mapped[str] = mapped_column(String(8))
+    """`read`, `run` or `admin`; each includes those before it."""
+    created: Mapped[float] = mapped_column(Float)
+    expires: Mapped[float | None] = mapped_column(Float)
+
+
+class AuditRow(Base):
+    """A request that changed something, or was refused for lack of rights."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(Counter, primary_key=True, autoincrement=True)
+    time: Mapped[float] = mapped_column(Float)
+    request_id: Mapped[str] = mapped_column(String(32))
+    token: Mapped[str] = mapped_column(String(64))
+    method: Mapped[str] = mapped_column(String(8))
+    path: Mapped[str] = mapped_column(String(512))
+    status: Mapped[int] = mapped_column(Integer)

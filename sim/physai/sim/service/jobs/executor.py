@@ -1,0 +1,70 @@
+"""Runs a service's jobs; the interface, and processes of this machine behind it."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from physai.sim.service.jobs.queue import JobQueue
+from physai.sim.service.jobs.worker import GRACE_S, node_name
+
+RESTART_S = 1.0
+
+
+class JobExecutor(Protocol):
+    """Takes jobs from a queue and runs them somewhere."""
+
+    def start(self) -> None:
+        """Begins to take jobs."""
+        ...
+
+    def stop(self) -> None:
+        """Stops taking jobs; running ones save what they have and return to the queue."""
+        ...
+
+
+class LocalExecutor:
+    """Worker processes of this machine, started again whenever one dies."""
+
+    def __init__(self, jobs: JobQueue, url: str, data: Path, workers: int) -> None:
+        """An executor of `workers` processes, which run one job each at a time."""
+        self._jobs = jobs
+        self._node = node_name(data)
+        self._command = [
+            *(sys.executable, "-m", "physai.sim.service.jobs.worker"),
+            *(str(os.getpid()), self._node, url, str(data)),
+        ]
+        self._workers = workers
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name="workers")
+
+    def start(self) -> None:
+        # This service holds the lock of its data folder, so workers of this node are those of a dead service.
+        self._jobs.release(f"{self._node}:")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _supervise(self) -> None:
+        # All processes are started by this thread, which lives as long as the service: the kernel kills a worker when
+        # the thread that started it ends.
+        processes = [self._spawn() for _ in range(self._workers)]
+        while not self._stopping.wait(RESTART_S):
+            for index, process in enumerate(processes):
+                if process.poll() is not None:
+                    self._jobs.release(f"{self._node}:{os.getpid()}:{process.pid}")
+                    processes[index] = self._spawn()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(GRACE_S + 10.0)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, start_new_session=True)

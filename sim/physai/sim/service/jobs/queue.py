@@ -1,0 +1,252 @@
+"""The queue of jobs in the database.
+
+A job ends exactly once: whoever ends it must hold its present attempt, and each time a worker takes it is a new attempt.
+No lock outlasts a statement, so a process that is killed blocks nobody; its jobs return to the queue when their lease
+ends, or at once if `release` is told that the worker is gone.
+"""
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, and_, func, or_, select, update
+from sqlalchemy.engine import CursorResult
+from sqlalchemy.orm import Session
+
+from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow
+from physai.sim.service.problems import ProblemError
+
+LEASE_S = 15.0
+"""A worker that does not report for this long loses its job [s]."""
+MAX_CRASHES = 3
+"""A job whose own process died this often has failed."""
+MAX_EVENT_CHARACTERS = 2000
+ENDED = ("succeeded", "failed", "cancelled")
+STATES = ("queued", "running", *ENDED)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A job as its worker holds it."""
+
+    job_id: str
+    attempt: int
+    kind: str
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A file that a job produced, stored under its hash."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+class JobQueue:
+    """Jobs in a database; every method is one transaction and may be called from any process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def submit(self, kind: str, spec: dict[str, Any], *, by: str = "", limit: int = 1000) -> str:
+        """Adds a job and returns its identifier.
+
+        Raises:
+            ProblemError: `limit` jobs are waiting already.
+        """
+        with Session(self._engine) as session, session.begin():
+            waiting = session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
+            if waiting >= limit:
+                raise ProblemError(
+                    503, "capacity", f"{waiting} jobs are waiting, the limit is {limit}; try again later"
+                )
+            row = JobRow(
+                id=secrets.token_hex(8),
+                kind=kind,
+                spec=json.dumps(spec),
+                state="queued",
+                created=time.time(),
+                submitted_by=by,
+            )
+            session.add(row)
+            session.flush()
+            _note(session, row.id, "state", "queued")
+            return row.id
+
+    def claim(self, worker: str) -> Claim | None:
+        """Takes the oldest job that waits, or whose worker stopped reporting; None if there is none."""
+        with Session(self._engine) as session, session.begin():
+            now = time.time()
+            free = or_(JobRow.state == "queued", and_(JobRow.state == "running", JobRow.lease_until < now))
+            # Other workers of PostgreSQL skip the row instead of waiting; SQLite has one writer at a time anyway.
+            wanted = select(JobRow).where(free).order_by(JobRow.created).limit(1).with_for_update(skip_locked=True)
+            row = session.scalar(wanted)
+            if row is None:
+                return None
+            row.state, row.worker, row.lease_until = "running", worker, now + LEASE_S
+            row.attempt += 1
+            row.started = row.started or now
+            _note(session, row.id, "state", f"running, attempt {row.attempt}")
+            return Claim(row.id, row.attempt, row.kind, json.loads(row.spec))
+
+    def report(self, claim: Claim, lines: list[str]) -> bool | None:
+        """Renews the lease and stores lines of progress.
+
+        Returns:
+            Whether the job shall be cancelled; None if the worker no longer holds the job and must stop it.
+        """
+        with Session(self._engine) as session, session.begin():
+            held = session.execute(
+                update(JobRow).where(_held(claim)).values(lease_until=time.time() + LEASE_S).returning(JobRow.cancel)
+            ).first()
+            if held is None:
+                return None
+            for line in lines:
+                _note(session, claim.job_id, "progress", line)
+            return bool(held[0])
+
+    def end(
+        self,
+        claim: Claim,
+        state: str,
+        *,
+        result: dict[str, Any] | None = None,
+        error: str | None = None,
+        artefacts: list[Artefact] | None = None,
+    ) -> bool:
+        """Ends a job, with its artefacts, in one transaction; returns False if the worker no longer holds it."""
+        with Session(self._engine) as session, session.begin():
+            values = {
+                "state": state,
+                "ended": time.time(),
+                "result": None if result is None else json.dumps(result),
+                "error": error,
+                "worker": None,
+                "lease_until": None,
+            }
+            if not _changed(session.execute(update(JobRow).where(_held(claim)).values(**values))):
+                return False
+            for artefact in artefacts or ():
+                session.merge(
+                    ArtefactRow(job_id=claim.job_id, name=artefact.name, sha256=artefact.sha256, size=artefact.size)
+                )
+            _note(session, claim.job_id, "state", state)
+            return True
+
+    def give_back(self, claim: Claim, *, crashed: bool) -> None:
+        """Returns a job to the queue; one that crashed too often fails instead."""
+        with Session(self._engine) as session, session.begin():
+            row = session.scalar(select(JobRow).where(_held(claim)).with_for_update())
+            if row is None:
+                return
+            row.crashes += crashed
+            row.worker = row.lease_until = None
+            if row.cancel:
+                row.state, row.ended = "cancelled", time.time()
+            elif row.crashes < MAX_CRASHES:
+                row.state = "queued"
+            else:
+                row.state, row.ended = "failed", time.time()
+                row.error = f"its process died {row.crashes} times; see its log"
+            _note(session, row.id, "state", row.state)
+
+    def release(self, worker_prefix: str) -> int:
+        """Returns the jobs of workers that are known to be dead to the queue; returns their number."""
+        with Session(self._engine) as session, session.begin():
+            gone = and_(JobRow.state == "running", JobRow.worker.startswith(worker_prefix, autoescape=True))
+            released = session.execute(update(JobRow).where(gone).values(lease_until=0.0))
+            return _changed(released)
+
+    def cancel(self, job_id: str) -> str:
+        """Cancels a job: at once if it waits, else as soon as its worker hears of it; returns its state."""
+        with Session(self._engine) as session, session.begin():
+            row = _find(session, job_id)
+            if row.state == "queued":
+                row.state, row.ended, row.cancel = "cancelled", time.time(), True
+                _note(session, job_id, "state", "cancelled")
+            elif row.state == "running":
+                row.cancel = True
+            return row.state
+
+    def retry(self, job_id: str) -> str:
+        """Puts a failed or cancelled job back into the queue; it goes on from what it had stored.
+
+        Raises:
+            ProblemError: the job has not ended, or has succeeded.
+        """
+        with Session(self._engine) as session, session.begin():
+            row = _find(session, job_id)
+            if row.state not in ("failed", "cancelled"):
+                raise ProblemError(
+                    409, "not-retryable", f"job {job_id} is {row.state}; only failed or cancelled jobs retry"
+                )
+            row.state, row.ended, row.cancel, row.crashes, row.error = "queued", None, False, 0, None
+            _note(session, job_id, "state", "queued")
+            return row.state
+
+    def get(self, job_id: str) -> dict[str, Any]:
+        """A job as JSON object, with its artefacts.
+
+        Raises:
+            ProblemError: there is no such job.
+        """
+        with Session(self._engine) as session:
+            row = _find(session, job_id)
+            found = session.scalars(select(ArtefactRow).where(ArtefactRow.job_id == job_id).order_by(ArtefactRow.name))
+            artefacts = [{"name": a.name, "sha256": a.sha256, "size": a.size} for a in found]
+            return _as_json(row) | {"artefacts": artefacts}
+
+    def all(self, *, state: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+        """Jobs as JSON objects, newest first."""
+        with Session(self._engine) as session:
+            wanted = select(JobRow).order_by(JobRow.created.desc()).limit(limit)
+            return [_as_json(row) for row in session.scalars(wanted.where(JobRow.state == state) if state else wanted)]
+
+    def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Progress of a job after an event's number, oldest first."""
+        with Session(self._engine) as session:
+            wanted = select(JobEventRow).where(JobEventRow.job_id == job_id, JobEventRow.id > after)
+            rows = session.scalars(wanted.order_by(JobEventRow.id).limit(limit))
+            return [{"id": row.id, "time": row.time, "kind": row.kind, "text": row.text} for row in rows]
+
+
+def _held(claim: Claim) -> Any:
+    return and_(JobRow.id == claim.job_id, JobRow.attempt == claim.attempt, JobRow.state == "running")
+
+
+def _changed(result: Any) -> int:
+    assert isinstance(result, CursorResult)
+    return result.rowcount
+
+
+def _find(session: Session, job_id: str) -> JobRow:
+    row = session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
+    if row is None:
+        raise ProblemError(404, "unknown-job", f"job {job_id[:40]!r} does not exist; see /v1/jobs")
+    return row
+
+
+def _note(session: Session, job_id: str, kind: str, text: str) -> None:
+    session.add(JobEventRow(job_id=job_id, time=time.time(), kind=kind, text=text[:MAX_EVENT_CHARACTERS]))
+
+
+def _as_json(row: JobRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "spec": json.loads(row.spec),
+        "state": row.state,
+        "attempt": row.attempt,
+        "worker": row.worker,
+        "cancel_requested": row.cancel,
+        "created": row.created,
+        "started": row.started,
+        "ended": row.ended,
+        "result": None if row.result is None else json.loads(row.result),
+        "error": row.error,
+        "submitted_by": row.submitted_by,
+    }

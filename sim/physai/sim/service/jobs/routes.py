@@ -1,0 +1,113 @@
+"""Jobs over HTTP: submit, follow, cancel, retry, and read what they produced."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import FileResponse, StreamingResponse
+from pydantic import ValidationError
+
+from physai.sim.service.auth.access import Caller, requires
+from physai.sim.service.jobs.kinds import KINDS
+from physai.sim.service.jobs.queue import ENDED, JobQueue
+from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.sessions.routes import Strict
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+FOLLOW_S = 0.5
+"""How often a progress stream looks for news [s]."""
+
+PAGES = {".html": "text/html", ".svg": "image/svg+xml", ".json": "application/json", ".xml": "application/xml"}
+"""Artefacts that a browser shows, by suffix; everything else is downloaded."""
+
+
+class Submit(Strict):
+    """A job to run."""
+
+    kind: Literal["validate", "calibrate", "train", "quantize"]
+    spec: dict[str, Any]
+
+
+def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
+    """The routes below `/v1/jobs`."""
+    router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+    @router.post("", status_code=201)
+    def submit(body: Submit, caller: Caller) -> dict[str, Any]:
+        """Adds a job to the queue."""
+        caller.require("run")
+        try:
+            spec = KINDS[body.kind].model_validate(body.spec)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in ("spec", *first["loc"]))
+            raise invalid(f"{where}: {first['msg']}") from None
+        for sha256 in spec.inputs().values():
+            blobs.path(sha256)
+        return jobs.get(jobs.submit(body.kind, spec.model_dump(mode="json"), by=caller.name, limit=limit))
+
+    @router.get("", dependencies=[requires("read")])
+    def list_jobs(
+        state: State | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> list[dict[str, Any]]:
+        """Jobs, newest first."""
+        return jobs.all(state=state, limit=limit)
+
+    @router.get("/{job_id}", dependencies=[requires("read")])
+    def get_job(job_id: str) -> dict[str, Any]:
+        """A job, its result and its artefacts."""
+        return jobs.get(job_id)
+
+    @router.post("/{job_id}/cancel", dependencies=[requires("run")])
+    def cancel(job_id: str) -> dict[str, Any]:
+        """Cancels a job; one that runs saves what it has and ends within half a minute."""
+        jobs.cancel(job_id)
+        return jobs.get(job_id)
+
+    @router.post("/{job_id}/retry", dependencies=[requires("run")])
+    def retry(job_id: str) -> dict[str, Any]:
+        """Puts a failed or cancelled job back into the queue."""
+        jobs.retry(job_id)
+        return jobs.get(job_id)
+
+    @router.get("/{job_id}/events", dependencies=[requires("read")], response_class=StreamingResponse)
+    async def events(
+        job_id: str, last_event_id: Annotated[str, Header(alias="last-event-id", pattern=r"^\d{0,18}$")] = ""
+    ) -> StreamingResponse:
+        """Progress as server-sent events, until the job has ended; continues after `Last-Event-ID`."""
+        await asyncio.to_thread(jobs.get, job_id)
+        return StreamingResponse(_follow(jobs, job_id, int(last_event_id or 0)), media_type="text/event-stream")
+
+    @router.get("/{job_id}/artefacts/{name:path}", dependencies=[requires("read")], response_class=FileResponse)
+    def artefact(job_id: str, name: str) -> FileResponse:
+        """A file that the job produced."""
+        found = next((entry for entry in jobs.get(job_id)["artefacts"] if entry["name"] == name), None)
+        if found is None:
+            raise ProblemError(404, "unknown-artefact", f"job {job_id} has no artefact {name[:200]!r}")
+        suffix = "." + name.rpartition(".")[2]
+        return FileResponse(
+            blobs.path(found["sha256"]),
+            media_type=PAGES.get(suffix, "application/octet-stream"),
+            # What a job wrote may repeat what a client uploaded: no script in it runs, and it has no origin.
+            headers={"content-security-policy": "sandbox", "x-content-type-options": "nosniff"},
+        )
+
+    return router
+
+
+async def _follow(jobs: JobQueue, job_id: str, after: int) -> AsyncGenerator[str]:
+    while True:
+        ended = (await asyncio.to_thread(jobs.get, job_id))["state"] in ENDED
+        news = await asyncio.to_thread(jobs.events, job_id, after=after)
+        for event in news:
+            after = event["id"]
+            yield f"id: {after}\nevent: {event['kind']}\ndata: {json.dumps(event)}\n\n"
+        if ended and not news:
+            return
+        if not news:
+            # A comment, so that a connection that broke off is noticed.
+            yield ": \n\n"
+            await asyncio.sleep(FOLLOW_S)

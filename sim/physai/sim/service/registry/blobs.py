@@ -1,0 +1,92 @@
+"""Files by the SHA-256 of their content, below the service's data folder."""
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncIterable
+from pathlib import Path
+
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.files import sync_folder
+from physai.sim.service.problems import ProblemError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 2**20
+
+
+class BlobStore:
+    """Content-addressed files; a name is a hash, never a path that a client chose."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._incoming = folder / "incoming"
+        self._incoming.mkdir(parents=True, exist_ok=True)
+
+    def path(self, sha256: str) -> Path:
+        """The file with this content.
+
+        Raises:
+            ProblemError: the hash is malformed, or no file has it.
+        """
+        if not _SHA256.fullmatch(sha256):
+            raise ProblemError(422, "invalid", f"{sha256[:80]!r} is no SHA-256; send 64 lower-case hexadecimal digits")
+        path = self._folder / sha256[:2] / sha256
+        if not path.is_file():
+            raise ProblemError(404, "unknown-content", f"no file has SHA-256 {sha256}; upload it to /v1/blobs first")
+        return path
+
+    def put(self, data: bytes) -> str:
+        """Stores bytes durably; returns their hash."""
+        with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return self._adopt(Path(file.name), sha256_hex(data))
+
+    def put_file(self, path: Path) -> tuple[str, int]:
+        """Copies a file into the store; returns its hash and size."""
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb") as source, tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+                size += file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        return self._adopt(Path(file.name), digest.hexdigest()), size
+
+    async def put_stream(self, stream: AsyncIterable[bytes], *, limit: int) -> tuple[str, int]:
+        """Stores an upload; returns its hash and size.
+
+        Raises:
+            ProblemError: it is larger than `limit`.
+        """
+        digest, size = hashlib.sha256(), 0
+        with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
+            try:
+                async for chunk in stream:
+                    size += len(chunk)
+                    if size > limit:
+                        raise ProblemError(413, "too-large", f"the upload exceeds {limit} bytes, the limit of a file")
+                    digest.update(chunk)
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+        return self._adopt(Path(file.name), digest.hexdigest()), size
+
+    def clear_incoming(self) -> None:
+        """Deletes uploads that a killed service left unfinished."""
+        shutil.rmtree(self._incoming)
+        self._incoming.mkdir()
+
+    def _adopt(self, file: Path, sha256: str) -> str:
+        target = self._folder / sha256[:2] / sha256
+        target.parent.mkdir(exist_ok=True)
+        file.chmod(0o444)
+        file.replace(target)
+        sync_folder(target.parent)
+        return sha256

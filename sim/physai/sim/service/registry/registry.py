@@ -1,0 +1,152 @@
+"""The registry: policies, twins and verdicts by content, checked when they are registered."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.evidence.verdict import load_verdict
+from physai.sdk.onnx.trial import try_policy
+from physai.sdk.policy.header import MAX_POLICY_BYTES, PROVENANCE_PREFIX, parse_header
+from physai.sim.robots import robot_names
+from physai.sim.service.database.tables import EntryRow
+from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.twin.twin import load_twin
+
+EntryKind = Literal["policy", "twin", "verdict"]
+KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
+Facts = dict[str, Any]
+
+
+class Registry:
+    """What was registered; an entry is found by its hash and never changes."""
+
+    def __init__(self, engine: Engine, blobs: BlobStore) -> None:
+        self._engine = engine
+        self._blobs = blobs
+
+    def register(self, kind: EntryKind, sha256: str, *, golden: str | None = None, by: str = "") -> Facts:
+        """Registers a stored file after checking that it is what `kind` says; an entry that exists is returned.
+
+        Args:
+            kind: what the file is.
+            sha256: the file, in the blob store.
+            golden: for a policy, its `golden.npz`.
+            by: name of the token.
+
+        Raises:
+            ProblemError: the file is not stored, or is not what `kind` says.
+        """
+        path = self._blobs.path(sha256)
+        try:
+            name, facts = _READERS[kind](path)
+        except PhysaiError as error:
+            text = str(error).replace(str(path), f"the {kind} {sha256[:12]}")
+            raise invalid(text) from error
+        if golden is not None:
+            self._blobs.path(golden)
+            facts["golden"] = golden
+        with Session(self._engine) as session, session.begin():
+            row = session.get(EntryRow, (sha256, kind))
+            if row is None:
+                count = select(func.count()).where(EntryRow.kind == kind, EntryRow.name == name)
+                row = EntryRow(
+                    sha256=sha256,
+                    kind=kind,
+                    name=name,
+                    version=1 + (session.scalar(count) or 0),
+                    facts=json.dumps(facts),
+                    size=path.stat().st_size,
+                    created=time.time(),
+                    created_by=by,
+                )
+                session.add(row)
+            return _as_json(row)
+
+    def all(self, kind: EntryKind) -> list[Facts]:
+        """Entries of a kind, newest first."""
+        with Session(self._engine) as session:
+            rows = session.scalars(select(EntryRow).where(EntryRow.kind == kind).order_by(EntryRow.created.desc()))
+            return [_as_json(row) for row in rows]
+
+    def get(self, kind: EntryKind, sha256: str) -> Facts:
+        """One entry.
+
+        Raises:
+            ProblemError: there is none with this hash.
+        """
+        with Session(self._engine) as session:
+            row = session.get(EntryRow, (sha256, kind))
+            if row is None:
+                raise ProblemError(
+                    404, f"unknown-{kind}", f"no {kind} {sha256[:64]!r} is registered; see /v1/registry/{kind}"
+                )
+            return _as_json(row)
+
+
+def _policy(path: Path) -> tuple[str, Facts]:
+    if path.stat().st_size > MAX_POLICY_BYTES:
+        raise invalid(f"the policy has {path.stat().st_size} bytes, at most {MAX_POLICY_BYTES} are allowed")
+    data = path.read_bytes()
+    # In a process of its own: a crafted graph may hang, crash or take all memory.
+    try_policy(data, source=str(path))
+    metadata = read_onnx_metadata(path)
+    contract = parse_header(metadata, source=str(path)).contract
+    task = (metadata.get(f"{PROVENANCE_PREFIX}task") or contract.task)[:128]
+    return task, {"robot": contract.robot.name, "task": task, "contract": contract.fingerprint}
+
+
+def _twin(path: Path) -> tuple[str, Facts]:
+    twin = load_twin(path)
+    if twin.robot not in robot_names():
+        # Any other name is a path, which an upload must not choose.
+        raise invalid(f"the twin is of {twin.robot!r:.80}; the service has the robots {', '.join(robot_names())}")
+    credibility = twin.credible()
+    facts: Facts = {
+        "robot": twin.robot,
+        "hash": twin.hash,
+        "credible": credibility.holds,
+        "reasons": list(credibility.reasons),
+        "origin": str(twin.origin),
+        "recordings": len(twin.logs.train) + len(twin.logs.held_out),
+        "parameters": len(twin.parameters),
+    }
+    return twin.robot, facts
+
+
+def _verdict(path: Path) -> tuple[str, Facts]:
+    verdict = load_verdict(path)
+    facts: Facts = {
+        "outcome": verdict.outcome.value,
+        "policy": verdict.policy_sha256,
+        "twin_hash": verdict.twin_hash,
+        "gates": {gate.gate: gate.outcome.value for gate in verdict.gates},
+    }
+    return verdict.policy_sha256, facts
+
+
+_READERS: dict[EntryKind, Callable[[Path], tuple[str, Facts]]] = {
+    "policy": _policy,
+    "twin": _twin,
+    "verdict": _verdict,
+}
+
+
+def _as_json(row: EntryRow) -> Facts:
+    return {
+        "sha256": row.sha256,
+        "kind": row.kind,
+        "name": row.name,
+        "version": row.version,
+        "size": row.size,
+        "created": row.created,
+        "created_by": row.created_by,
+        **json.loads(row.facts),
+    }

@@ -1,0 +1,80 @@
+"""Checks what a service needs before it listens, and holds its data folder."""
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Generator
+
+import uvicorn
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.service.app import create_app
+from physai.sim.service.auth.access import is_loopback
+from physai.sim.service.auth.tokens import TokenStore
+from physai.sim.service.database.engine import open_database
+from physai.sim.service.settings import ServiceSettings
+
+LOCK_FILE = "lock"
+
+
+@contextlib.contextmanager
+def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
+    """The server's configuration, for as long as this process holds the data folder.
+
+    Raises:
+        PhysaiError: another service uses the folder, the address is taken or may not be served without tokens and TLS,
+            or the database cannot be used.
+    """
+    try:
+        settings.data.mkdir(parents=True, exist_ok=True)
+        lock = os.open(settings.data / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise PhysaiError(f"--data {settings.data}: {error.strerror}; choose a folder that can be written") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PhysaiError(f"another service uses {settings.data}; stop it, or choose another --data") from None
+        if not is_loopback(settings.host):
+            _require_protection(settings)
+        _require_free(settings)
+        yield uvicorn.Config(
+            create_app(settings),
+            host=settings.host,
+            port=settings.port,
+            log_level="warning",
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            ws_max_size=settings.limits.body_bytes,
+            # Arrays of floats do not compress, and trying costs more than sending.
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=5,
+        )
+    finally:
+        os.close(lock)
+
+
+def _require_protection(settings: ServiceSettings) -> None:
+    if settings.tls_cert is None:
+        raise PhysaiError(
+            f"--host {settings.host} is reachable from other machines, so --tls-cert and --tls-key are needed; "
+            "or serve 127.0.0.1 behind a proxy or an ssh tunnel"
+        )
+    if TokenStore(open_database(settings.database)).count() == 0:
+        raise PhysaiError(
+            f"--host {settings.host} is reachable from other machines, and there is no token; create one first: "
+            f"physai sim tokens create NAME --scope admin --data {settings.data}"
+        )
+
+
+def _require_free(settings: ServiceSettings) -> None:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise PhysaiError(
+            f"{settings.host}:{settings.port} cannot be served: {error.strerror or error}; choose another --port"
+        ) from error
