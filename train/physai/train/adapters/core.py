@@ -5,7 +5,7 @@ network of `physai train` and acts in the same units: -1 to 1 spans each action 
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from physai.sdk.base.errors import ExportError, PhysaiError
+from physai.sim.engines.protocol import Snapshot, put
 from physai.sim.envs.environment import Bools, Environment, StepResult
 from physai.sim.tasks.task import Task
 from physai.train.config import TrainConfig
@@ -163,6 +164,38 @@ class TaskWorlds:
             metrics=result.metrics,
             ended=ended,
         )
+
+    def snapshot(self) -> Snapshot:
+        """Everything that `restore` needs to continue bit for bit; arrays only.
+
+        Raises:
+            ActionError: `reset` was not called.
+        """
+        if self._now is None:
+            raise ActionError("call reset before the first snapshot")
+        memory = {f"memory/{name}": value.numpy().copy() for name, value in self._memory.items()}
+        now = {f"sensors/{name}": np.array(value) for name, value in self._now.sensors.items()}
+        environment = {f"environment/{name}": value for name, value in self.environment.snapshot().items()}
+        return {"returns": self._returns.copy(), "lengths": self._lengths.copy(), **memory, **now, **environment}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Returns to a snapshot of worlds of the same task, options and number.
+
+        Raises:
+            ActionError: `reset` was not called.
+            TaskError: it is of other worlds.
+        """
+        if self._now is None:
+            raise ActionError("call reset before the first restore")
+        parts: dict[str, Snapshot] = {"memory": {}, "sensors": {}, "environment": {}}
+        for key, array in snapshot.items():
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = array
+        self.environment.restore(parts["environment"])
+        put(self._returns, snapshot, "returns")
+        put(self._lengths, snapshot, "lengths")
+        self._memory = {name: torch.as_tensor(np.array(value)) for name, value in parts["memory"].items()}
+        self._now = replace(self._now, sensors={name: np.array(v) for name, v in parts["sensors"].items()})
 
     def _checked(self, action: npt.ArrayLike | Tensor) -> Tensor:
         tensor = torch.as_tensor(action, dtype=torch.float32).detach()

@@ -1,8 +1,8 @@
 """The queue of jobs in the database.
 
-A job ends exactly once: whoever ends it must hold its present attempt, and each time a worker takes it is a new attempt.
-No lock outlasts a statement, so a process that is killed blocks nobody; its jobs return to the queue when their lease
-ends, or at once if `release` is told that the worker is gone.
+A job ends exactly once: to end it, a worker must hold its latest attempt, and each claim is a new attempt. No lock
+outlasts a transaction, so a killed process blocks nobody; its jobs return to the queue when their lease ends, or at
+once if `release` is told that the worker is gone.
 """
 
 import json
@@ -52,20 +52,34 @@ class JobQueue:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def submit(self, kind: str, spec: dict[str, Any], *, by: str = "", limit: int = 1000) -> str:
+    def submit(
+        self, kind: str, spec: dict[str, Any], *, by: str = "", limit: int = 1000, identifier: str | None = None
+    ) -> str:
         """Adds a job and returns its identifier.
 
+        Args:
+            kind: what to do.
+            spec: with what.
+            by: name of the token.
+            limit: greatest number of waiting jobs.
+            identifier: chosen by the client, so that it may send a request again whose answer it lost.
+
         Raises:
-            ProblemError: `limit` jobs are waiting already.
+            ProblemError: `limit` jobs are waiting already, or the identifier is another job's.
         """
         with Session(self._engine) as session, session.begin():
+            known = None if identifier is None else session.get(JobRow, identifier)
+            if known is not None:
+                if (known.kind, json.loads(known.spec)) != (kind, spec):
+                    raise ProblemError(409, "id-taken", f"job {identifier} exists with another specification")
+                return known.id
             waiting = session.scalar(select(func.count()).select_from(JobRow).where(JobRow.state == "queued")) or 0
             if waiting >= limit:
                 raise ProblemError(
                     503, "capacity", f"{waiting} jobs are waiting, the limit is {limit}; try again later"
                 )
             row = JobRow(
-                id=secrets.token_hex(8),
+                id=identifier or secrets.token_hex(8),
                 kind=kind,
                 spec=json.dumps(spec),
                 state="queued",

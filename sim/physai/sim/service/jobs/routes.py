@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import FileResponse, StreamingResponse
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.jobs.kinds import KINDS
@@ -29,6 +29,10 @@ class Submit(Strict):
 
     kind: Literal["validate", "calibrate", "train", "quantize"]
     spec: dict[str, Any]
+    id: Annotated[
+        str | None,
+        Field(pattern="^[0-9a-f]{16,32}$", description="chosen by the client; submitted twice, it runs once"),
+    ] = None
 
 
 def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
@@ -47,7 +51,8 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
             raise invalid(f"{where}: {first['msg']}") from None
         for sha256 in spec.inputs().values():
             blobs.path(sha256)
-        return jobs.get(jobs.submit(body.kind, spec.model_dump(mode="json"), by=caller.name, limit=limit))
+        document = spec.model_dump(mode="json")
+        return jobs.get(jobs.submit(body.kind, document, by=caller.name, limit=limit, identifier=body.id))
 
     @router.get("", dependencies=[requires("read")])
     def list_jobs(

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
+from physai.sim.client.wire import WireError, pack, unpack
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.session import Message, Session
 from physai.sim.service.sessions.worlds import WorldsOptions
-from physai.sim.service.wire import WireError, pack, unpack
 
 CLOSED_BY_SERVICE = 4404
 """WebSocket close code: the session does not exist (any more)."""
@@ -160,15 +160,23 @@ def _step_message(operation: str, body: Step) -> Message:
     return {"op": operation, "actions": actions} | ({} if body.seq is None else {"seq": body.seq})
 
 
-def _as_json(value: Any) -> Any:
+def _as_json(message: Message) -> Message:
+    return {name: _json_value(value) for name, value in message.items()}
+
+
+def _json_value(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        # JSON has no NaN; null is what a missing measurement becomes.
-        array = value.astype(object) if value.dtype.kind == "f" and not np.isfinite(value).all() else value
-        return np.where(np.isfinite(value), array, None).tolist() if array.dtype == object else value.tolist()
-    if isinstance(value, Mapping):
-        return {name: _as_json(entry) for name, entry in value.items()}
+        array = cast("npt.NDArray[Any]", value)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            # JSON has no NaN; null is what a missing measurement becomes.
+            values = array.astype(object)
+            values[~np.isfinite(array)] = None
+            return values.tolist()
+        return array.tolist()
+    if isinstance(value, dict):
+        return _as_json(cast("Message", value))
     if isinstance(value, list):
-        return [_as_json(entry) for entry in value]
+        return [_json_value(entry) for entry in cast("list[Any]", value)]
     return value
 
 
@@ -199,7 +207,7 @@ async def _serve(socket: WebSocket, manager: SessionManager, executor: Executor,
                 return
     except (WebSocketDisconnect, KeyError):
         # KeyError: a text message, which this protocol has none of.
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
             await socket.close(1003, "send msgpack maps as binary messages")
     finally:
         session.connections -= 1

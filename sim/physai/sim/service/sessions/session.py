@@ -12,7 +12,7 @@ import numpy as np
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.service.problems import ProblemError, invalid
-from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions
+from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions, numbers
 from physai.sim.service.settings import Limits
 
 Message = dict[str, Any]
@@ -147,13 +147,14 @@ class Session:
         """Steps with one action per step, first axis the step; observations are those after the last one."""
         self._require_paused()
         actions = _actions(message)
-        lengths = {len(value) for value in actions.values() if value.ndim}
-        if len(lengths) != 1 or not (count := lengths.pop()):
+        arrays = [array for value in actions.values() if (array := numbers(value)) is not None and array.ndim]
+        lengths = {len(value) for value in arrays}
+        if len(arrays) != len(actions) or len(lengths) != 1 or not (count := lengths.pop()):
             raise invalid("each action of `steps` needs one row per step as first axis, the same number in all")
         if count * self._worlds.step_dt > self._limits.simulated_s:
             most = int(self._limits.simulated_s / self._worlds.step_dt)
             raise invalid(f"{count} steps exceed {self._limits.simulated_s:g} simulated seconds; send at most {most}")
-        if not all(np.isfinite(value).all() for value in actions.values()):
+        if not all(np.isfinite(array).all() for array in arrays):
             raise invalid("an action is not finite; no world was stepped")
         replies: list[Message] = []
         for index in range(count):

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.envs.environment import Environment
@@ -54,7 +55,7 @@ class SessionWorlds(Protocol):
             actions: arrays by the names in `describe`, shape (num_worlds, …).
 
         Returns:
-            `observations` by name, `reward`, `terminated`, `truncated`, `judged` and `succeeded` of shape (num_worlds,),
+            `observations` by name; `reward`, `terminated`, `truncated`, `judged` and `succeeded`, shape (num_worlds,);
             and, where episodes ended, `final`: their last observations by name, shape (number ended, …).
         """
         ...
@@ -161,16 +162,25 @@ def _observations(result: StepResult) -> Arrays:
     return {**result.sensors, **result.commands}
 
 
-def check_action(actions: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
-    """One action array of the wanted shape, float64.
+def numbers(value: object) -> npt.NDArray[Any] | None:
+    """The value if it is an array of real numbers, else None."""
+    if not isinstance(value, np.ndarray):
+        return None
+    array = cast("npt.NDArray[Any]", value)
+    return array if array.dtype.kind in "fiu" else None
+
+
+def check_action(actions: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """One action array of the wanted shape.
 
     Raises:
         ProblemError: it is missing, has another shape or dtype, or is not finite.
     """
-    value = actions.get(name)
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
-        given = "nothing" if value is None else type(value).__name__
-        raise invalid(f"action {name!r} must be an array of numbers with shape {list(shape)}, got {given}")
+    given = actions.get(name)
+    value = numbers(given)
+    if value is None:
+        what = "nothing" if given is None else type(given).__name__
+        raise invalid(f"action {name!r} must be an array of numbers with shape {list(shape)}, got {what}")
     if value.shape != shape:
         raise invalid(f"action {name!r} has shape {list(value.shape)}, expected {list(shape)}: worlds, values")
     finite = np.isfinite(value)

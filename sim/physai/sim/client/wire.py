@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgpack
 import numpy as np
+import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError
 
@@ -31,20 +32,21 @@ def pack(message: Message) -> bytes:
         WireError: an array's dtype is not one of `DTYPES`, or a value has no encoding.
     """
     try:
-        return cast("bytes", msgpack.packb(message, default=_encode))
+        return msgpack.packb(message, default=_encode)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a message cannot be encoded: {error}") from None
 
 
 def _encode(value: object) -> object:
     if isinstance(value, np.ndarray):
-        array = np.ascontiguousarray(cast("np.ndarray[Any, Any]", value))
+        given = cast("npt.NDArray[Any]", value)
+        array = np.ascontiguousarray(given)
         if array.dtype.str not in DTYPES:
             raise WireError(f"an array of {array.dtype.str} cannot be sent; send one of {', '.join(sorted(DTYPES))}")
         # reshape, because ascontiguousarray makes a scalar array one-dimensional.
-        return {"dtype": array.dtype.str, "shape": list(np.shape(value)), "data": array.data.cast("B")}
-    if isinstance(value, np.generic):
-        return value.item()
+        return {"dtype": array.dtype.str, "shape": list(given.shape), "data": array.data.cast("B")}
+    if isinstance(value, np.bool | np.integer | np.floating):
+        return cast("object", value.item())
     raise TypeError(f"a value of type {type(value).__name__} has no encoding")
 
 
@@ -55,7 +57,7 @@ def unpack(data: bytes) -> Message:
         WireError: the data is no msgpack map with string keys, or an array in it is malformed.
     """
     try:
-        message: object = msgpack.unpackb(
+        message = msgpack.unpackb(
             data, object_hook=_decode, max_array_len=_MAX_ENTRIES, max_map_len=_MAX_ENTRIES, max_ext_len=0
         )
     except WireError:
