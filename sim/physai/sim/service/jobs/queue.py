@@ -172,8 +172,8 @@ class JobQueue:
         """Returns the jobs of workers that are known to be dead to the queue; returns their number."""
         with Session(self._engine) as session, session.begin():
             gone = and_(JobRow.state == "running", JobRow.worker.startswith(worker_prefix, autoescape=True))
-            released = session.execute(update(JobRow).where(gone).values(lease_until=0.0))
-            return _changed(released)
+            released = update(JobRow).where(gone).values(state="queued", worker=None, lease_until=None)
+            return _changed(session.execute(released))
 
     def cancel(self, job_id: str) -> str:
         """Cancels a job: at once if it waits, else as soon as its worker hears of it; returns its state."""

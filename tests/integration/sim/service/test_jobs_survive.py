@@ -1,0 +1,71 @@
+"""Kill -9 of the service, its workers and the jobs' own processes: every job ends once, with the right result."""
+
+import contextlib
+import os
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from physai.sim.service.jobs.queue import ENDED
+from tests.support.service import Service, postgres, postgres_folder
+
+TASK = {"task": "cartpole-swingup", "worlds": 32, "iterations": 3}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> Generator[str | None]:
+    if request.param == "sqlite":
+        yield None
+        return
+    programs = postgres_folder()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, postgres(Path(folder), programs) as url:
+        yield url
+
+
+def kill_something(service: Service, random_numbers: random.Random) -> None:
+    victims = service.worker_pids()
+    if random_numbers.random() < 0.3 or not victims:
+        service.kill()
+        service.start()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(random_numbers.choice(victims), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [pytest.param(8, id="few"), pytest.param(200, marks=pytest.mark.exhaustive, id="200")])
+def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -> None:
+    service = Service(tmp_path / "data", database=database, workers=2)
+    service.start()
+    random_numbers = random.Random(kills)
+    try:
+        jobs = [service.client.submit("train", {**TASK, "seed": seed}) for seed in range(3)]
+        for _ in range(kills):
+            time.sleep(random_numbers.uniform(0.1, 3.0))
+            kill_something(service, random_numbers)
+            if all(service.client.job(job)["state"] in ENDED for job in jobs):
+                jobs.append(service.client.submit("train", {**TASK, "seed": len(jobs)}))
+        deadline = time.monotonic() + 240.0
+        while not all(service.client.job(job)["state"] in ENDED for job in jobs):
+            assert time.monotonic() < deadline, [service.client.job(job) for job in jobs]
+            time.sleep(0.5)
+        for job in jobs:
+            found = service.client.job(job)
+            ends = [event["text"] for event in service.client.follow(job) if event["text"] in ENDED]
+            assert ends == [found["state"]]
+            if found["state"] == "failed":
+                # Our own kills of the job's process count as crashes of the job.
+                assert found["error"] == "its process died 3 times; see its log"
+                continue
+            assert found["result"]["document"]["iterations"] == 3
+            assert {"checkpoint.pt", "config.json"} <= {artefact["name"] for artefact in found["artefacts"]}
+    finally:
+        service.stop()
+    assert not service.worker_pids()
