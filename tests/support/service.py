@@ -27,14 +27,14 @@ def free_port() -> int:
 class Service:
     """A service that a test starts, kills and starts again."""
 
-    def __init__(self, data: Path, *, database: str | None = None, workers: int = 1, options: tuple[str, ...] = ()):
+    def __init__(self, data: Path, *, database: str | None = None, workers: int = 1) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.data = data
         self.log = data.with_name(data.name + ".log")
-        self._command = [sys.executable, "-m", "physai.sdk.cli.main", "sim", "serve", "--port", str(self.port)]
-        self._command[1:3] = ["-c", "import sys; from physai.sdk.cli.main import main; sys.exit(main())"]
-        self._command += ["--data", str(data), "--workers", str(workers), *options]
+        program = "import sys; from physai.sdk.cli.main import main; sys.exit(main())"
+        self._command = [sys.executable, "-c", program, "sim", "serve", "--port", str(self.port)]
+        self._command += ["--data", str(data), "--workers", str(workers)]
         self._command += ["--db", database] if database else []
         self.process: subprocess.Popen[bytes] | None = None
         self.client = ServiceClient(self.url)
@@ -74,9 +74,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def running_service(data: Path, **options: object) -> Generator[Service]:
+def running_service(data: Path, *, workers: int = 1) -> Generator[Service]:
     """A service for as long as the block lasts."""
-    service = Service(data, **options)  # type: ignore[arg-type]
+    service = Service(data, workers=workers)
     service.start()
     try:
         yield service
@@ -105,13 +105,14 @@ def postgres(folder: Path, programs: Path) -> Generator[str]:
                 parent.chmod(parent.stat().st_mode | 0o011)
     port = free_port()
     data = folder / "data"
-    common = {"check": True, "stdout": subprocess.DEVNULL, "cwd": "/"}
-    initdb = [str(programs / "initdb"), "-D", str(data), "-U", "physai", "--auth=trust", "-E", "UTF8", "--no-sync"]
-    subprocess.run([*as_user, *initdb], **common)  # type: ignore[call-overload]
-    settings = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
-    control = [*as_user, str(programs / "pg_ctl"), "-D", str(data), "-w"]
-    subprocess.run([*control, "-l", str(folder / "log"), "-o", settings, "start"], **common)  # type: ignore[call-overload]
+
+    def run(*command: str) -> None:
+        subprocess.run([*as_user, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+    run(str(programs / "initdb"), "-D", str(data), "-U", "physai", "--auth=trust", "-E", "UTF8", "--no-sync")
+    control = (str(programs / "pg_ctl"), "-D", str(data), "-w")
+    run(*control, "-l", str(folder / "log"), "-o", f"-p {port} -k {folder} -c listen_addresses=127.0.0.1", "start")
     try:
         yield f"postgresql+psycopg://physai@127.0.0.1:{port}/postgres"
     finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **common)  # type: ignore[call-overload]
+        run(*control, "-m", "immediate", "stop")

@@ -9,8 +9,6 @@ from pathlib import Path
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 
-_DATABASE_FILE = "service.db"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai sim serve`."""
@@ -37,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         from physai.sim.service.server import prepare
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
-    from physai.sim.service.settings import ServiceSettings
+    from physai.sim.service.settings import ServiceSettings, default_database
 
     for option, value, lowest, highest in (("port", arguments.port, 1, 65535), ("workers", arguments.workers, 0, 256)):
         if not lowest <= value <= highest:
@@ -47,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     data = arguments.data.absolute()
     settings = ServiceSettings(
         data=data,
-        database=arguments.db or f"sqlite:///{data / _DATABASE_FILE}",
+        database=arguments.db or default_database(data),
         host=arguments.host,
         port=arguments.port,
         workers=arguments.workers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, record, replay, ros, serve, validate
+from physai.sim.cli import calibrate, record, replay, ros, serve, tokens, validate
 
 _VERBS = {
     "record": record.command,
@@ -13,6 +13,7 @@ _VERBS = {
     "replay": replay.command,
     "validate": validate.command,
     "serve": serve.command,
+    "tokens": tokens.command,
     "ros": ros.command,
 }
 

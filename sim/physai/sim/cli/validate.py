@@ -49,6 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of worker processes (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
+    parser.add_argument(
+        "--server", metavar="URL", help="validate in this service of `physai sim serve`; token in PHYSAI_TOKEN"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdict as one JSON object")
 
 
@@ -62,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     policy: Path = arguments.policy
+    if arguments.server is not None:
+        return _run_on_server(arguments)
     report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
     twin = None if arguments.twin is None else load_twin(arguments.twin)
     options = ValidationOptions(
@@ -76,7 +81,37 @@ def run(arguments: argparse.Namespace) -> int:
         twin_name="the nominal robot, not calibrated" if twin is None else str(arguments.twin),
     )
     verdict = validate(policy, twin, report=report, options=options, progress=_progress)
-    if arguments.json:
+    return _print(verdict, report, as_json=arguments.json)
+
+
+def _run_on_server(arguments: argparse.Namespace) -> int:
+    """Validates in a service and writes its report here."""
+    import os
+
+    from physai.sdk.evidence.verdict import VERDICT_FILE, load_verdict
+    from physai.sim.client.validate import validate_on_server
+    from physai.sim.report.validation import REPORT_FOLDER
+
+    for option in ("robot", "baseline", "latency"):
+        if getattr(arguments, option) is not None:
+            raise PhysaiError(f"--{option} works without --server only")
+    policy: Path = arguments.policy
+    report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
+    validate_on_server(
+        arguments.server,
+        policy,
+        report,
+        twin=arguments.twin,
+        gates=arguments.gates,
+        options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
+        access_token=os.environ.get("PHYSAI_TOKEN"),
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    return _print(load_verdict(report / VERDICT_FILE), report, as_json=arguments.json)
+
+
+def _print(verdict: Verdict, report: Path, *, as_json: bool) -> int:
+    if as_json:
         print(json.dumps(verdict.model_dump(mode="json")))
     else:
         print(printable(_text(verdict, report)))

@@ -169,7 +169,10 @@ class RemoteSession:
         deadline = time.monotonic() + RESUME_S
         while True:
             try:
-                self._socket = connect(self._protocol.url, compression=None, max_size=None, open_timeout=10.0)
+                # Entered, not only opened: some versions of websockets connect on entry.
+                self._socket = connect(
+                    self._protocol.url, compression=None, max_size=None, open_timeout=10.0
+                ).__enter__()
             except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as error:
                 if self._socket is None or time.monotonic() > deadline:
                     raise self._protocol.closed(error) from error

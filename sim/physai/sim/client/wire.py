@@ -44,7 +44,11 @@ def _encode(value: object) -> object:
         if array.dtype.str not in DTYPES:
             raise WireError(f"an array of {array.dtype.str} cannot be sent; send one of {', '.join(sorted(DTYPES))}")
         # reshape, because ascontiguousarray makes a scalar array one-dimensional.
-        return {"dtype": array.dtype.str, "shape": list(given.shape), "data": array.data.cast("B") if array.size else b""}
+        return {
+            "dtype": array.dtype.str,
+            "shape": list(given.shape),
+            "data": array.data.cast("B") if array.size else b"",
+        }
     if isinstance(value, np.bool | np.integer | np.floating):
         return cast("object", value.item())
     raise TypeError(f"a value of type {type(value).__name__} has no encoding")

@@ -44,3 +44,8 @@ class ServiceSettings:
     tls_key: Path | None = None
     threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))
     """Threads that step sessions."""
+
+
+def default_database(data: Path) -> str:
+    """URL of the SQLite database in a data folder."""
+    return f"sqlite:///{data / 'service.db'}"

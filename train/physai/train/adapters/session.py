@@ -27,7 +27,8 @@ class PolicyWorlds:
         )
         self.num_worlds = options.worlds
         self.step_dt = self._worlds.environment.step_dt
-        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in self.reset(None).items()}
+        self.first = self.reset(None)
+        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in self.first.items()}
 
     def describe(self) -> dict[str, Any]:
         return {"actions": {"action": {"shape": [self._worlds.actions]}}, "observations": self._shapes}

@@ -97,12 +97,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _identify(connection: HTTPConnection) -> Identity:
+def identify(connection: HTTPConnection) -> Identity:
+    """Who sent a request to the application; see `Access.identify`."""
     access: Access = connection.app.state.access
     return access.identify(connection)
 
 
-Caller = Annotated[Identity, Depends(_identify)]
+Caller = Annotated[Identity, Depends(identify)]
 """Parameter of a route: who sent the request."""
 
 

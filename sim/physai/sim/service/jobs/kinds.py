@@ -11,11 +11,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from physai.sdk.evidence.verdict import Sha256
+
 OUTPUT = "output"
 """Folder, in that of the job, whose files become its artefacts."""
 INPUT = "input"
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Seed = Annotated[int, Field(ge=0, le=2**20 - 1)]
 Budget = Annotated[float, Field(gt=0.0, le=86400.0, allow_inf_nan=False)]

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
 from pydantic import Field
 
+from physai.sdk.evidence.verdict import Sha256
 from physai.sim.service.auth.access import Caller, requires
-from physai.sim.service.jobs.kinds import Sha256
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import EntryKind, Registry
 from physai.sim.service.sessions.routes import Strict

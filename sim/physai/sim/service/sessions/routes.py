@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import Executor
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sim.client.wire import WireError, pack, unpack
-from physai.sim.service.auth.access import Caller, requires
+from physai.sim.service.auth.access import Caller, identify, requires
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.session import Message, Session
@@ -65,13 +65,6 @@ class Restore(Strict):
     """A snapshot taken before."""
 
     snapshot: Annotated[str, Field(max_length=64)]
-    seq: int | None = None
-
-
-class SetState(Strict):
-    """Run or pause, as in `simulation_interfaces/srv/SetSimulationState`."""
-
-    state: Literal["PLAYING", "PAUSED"]
     seq: int | None = None
 
 
@@ -128,11 +121,6 @@ def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
         """True state of every world (`GetSimulationState`)."""
         return await run(manager.use(identifier, token), {"op": "state"})
 
-    @router.post("/{identifier}/state")
-    async def set_state(identifier: str, body: SetState, token: Token) -> dict[str, Any]:
-        """Lets the worlds run on their own, or pauses them (`SetSimulationState`)."""
-        return await run(manager.use(identifier, token), {"op": "set_state", **body.model_dump(exclude_none=True)})
-
     @router.post("/{identifier}/snapshot")
     async def snapshot(identifier: str, token: Token) -> dict[str, Any]:
         """Keeps the state of all worlds in the service."""
@@ -182,6 +170,12 @@ def _json_value(value: Any) -> Any:
 
 async def _serve(socket: WebSocket, manager: SessionManager, executor: Executor, identifier: str, token: str) -> None:
     """One client's WebSocket: a request per binary message, answered in order."""
+    try:
+        identify(socket).require("run")
+    except ProblemError as problem:
+        # Before the connection is accepted, closing it refuses the handshake.
+        await socket.close(1008, problem.detail[:120])
+        return
     await socket.accept()
     try:
         session = manager.use(identifier, token)

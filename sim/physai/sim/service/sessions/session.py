@@ -4,7 +4,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any, cast
 
 import numpy as np
@@ -19,15 +18,6 @@ Message = dict[str, Any]
 STACKED = ("reward", "terminated", "truncated", "judged", "succeeded")
 
 
-class SimulationState(IntEnum):
-    """As in ROS 2's `simulation_interfaces/msg/SimulationState`."""
-
-    STOPPED = 0
-    PLAYING = 1
-    PAUSED = 2
-    QUITTING = 3
-
-
 class Session:
     """Worlds that one client steps. Every method may be called from any thread."""
 
@@ -37,7 +27,6 @@ class Session:
         """Secret that a request needs to use this session."""
         self.options = options
         self.created = time.time()
-        self.state = SimulationState.PAUSED
         self.steps = 0
         self.used = time.monotonic()
         """When a client last used the session, on the monotonic clock [s]."""
@@ -50,7 +39,7 @@ class Session:
         self._snapshots: dict[str, tuple[Snapshot, Message]] = {}
         self._last_sequence = 0
         self._last_reply: Message = {}
-        self._observations: Message = {}
+        self._observations: Message = {"observations": worlds.first}
         self._operations: dict[str, Callable[[Message], Message]] = {
             "reset": self._reset,
             "step": self._step,
@@ -58,7 +47,6 @@ class Session:
             "state": self._state,
             "snapshot": self._snapshot,
             "restore": self._restore,
-            "set_state": self._set_state,
         }
 
     def describe(self) -> Message:
@@ -68,7 +56,6 @@ class Session:
             "task": self.options.task,
             "worlds": self.options.worlds,
             "seed": self.options.seed,
-            "state": self.state.name,
             "steps": self.steps,
             "step_dt": self._worlds.step_dt,
             "created": self.created,
@@ -130,14 +117,7 @@ class Session:
         self.steps = 0
         return self._observations
 
-    def _require_paused(self) -> None:
-        if self.state is not SimulationState.PAUSED:
-            raise ProblemError(
-                409, "not-paused", f"the session is {self.state.name}; set its state to PAUSED to step it"
-            )
-
     def _step(self, message: Message) -> Message:
-        self._require_paused()
         reply = self._worlds.step(_actions(message))
         self.steps += 1
         self._observations = {"observations": reply["observations"]}
@@ -145,7 +125,6 @@ class Session:
 
     def _steps(self, message: Message) -> Message:
         """Steps with one action per step, first axis the step; observations are those after the last one."""
-        self._require_paused()
         actions = _actions(message)
         arrays = [array for value in actions.values() if (array := numbers(value)) is not None and array.ndim]
         lengths = {len(value) for value in arrays}
@@ -166,7 +145,7 @@ class Session:
         return reply
 
     def _state(self, message: Message) -> Message:
-        return {"state": self.state.name, "steps": self.steps, **self._worlds.state()}
+        return {"steps": self.steps, **self._worlds.state()}
 
     def _snapshot(self, message: Message) -> Message:
         if len(self._snapshots) >= self._limits.snapshots:
@@ -186,13 +165,6 @@ class Session:
         self.steps = observed["steps"]
         self._observations = observed
         return observed
-
-    def _set_state(self, message: Message) -> Message:
-        wanted = message.get("state")
-        if wanted not in ("PLAYING", "PAUSED"):
-            raise invalid(f"state must be PLAYING or PAUSED, got {wanted!r:.80}; close the session to stop it")
-        self.state = SimulationState[wanted]
-        return {"state": self.state.name}
 
 
 def _actions(message: Message) -> dict[str, Array]:

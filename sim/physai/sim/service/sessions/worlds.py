@@ -39,6 +39,8 @@ class SessionWorlds(Protocol):
     num_worlds: int
     step_dt: float
     """Simulated time of one step [s]."""
+    first: Arrays
+    """Observations of the episodes that began with the session."""
 
     def describe(self) -> dict[str, Any]:
         """The arrays of `step`: under `actions` and `observations` the shape of one world by name."""
@@ -116,8 +118,8 @@ class TargetWorlds:
         self.step_dt = self._environment.step_dt
         contract = self._environment.task.contract
         self._actions = {term.target_name: len(term.joints) for term in contract.action.terms}
-        first = _observations(self._environment.reset())
-        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in first.items()}
+        self.first = _observations(self._environment.reset())
+        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in self.first.items()}
 
     def describe(self) -> dict[str, Any]:
         terms = self._environment.task.contract.action.terms

@@ -1,0 +1,71 @@
+"""Validates a policy in a service: uploads, follows the job, downloads the report."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from physai.sdk.base.terminal import printable
+from physai.sdk.policy.header import GOLDEN_FILE
+from physai.sim.client.errors import ServiceError
+from physai.sim.client.service import ServiceClient
+from physai.sim.policies.resolve import find_policy
+
+
+def validate_on_server(
+    url: str,
+    policy: Path,
+    report: Path,
+    *,
+    twin: Path | None = None,
+    gates: Path | None = None,
+    options: Mapping[str, Any],
+    access_token: str | None = None,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Runs the gates in a service and writes its report into a folder here.
+
+    Interrupted by Ctrl-C, it cancels the job.
+
+    Args:
+        url: address of the service.
+        policy: run folder or exported policy.
+        report: output folder; created if missing.
+        twin: calibrated twin; None for the nominal robot, in which no policy passes.
+        gates: gate settings.
+        options: `task`, `seed` and `accept` as for `physai sim validate`.
+        access_token: token of the service, if it needs one.
+        progress: is called with each line of progress.
+
+    Returns:
+        The job as the service describes it.
+
+    Raises:
+        ServiceError: the service refuses the job, the job failed, or the service cannot be reached.
+        PhysaiError: there is no policy.
+    """
+    client = ServiceClient(url, access_token=access_token)
+    file = find_policy(policy)
+    files = {"policy": file, "golden": file.parent / GOLDEN_FILE, "twin": twin, "gates": gates}
+    # The golden outputs are optional; everything else that was named must exist.
+    uploads = {
+        key: client.upload(path)
+        for key, path in files.items()
+        if path is not None and (key != "golden" or path.is_file())
+    }
+    spec = uploads | {key: value for key, value in options.items() if value is not None}
+    client.register("policy", uploads["policy"], golden=uploads.get("golden"))
+    if twin is not None:
+        client.register("twin", uploads["twin"])
+    job = client.submit("validate", spec)
+    progress(f"job {job} at {url}")
+    try:
+        for event in client.follow(job):
+            progress(printable(str(event["text"])))
+    except KeyboardInterrupt:
+        client.cancel(job)
+        raise
+    found = client.job(job)
+    if found["state"] != "succeeded":
+        raise ServiceError(f"job {job} {found['state']}: {found['error'] or 'cancelled'}", kind="job-failed")
+    client.download(job, report)
+    return found
