@@ -71,6 +71,7 @@ class Restore(Strict):
 def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
     """The routes below `/v1/sessions`."""
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+    may_run = [requires("run")]
 
     async def run(session: Session, message: Message) -> Message:
         loop = asyncio.get_running_loop()
@@ -95,38 +96,38 @@ def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
         """What a session simulates and which arrays its steps take and return."""
         return manager.get(identifier).describe()
 
-    @router.delete("/{identifier}", status_code=204)
+    @router.delete("/{identifier}", status_code=204, dependencies=may_run)
     async def close_session(identifier: str, token: Token) -> None:
         """Closes a session."""
         manager.use(identifier, token)
         manager.close(identifier)
 
-    @router.post("/{identifier}/reset")
+    @router.post("/{identifier}/reset", dependencies=may_run)
     async def reset(identifier: str, body: Reset, token: Token) -> dict[str, Any]:
         """Starts a new episode in every world (`ResetSimulation`)."""
         return await run(manager.use(identifier, token), {"op": "reset", **body.model_dump(exclude_none=True)})
 
-    @router.post("/{identifier}/step")
+    @router.post("/{identifier}/step", dependencies=may_run)
     async def step(identifier: str, body: Step, token: Token) -> dict[str, Any]:
         """Advances every world by one step (`StepSimulation`)."""
         return await run(manager.use(identifier, token), _step_message("step", body))
 
-    @router.post("/{identifier}/steps")
+    @router.post("/{identifier}/steps", dependencies=may_run)
     async def steps(identifier: str, body: Step, token: Token) -> dict[str, Any]:
         """Advances every world by one step per row of the actions (`SimulateSteps`)."""
         return await run(manager.use(identifier, token), _step_message("steps", body))
 
-    @router.get("/{identifier}/state")
+    @router.get("/{identifier}/state", dependencies=may_run)
     async def state(identifier: str, token: Token) -> dict[str, Any]:
         """True state of every world (`GetSimulationState`)."""
         return await run(manager.use(identifier, token), {"op": "state"})
 
-    @router.post("/{identifier}/snapshot")
+    @router.post("/{identifier}/snapshot", dependencies=may_run)
     async def snapshot(identifier: str, token: Token) -> dict[str, Any]:
         """Keeps the state of all worlds in the service."""
         return await run(manager.use(identifier, token), {"op": "snapshot"})
 
-    @router.post("/{identifier}/restore")
+    @router.post("/{identifier}/restore", dependencies=may_run)
     async def restore(identifier: str, body: Restore, token: Token) -> dict[str, Any]:
         """Returns to a snapshot, bit for bit."""
         return await run(manager.use(identifier, token), {"op": "restore", **body.model_dump(exclude_none=True)})
