@@ -64,7 +64,8 @@ class _Protocol:
 
     def decode(self, data: bytes | str) -> Message | None:
         """The reply to the latest request; None for the reply to an earlier one, which a retry brought twice."""
-        reply = unpack(data if isinstance(data, bytes) else data.encode())
+        # Learners write into what an environment returns.
+        reply = unpack(data if isinstance(data, bytes) else data.encode(), writable=True)
         if reply.get("seq") != self._sequence:
             return None
         if "problem" in reply:

@@ -39,8 +39,12 @@ class RemoteVectorEnv(VectorEnv[Floats, Floats, Any]):
         description = self.session.description
         (observations,) = description["observations"]["observation"]["shape"]
         (actions,) = description["actions"]["action"]["shape"]
-        self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (observations,), np.float32)
-        self.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (actions,), np.float32)
+        self.spaces = (
+            gymnasium.spaces.Box(-np.inf, np.inf, (observations,), np.float32),
+            gymnasium.spaces.Box(-1.0, 1.0, (actions,), np.float32),
+        )
+        """Observation and action space of one world."""
+        self.single_observation_space, self.single_action_space = self.spaces
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 

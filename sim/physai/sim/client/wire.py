@@ -54,15 +54,24 @@ def _encode(value: object) -> object:
     raise TypeError(f"a value of type {type(value).__name__} has no encoding")
 
 
-def unpack(data: bytes) -> Message:
-    """Decodes a message; arrays are read-only views of its bytes.
+def unpack(data: bytes, *, writable: bool = False) -> Message:
+    """Decodes a message.
+
+    Args:
+        data: the message.
+        writable: copy the arrays, so that they may be changed; else they are read-only views of `data`.
 
     Raises:
         WireError: the data is no msgpack map with string keys, or an array in it is malformed.
     """
+    decode = _decode_writable if writable else _decode
     try:
         message = msgpack.unpackb(
-            data, object_hook=_decode, max_array_len=_MAX_ENTRIES, max_map_len=_MAX_ENTRIES, max_ext_len=0
+            data,
+            object_hook=decode,
+            max_array_len=_MAX_ENTRIES,
+            max_map_len=_MAX_ENTRIES,
+            max_ext_len=0,
         )
     except WireError:
         raise
@@ -91,3 +100,8 @@ def _decode(entries: dict[str, Any]) -> object:
         got = f"{len(data)} bytes" if isinstance(data, bytes) else type(data).__name__
         raise WireError(f"an array of {dtype} with shape {sizes} has {expected} bytes, got {got}")
     return np.frombuffer(data, dtype).reshape(sizes)
+
+
+def _decode_writable(entries: dict[str, Any]) -> object:
+    value = _decode(entries)
+    return cast("npt.NDArray[Any]", value).copy() if isinstance(value, np.ndarray) else value

@@ -29,6 +29,10 @@ def test_arrays_come_back_bit_for_bit(arrays: dict[str, np.ndarray]) -> None:
         assert message[name].dtype == array.dtype
         assert message[name].shape == array.shape
         assert message[name].tobytes() == array.tobytes()
+        assert not message[name].flags.writeable
+    copies = unpack(pack({"arrays": arrays}), writable=True)["arrays"]
+    assert all(copies[name].tobytes() == array.tobytes() for name, array in arrays.items())
+    assert all(copy.flags.writeable for copy in copies.values())
 
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
