@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecEnv
-from tests.support.service import Service, running_service
 
 from physai.sim.client import RemoteVectorEnv
+from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.tasks.registry import load_task
 from physai.train.adapters.sb3 import TaskVecEnv
 from physai.train.adapters.sb3_remote import RemoteVecEnv
@@ -18,7 +18,7 @@ TASK, WORLDS, STEPS = "cartpole-swingup", 8, 64
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service") / "data", workers=0) as running:
         yield running
 
@@ -29,7 +29,7 @@ def learn(environment: VecEnv) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in model.policy.state_dict().items()}
 
 
-def test_sb3_learns_the_same_weights_over_the_wire(service: Service) -> None:
+def test_sb3_learns_the_same_weights_over_the_wire(service: ServiceProcess) -> None:
     here = learn(TaskVecEnv(load_task(TASK), WORLDS, num_threads=1))
     remote = RemoteVecEnv(RemoteVectorEnv(service.url, TASK, WORLDS, training=True))
     there = learn(remote)
@@ -39,7 +39,7 @@ def test_sb3_learns_the_same_weights_over_the_wire(service: Service) -> None:
         assert np.array_equal(values, there[name]), name
 
 
-def test_what_a_service_does_not_offer(service: Service) -> None:
+def test_what_a_service_does_not_offer(service: ServiceProcess) -> None:
     remote = RemoteVecEnv(RemoteVectorEnv(service.url, TASK, 1))
     with pytest.raises(AttributeError, match="create a session with other options"):
         remote.set_attr("seed", 1)

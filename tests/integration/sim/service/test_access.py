@@ -6,35 +6,35 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.service import Service, free_port
 
 from physai.sdk.cli.main import main
 from physai.sim.client import RemoteSession, ServiceClient, ServiceError
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.process import ServiceProcess, free_port
 from physai.sim.service.settings import default_database
 
 
 @pytest.fixture(scope="module")
-def protected(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[Service, dict[str, str]]]:
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[ServiceProcess, dict[str, str]]]:
     data = tmp_path_factory.mktemp("service") / "data"
     data.mkdir()
     store = TokenStore(open_database(default_database(data)))
     tokens = {scope: store.create(f"the-{scope}", scope) for scope in ("read", "run", "admin")}
     tokens["expired"] = store.create("old", "admin", days=1e-9)
-    service = Service(data, workers=0)
+    service = ServiceProcess(data, workers=0)
     service.start()
     yield service, tokens
     service.stop()
 
 
-def get(service: Service, path: str, token: str | None) -> httpx.Response:
+def get(service: ServiceProcess, path: str, token: str | None) -> httpx.Response:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     return httpx.get(service.url + path, headers=headers)
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/sessions", "/v1/registry/policy", f"/v1/blobs/{'0' * 64}"])
-def test_without_a_valid_token_nothing_is_told(protected: tuple[Service, dict[str, str]], path: str) -> None:
+def test_without_a_valid_token_nothing_is_told(protected: tuple[ServiceProcess, dict[str, str]], path: str) -> None:
     service, tokens = protected
     for token in (None, "physai_wrong", tokens["expired"], "the-admin"):
         answer = get(service, path, token)
@@ -43,7 +43,7 @@ def test_without_a_valid_token_nothing_is_told(protected: tuple[Service, dict[st
     assert get(service, "/healthz", None).status_code == 200
 
 
-def test_a_scope_includes_the_lesser_ones(protected: tuple[Service, dict[str, str]]) -> None:
+def test_a_scope_includes_the_lesser_ones(protected: tuple[ServiceProcess, dict[str, str]]) -> None:
     service, tokens = protected
     reader, runner = (ServiceClient(service.url, access_token=tokens[scope]) for scope in ("read", "run"))
     with pytest.raises(ServiceError, match="needs a token of scope run; the token 'the-read' has read"):
@@ -59,7 +59,7 @@ def test_a_scope_includes_the_lesser_ones(protected: tuple[Service, dict[str, st
         assert session.reset()
 
 
-def test_a_session_needs_both_tokens(protected: tuple[Service, dict[str, str]]) -> None:
+def test_a_session_needs_both_tokens(protected: tuple[ServiceProcess, dict[str, str]]) -> None:
     service, tokens = protected
     with RemoteSession.create(service.url, "cartpole-swingup", access_token=tokens["run"]) as session:
         with pytest.raises(ServiceError, match="403"):
@@ -70,7 +70,7 @@ def test_a_session_needs_both_tokens(protected: tuple[Service, dict[str, str]]) 
         assert httpx.get(path, headers={"x-session-token": session.description["token"]}).status_code == 401
 
 
-def test_only_hashes_are_stored(protected: tuple[Service, dict[str, str]]) -> None:
+def test_only_hashes_are_stored(protected: tuple[ServiceProcess, dict[str, str]]) -> None:
     service, tokens = protected
     stored = b"".join(path.read_bytes() for path in service.data.glob("service.db*"))
     assert all(token.encode() not in stored for token in tokens.values())

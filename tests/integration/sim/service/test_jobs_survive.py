@@ -10,9 +10,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.support.service import Service, postgres, postgres_folder
+from tests.support.service import job_pids, postgres, postgres_folder
 
 from physai.sim.service.jobs.queue import ENDED
+from physai.sim.service.process import ServiceProcess
 
 TASK = {"task": "cartpole-swingup", "worlds": 32, "iterations": 3}
 
@@ -29,8 +30,8 @@ def database(request: pytest.FixtureRequest) -> Generator[str | None]:
         yield url
 
 
-def kill_something(service: Service, random_numbers: random.Random) -> None:
-    victims = service.worker_pids()
+def kill_something(service: ServiceProcess, random_numbers: random.Random) -> None:
+    victims = job_pids(service.data)
     if random_numbers.random() < 0.3 or not victims:
         service.kill()
         service.start()
@@ -44,7 +45,7 @@ def kill_something(service: Service, random_numbers: random.Random) -> None:
     "kills", [pytest.param(8, id="few"), pytest.param(200, marks=pytest.mark.exhaustive, id="200")]
 )
 def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -> None:
-    service = Service(tmp_path / "data", database=database, workers=2)
+    service = ServiceProcess(tmp_path / "data", database=database, workers=2)
     service.start()
     random_numbers = random.Random(kills)
     try:
@@ -71,4 +72,4 @@ def test_every_job_ends_once(tmp_path: Path, database: str | None, kills: int) -
             assert {"checkpoint.pt", "config.json"} <= {artefact["name"] for artefact in found["artefacts"]}
     finally:
         service.stop()
-    assert not service.worker_pids()
+    assert not job_pids(service.data)

@@ -10,26 +10,27 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.service import Service, running_service
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.client import AsyncRemoteSession, RemoteSession, RemoteVectorEnv, ServiceError
 from physai.sim.client.wire import pack, unpack
+from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
 
 TASK = "cartpole-swingup"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProcess]:
     with running_service(tmp_path_factory.mktemp("service") / "data", workers=0) as running:
         yield running
 
 
 @pytest.fixture
-def session(service: Service) -> Generator[RemoteSession]:
+def session(service: ServiceProcess) -> Generator[RemoteSession]:
     with RemoteSession.create(service.url, TASK, worlds=3, seed=5) as created:
         yield created
 
@@ -80,7 +81,9 @@ def test_no_step_is_repeated_or_left_out_when_connections_break(session: RemoteS
     assert session.state()["steps"] == 40
 
 
-def test_a_request_that_was_carried_out_is_answered_from_memory(service: Service, session: RemoteSession) -> None:
+def test_a_request_that_was_carried_out_is_answered_from_memory(
+    service: ServiceProcess, session: RemoteSession
+) -> None:
     (name,) = session.description["actions"]
     url = session._protocol.url  # pyright: ignore[reportPrivateUsage]
     request = pack({"op": "step", "seq": 1, "actions": {name: actions(1)[0]}})
@@ -138,7 +141,7 @@ def test_steps_beyond_the_limit_of_simulated_time(session: RemoteSession) -> Non
         session.steps({name: np.zeros((count, 3, 1))})
 
 
-def test_json_says_the_same(service: Service, session: RemoteSession) -> None:
+def test_json_says_the_same(service: ServiceProcess, session: RemoteSession) -> None:
     created = httpx.post(f"{service.url}/v1/sessions", json={"task": TASK, "worlds": 3, "seed": 5}).json()
     (name,) = created["actions"]
     headers = {"x-session-token": created["token"]}
@@ -173,21 +176,21 @@ def test_json_says_the_same(service: Service, session: RemoteSession) -> None:
         ("GET", "/v1/nothing", None, 404, "Not Found"),
     ],
 )
-def test_bad_requests(service: Service, method: str, path: str, body: Any, status: int, detail: str) -> None:
+def test_bad_requests(service: ServiceProcess, method: str, path: str, body: Any, status: int, detail: str) -> None:
     answer = httpx.request(method, service.url + path, json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert detail in answer.json()["detail"]
 
 
-def test_another_sessions_token(service: Service, session: RemoteSession) -> None:
+def test_another_sessions_token(service: ServiceProcess, session: RemoteSession) -> None:
     with RemoteSession.create(service.url, TASK) as other:
         path = f"{service.url}/v1/sessions/{session.description['id']}/snapshot"
         answer = httpx.post(path, headers={"x-session-token": other.description["token"]})
     assert (answer.status_code, answer.json()["type"]) == (403, "urn:physai:problem:foreign-session")
 
 
-def test_pages_of_other_sites_are_refused(service: Service) -> None:
+def test_pages_of_other_sites_are_refused(service: ServiceProcess) -> None:
     for headers in ({"origin": "http://evil.example"}, {"host": "evil.example"}):
         answer = httpx.post(f"{service.url}/v1/sessions", json={"task": TASK}, headers=headers)
         assert answer.status_code == 403
@@ -196,7 +199,7 @@ def test_pages_of_other_sites_are_refused(service: Service) -> None:
         pass
 
 
-def test_asyncio(service: Service) -> None:
+def test_asyncio(service: ServiceProcess) -> None:
     async def drive() -> list[float]:
         async with await AsyncRemoteSession.create(service.url, TASK, worlds=2) as session:
             (name,) = session.description["actions"]
@@ -207,7 +210,7 @@ def test_asyncio(service: Service) -> None:
     assert len(asyncio.run(drive())) == 5
 
 
-def test_a_vector_environment_over_the_wire(service: Service) -> None:
+def test_a_vector_environment_over_the_wire(service: ServiceProcess) -> None:
     environment = RemoteVectorEnv(service.url, TASK, 4, training=True)
     observation, infos = environment.reset(seed=3)
     assert infos["critic"].shape[0] == 4
@@ -227,7 +230,7 @@ def test_a_vector_environment_over_the_wire(service: Service) -> None:
     environment.close()
 
 
-def test_a_second_service_cannot_take_the_folder(service: Service, tmp_path: Path) -> None:
-    second = Service(service.data)
-    with pytest.raises(AssertionError, match=r"another service uses .*; stop it, or choose another --data"):
+def test_a_second_service_cannot_take_the_folder(service: ServiceProcess, tmp_path: Path) -> None:
+    second = ServiceProcess(service.data)
+    with pytest.raises(PhysaiError, match=r"another service uses .*; stop it, or choose another --data"):
         second.start()

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.service import running_service
 
 from physai.sdk.cli.main import main
 from physai.sim.client import ServiceClient
+from physai.sim.service.process import running_service
 
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00"
 

@@ -1,0 +1,91 @@
+"""`physai bench service`: steps over the wire compared with steps in process.
+
+The service runs in a process of its own, as for users. Blocks of steps over the wire and in process alternate, so that
+a computer that becomes slower or faster changes both.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
+from physai.sim.client.session import RemoteSession
+from physai.sim.service.process import running_service
+from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
+
+TASK, WORLDS = "ur10e-reach", 64
+BATCH_TASK, BATCH_WORLDS, BATCH_STEPS = "cartpole-swingup", 1024, 16
+BLOCKS, BLOCK_STEPS = 20, 100
+ROUND_TRIPS = 3000
+WARM_UP = 50
+
+Actions = Mapping[str, npt.NDArray[np.float32]]
+
+
+def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[BenchmarkResult]:
+    """Measures throughput and round-trip time on loopback."""
+    blocks, round_trips = (2, 20) if options.quick else (BLOCKS, ROUND_TRIPS)
+    with tempfile.TemporaryDirectory() as folder, running_service(Path(folder) / "data", workers=0) as service:
+        report(f"{WORLDS} worlds of {TASK}: over the wire and in process")
+        ratios = _over_inprocess(service.url, blocks)
+        report(f"1 world of {TASK}: {round_trips} round trips")
+        p50, p99 = _round_trips(service.url, round_trips)
+        report(f"{BATCH_WORLDS} worlds of {BATCH_TASK}, {BATCH_STEPS} steps per request")
+        batch = _batch(service.url, blocks)
+    return [
+        BenchmarkResult(name="ws_over_inprocess", unit="ratio", runs=tuple(ratios), peer="the same session in process"),
+        BenchmarkResult(name="step_rtt_ms.p50", unit="ms", runs=(p50,)),
+        BenchmarkResult(name="step_rtt_ms.p99", unit="ms", runs=(p99,)),
+        BenchmarkResult(name="batch_steps_per_s", unit="steps/s", runs=tuple(batch)),
+    ]
+
+
+def _hold(observations: Mapping[str, npt.NDArray[np.float32]]) -> Actions:
+    return {"joint_pos_target": observations["joint_pos"].astype(np.float32)}
+
+
+def _timed(step: Callable[[Actions], object], actions: Actions, steps: int) -> float:
+    start = time.perf_counter()
+    for _ in range(steps):
+        step(actions)
+    return time.perf_counter() - start
+
+
+def _over_inprocess(url: str, blocks: int) -> list[float]:
+    worlds = TargetWorlds(WorldsOptions(task=TASK, worlds=WORLDS))
+    with RemoteSession.create(url, TASK, worlds=WORLDS) as session:
+        actions = _hold(worlds.first)
+        for index in range(WARM_UP):
+            here, there = worlds.step(actions), session.step(actions)
+            if not np.array_equal(here["reward"], there.reward):
+                raise WorkloadError(f"step {index}: rewards over the wire differ from those in process")
+        ratios: list[float] = []
+        for _ in range(blocks):
+            inside = _timed(worlds.step, actions, BLOCK_STEPS)
+            ratios.append(inside / _timed(session.step, actions, BLOCK_STEPS))
+        return ratios
+
+
+def _round_trips(url: str, count: int) -> tuple[float, float]:
+    with RemoteSession.create(url, TASK) as session:
+        actions = _hold(session.reset())
+        _timed(session.step, actions, WARM_UP)
+        times = [1000.0 * _timed(session.step, actions, 1) for _ in range(count)]
+        if session.state()["steps"] != WARM_UP + count:
+            raise WorkloadError(f"the session took {session.state()['steps']} steps, expected {WARM_UP + count}")
+    return float(np.quantile(times, 0.5)), float(np.quantile(times, 0.99))
+
+
+def _batch(url: str, blocks: int) -> list[float]:
+    with RemoteSession.create(url, BATCH_TASK, worlds=BATCH_WORLDS, randomise=False) as session:
+        ((name, action),) = session.description["actions"].items()
+        actions = {name: np.zeros((BATCH_STEPS, BATCH_WORLDS, *action["shape"]), np.float32)}
+        session.steps(actions)
+        return [BATCH_STEPS * BATCH_WORLDS / _timed(session.steps, actions, 1) for _ in range(blocks)]
+
+
+bench = Bench(summary="steps over the wire compared with steps in process, and round-trip time", run=run)
