@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import re
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI, Request
@@ -17,7 +18,7 @@ from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
-from physai.sim.service.problems import MEDIA_TYPE, ProblemError
+from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.registry.routes import registry_routes
@@ -55,7 +56,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
         threads.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(runner.stop)
 
-    app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan)
+    app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
     app.state.access = Access(tokens, required=tokens.count() > 0 or not is_loopback(settings.host))
     _answer_with_problems(app)
     app.include_router(session_routes(manager, threads))
@@ -84,9 +85,9 @@ async def _reap(manager: SessionManager) -> None:
 
 
 def _answer_with_problems(app: FastAPI) -> None:
-    def respond(problem: ProblemError) -> JSONResponse:
+    def respond(problem: ProblemError, headers: Mapping[str, str] | None = None) -> JSONResponse:
         request_id = secrets.token_hex(8)
-        return JSONResponse(problem.document(request_id), problem.status, media_type=MEDIA_TYPE)
+        return JSONResponse(problem.document(request_id), problem.status, headers=headers, media_type=MEDIA_TYPE)
 
     @app.exception_handler(ProblemError)
     async def problem(_: Request, error: ProblemError) -> JSONResponse:
@@ -99,5 +100,18 @@ def _answer_with_problems(app: FastAPI) -> None:
         return respond(ProblemError(422, "invalid", f"{where}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> JSONResponse:
-        return respond(ProblemError(error.status_code, "http", str(error.detail)))
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["allow"] = ", ".join(_methods(app, request))
+        return respond(ProblemError(error.status_code, "http", str(error.detail)), headers)
+
+
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """Methods of all routes with the request's path; Starlette's own header names those of the first one only."""
+    path = request.url.path
+    operations: dict[str, dict[str, object]] = app.openapi()["paths"]
+    patterns = {re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)): methods for template, methods in operations.items()}
+    return sorted(
+        {method.upper() for pattern, methods in patterns.items() if re.fullmatch(pattern, path) for method in methods}
+    )

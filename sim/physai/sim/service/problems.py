@@ -37,6 +37,24 @@ class ProblemError(PhysaiError):
         }
 
 
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "request_id"],
+    "properties": {
+        "type": {"type": "string", "description": "urn:physai:problem: and a stable name"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what was wrong, and the way out"},
+        "request_id": {"type": "string"},
+    },
+}
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
+    for status in (400, 401, 403, 404, 405, 409, 413, 422, 503)
+}
+"""Answers that any request may get, for the OpenAPI document."""
+
+
 def invalid(detail: str) -> ProblemError:
     """The request's content cannot be used."""
     return ProblemError(422, "invalid", detail)

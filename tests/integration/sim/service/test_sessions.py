@@ -160,7 +160,7 @@ def test_json_says_the_same(service: ServiceProcess, session: RemoteSession) -> 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "detail"),
     [
-        ("POST", "/v1/sessions", {"task": "nope"}, 422, "no task named 'nope'"),
+        ("POST", "/v1/sessions", {"task": "nope"}, 404, "no task named 'nope'"),
         ("POST", "/v1/sessions", {"task": "/etc/task.py"}, 422, "is a file"),
         ("POST", "/v1/sessions", {"task": TASK, "worlds": 10**9}, 422, "worlds must lie in 1 to 4096"),
         ("POST", "/v1/sessions", {"task": TASK, "interface": "x"}, 422, "no session interface named 'x'"),
@@ -169,10 +169,10 @@ def test_json_says_the_same(service: ServiceProcess, session: RemoteSession) -> 
         ("POST", "/v1/sessions/x/step", {"actions": {}}, 422, "x-session-token"),
         ("GET", "/v1/blobs/..%2f..%2fetc%2fpasswd", None, 404, "Not Found"),
         ("GET", "/v1/blobs/xyz", None, 422, "no SHA-256"),
-        ("POST", "/v1/jobs", {"kind": "validate", "spec": {"policy": "../../x"}}, 422, "spec.policy"),
+        ("POST", "/v1/jobs", {"kind": "validate", "spec": {"policy": "../../x"}}, 422, "body.validate.spec.policy"),
         ("POST", "/v1/jobs", {"kind": "validate", "spec": {"policy": "0" * 64}}, 404, "no file has SHA-256"),
-        ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "--help"}}, 422, "spec.task"),
-        ("POST", "/v1/jobs", {"kind": "shell", "spec": {}}, 422, "body.kind"),
+        ("POST", "/v1/jobs", {"kind": "train", "spec": {"task": "--help"}}, 422, "body.train.spec.task"),
+        ("POST", "/v1/jobs", {"kind": "shell", "spec": {}}, 422, "does not match any of the expected tags"),
         ("GET", "/v1/nothing", None, 404, "Not Found"),
     ],
 )

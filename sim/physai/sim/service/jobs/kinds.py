@@ -9,7 +9,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from physai.sdk.evidence.verdict import Sha256
 
@@ -18,6 +18,8 @@ OUTPUT = "output"
 INPUT = "input"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+# Pydantic's schema gives the pattern of keys, but allows others.
+_ONLY_NAMES: dict[str, JsonValue] = {"additionalProperties": False}
 Seed = Annotated[int, Field(ge=0, le=2**20 - 1)]
 Budget = Annotated[float, Field(gt=0.0, le=86400.0, allow_inf_nan=False)]
 
@@ -81,9 +83,9 @@ class CalibrateSpec(JobSpec):
 
     robot: Name
     """Built-in robot."""
-    logs: Annotated[dict[Name, Sha256], Field(min_length=1, max_length=256)]
+    logs: Annotated[dict[Name, Sha256], Field(min_length=1, max_length=256, json_schema_extra=_ONLY_NAMES)]
     """Recordings: hash by file name, whose ending gives the format."""
-    held_out: Annotated[dict[Name, Sha256], Field(max_length=256)] = {}
+    held_out: Annotated[dict[Name, Sha256], Field(max_length=256, json_schema_extra=_ONLY_NAMES)] = {}
     recorded_on: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}$")] = None
     window_s: Annotated[float, Field(gt=0.0, le=10.0, allow_inf_nan=False)] = 0.25
     time_budget_s: Budget = 180.0

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import FileResponse, StreamingResponse
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from physai.sim.service.auth.access import Caller, requires
-from physai.sim.service.jobs.kinds import KINDS
+from physai.sim.service.jobs.kinds import CalibrateSpec, QuantizeSpec, TrainSpec, ValidateSpec
 from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.sessions.routes import Strict
 
@@ -24,15 +24,44 @@ PAGES = {".html": "text/html", ".svg": "image/svg+xml", ".json": "application/js
 """Artefacts that a browser shows, by suffix; everything else is downloaded."""
 
 
-class Submit(Strict):
-    """A job to run."""
+Identifier = Annotated[
+    str | None, Field(pattern="^[0-9a-f]{16,32}$", description="chosen by the client; submitted twice, it runs once")
+]
 
-    kind: Literal["validate", "calibrate", "train", "quantize"]
-    spec: dict[str, Any]
-    id: Annotated[
-        str | None,
-        Field(pattern="^[0-9a-f]{16,32}$", description="chosen by the client; submitted twice, it runs once"),
-    ] = None
+
+class SubmitValidate(Strict):
+    """Run the ten gates on a policy."""
+
+    kind: Literal["validate"]
+    spec: ValidateSpec
+    id: Identifier = None
+
+
+class SubmitCalibrate(Strict):
+    """Fit a twin to recordings."""
+
+    kind: Literal["calibrate"]
+    spec: CalibrateSpec
+    id: Identifier = None
+
+
+class SubmitTrain(Strict):
+    """Train a policy."""
+
+    kind: Literal["train"]
+    spec: TrainSpec
+    id: Identifier = None
+
+
+class SubmitQuantize(Strict):
+    """Write a policy in lower precision."""
+
+    kind: Literal["quantize"]
+    spec: QuantizeSpec
+    id: Identifier = None
+
+
+Submit = Annotated[SubmitValidate | SubmitCalibrate | SubmitTrain | SubmitQuantize, Field(discriminator="kind")]
 
 
 def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
@@ -43,16 +72,10 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
     def submit(body: Submit, caller: Caller) -> dict[str, Any]:
         """Adds a job to the queue."""
         caller.require("run")
-        try:
-            spec = KINDS[body.kind].model_validate(body.spec)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in ("spec", *first["loc"]))
-            raise invalid(f"{where}: {first['msg']}") from None
-        for sha256 in spec.inputs().values():
+        for sha256 in body.spec.inputs().values():
             blobs.path(sha256)
-        document = spec.model_dump(mode="json")
-        return jobs.get(jobs.submit(body.kind, document, by=caller.name, limit=limit, identifier=body.id))
+        spec = body.spec.model_dump(mode="json")
+        return jobs.get(jobs.submit(body.kind, spec, by=caller.name, limit=limit, identifier=body.id))
 
     @router.get("", dependencies=[requires("read")])
     def list_jobs(

@@ -32,7 +32,7 @@ def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) ->
         return {"sha256": sha256, "size": size}
 
     @router.get("/blobs/{sha256}", dependencies=[requires("read")], response_class=FileResponse)
-    def download(sha256: str) -> FileResponse:
+    def download(sha256: Sha256) -> FileResponse:
         """A stored file."""
         # Never rendered: an uploaded page would run its scripts with the service's own origin.
         return FileResponse(
@@ -53,7 +53,7 @@ def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) ->
         return registry.all(kind)
 
     @router.get("/registry/{kind}/{sha256}", dependencies=[requires("read")])
-    def get_entry(kind: EntryKind, sha256: str) -> dict[str, Any]:
+    def get_entry(kind: EntryKind, sha256: Sha256) -> dict[str, Any]:
         """One entry."""
         return registry.get(kind, sha256)
 

@@ -43,7 +43,7 @@ class SessionManager:
             with self._lock:
                 self._sessions[session.identifier] = session
         except UnknownNameError as error:
-            raise invalid(str(error)) from error
+            raise ProblemError(404, "unknown-name", str(error)) from error
         except PhysaiError as error:
             raise error if isinstance(error, ProblemError) else invalid(str(error)) from error
         finally:

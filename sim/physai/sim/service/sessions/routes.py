@@ -11,12 +11,14 @@ import numpy.typing as npt
 from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
+from physai.sdk.base.plugins import contributions
 from physai.sim.client.wire import WireError, pack, unpack
 from physai.sim.service.auth.access import Caller, identify, requires
 from physai.sim.service.problems import ProblemError, invalid
-from physai.sim.service.sessions.manager import SessionManager
-from physai.sim.service.sessions.session import Message, Session
+from physai.sim.service.sessions.manager import INTERFACES, SessionManager
+from physai.sim.service.sessions.session import MAX_SEED, Message, Session
 from physai.sim.service.sessions.worlds import WorldsOptions
+from physai.sim.tasks.registry import task_names
 
 CLOSED_BY_SERVICE = 4404
 """WebSocket close code: the session does not exist (any more)."""
@@ -35,13 +37,18 @@ class Strict(BaseModel):
 class CreateSession(Strict):
     """Worlds of one task."""
 
-    task: Annotated[str, Field(max_length=256, examples=["ur10e-reach"])]
-    preset: Annotated[str | None, Field(max_length=64)] = None
-    interface: Annotated[str, Field(max_length=64, description="targets (joint targets in, sensor fields out)")] = (
-        "targets"
-    )
+    task: Annotated[str, Field(max_length=256, json_schema_extra={"enum": list(task_names())})]
+    preset: Annotated[str | None, Field(min_length=1, max_length=64)] = None
+    interface: Annotated[
+        str,
+        Field(
+            description="targets: joint targets in, sensor fields out; policy: outputs and observations of the network",
+            max_length=64,
+            json_schema_extra={"enum": sorted(contributions(INTERFACES))},
+        ),
+    ] = "targets"
     worlds: Annotated[int, Field(ge=1)] = 1
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     randomise: bool = True
     training: bool = False
     action_repeat: Annotated[int, Field(ge=1, le=100)] = 1
@@ -50,7 +57,7 @@ class CreateSession(Strict):
 class Reset(Strict):
     """Start new episodes in all worlds."""
 
-    seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None
+    seed: Annotated[int | None, Field(ge=0, le=MAX_SEED)] = None
     seq: int | None = None
 
 

@@ -15,6 +15,9 @@ from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions, num
 from physai.sim.service.settings import Limits
 
 Message = dict[str, Any]
+MAX_SEED = 2**53 - 1
+"""Greatest seed; JSON readers round greater integers."""
+
 STACKED = ("reward", "terminated", "truncated", "judged", "succeeded")
 
 
@@ -111,8 +114,8 @@ class Session:
 
     def _reset(self, message: Message) -> Message:
         seed = message.get("seed")
-        if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
-            raise invalid(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
+        if seed is not None and (type(seed) is not int or not 0 <= seed <= MAX_SEED):
+            raise invalid(f"seed must be an integer from 0 to 2^53 - 1, got {seed!r}")
         self._observations = {"observations": self._worlds.reset(seed)}
         self.steps = 0
         return self._observations
