@@ -37,14 +37,14 @@ class Strict(BaseModel):
 class CreateSession(Strict):
     """Worlds of one task."""
 
-    task: Annotated[str, Field(max_length=256, json_schema_extra={"enum": list(task_names())})]
+    task: Annotated[str, Field(max_length=256, json_schema_extra={"enum": [*task_names()]})]
     preset: Annotated[str | None, Field(min_length=1, max_length=64)] = None
     interface: Annotated[
         str,
         Field(
             description="targets: joint targets in, sensor fields out; policy: outputs and observations of the network",
             max_length=64,
-            json_schema_extra={"enum": sorted(contributions(INTERFACES))},
+            json_schema_extra={"enum": [*sorted(contributions(INTERFACES))]},
         ),
     ] = "targets"
     worlds: Annotated[int, Field(ge=1)] = 1
