@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from . import exceptions as exceptions
+from msgpack import exceptions as exceptions
 
 def packb(o: object, *, default: Callable[[object], object] | None = ...) -> bytes: ...
 def unpackb(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.options import require_range
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
     from physai.sim.service.settings import ServiceSettings, default_database
 
-    for option, value, lowest, highest in (("port", arguments.port, 1, 65535), ("workers", arguments.workers, 0, 256)):
-        if not lowest <= value <= highest:
-            raise PhysaiError(f"--{option} must lie in {lowest} … {highest}, got {value}")
+    require_range("--port", arguments.port, 1, 65535)
+    require_range("--workers", arguments.workers, 0, 256)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise PhysaiError("--tls-cert and --tls-key belong together; give both or neither")
     data = arguments.data.absolute()

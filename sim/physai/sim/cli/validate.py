@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
 from physai.sim.cli.options import require_range
