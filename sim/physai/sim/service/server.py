@@ -31,7 +31,8 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         lock = os.open(settings.data / LOCK_FILE, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise PhysaiError(f"--data {settings.data}: {error.strerror}; choose a folder that can be written") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, lock)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -39,8 +40,11 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         if not is_loopback(settings.host):
             _require_protection(settings)
         _require_free(settings)
+        app = create_app(settings)
+        # Ctrl-C while the application starts or stops must not leave workers behind.
+        stack.callback(app.state.executor.stop)
         yield uvicorn.Config(
-            create_app(settings),
+            app,
             host=settings.host,
             port=settings.port,
             log_level="warning",
@@ -51,8 +55,6 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=5,
         )
-    finally:
-        os.close(lock)
 
 
 def _require_protection(settings: ServiceSettings) -> None:

@@ -21,7 +21,7 @@ class JobExecutor(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stops taking jobs; running ones save what they have and return to the queue."""
+        """Stops taking jobs; running ones save what they have and return to the queue. May be called twice."""
         ...
 
 
@@ -38,7 +38,7 @@ class LocalExecutor:
         ]
         self._workers = workers
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._supervise, name="workers")
+        self._thread = threading.Thread(target=self._supervise, name="workers", daemon=True)
 
     def start(self) -> None:
         # This service holds the lock of its data folder, so workers of this node are those of a dead service.
@@ -47,7 +47,8 @@ class LocalExecutor:
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _supervise(self) -> None:
         # All processes are started by this thread, which lives as long as the service: the kernel kills a worker when
