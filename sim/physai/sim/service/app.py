@@ -18,6 +18,7 @@ from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
+from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
@@ -57,8 +58,10 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
         await asyncio.to_thread(runner.stop)
 
     app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
+    app.state.executor = runner
     app.state.access = Access(tokens, required=tokens.count() > 0 or not is_loopback(settings.host))
     _answer_with_problems(app)
+    app.include_router(page_routes())
     app.include_router(session_routes(manager, threads))
     app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
     app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))

@@ -1,0 +1,302 @@
+// The page of the service: plain DOM, no build step. Text from the service is only ever set as text, never as HTML.
+
+const main = document.getElementById("main");
+const status = document.getElementById("status");
+const TOKEN_KEY = "physai-token";
+const REFRESH_MS = 2000;
+const ENDED = ["succeeded", "failed", "cancelled"];
+let leave = () => {};
+
+class Refused extends Error {}
+
+async function call(path, options = {}) {
+  const token = sessionStorage.getItem(TOKEN_KEY);
+  const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) };
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers });
+  } catch {
+    throw new Refused("The service does not answer. It may be stopped, or the connection is down.");
+  }
+  if (answer.status === 401) {
+    await login();
+    return call(path, options);
+  }
+  if (!answer.ok) {
+    const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
+    throw new Refused(problem.detail);
+  }
+  return answer;
+}
+
+const json = async (path, options) => (await call(path, options)).json();
+const post = (path, body) =>
+  json(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+
+function login() {
+  const dialog = document.getElementById("login");
+  const input = document.getElementById("token");
+  input.value = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => { sessionStorage.setItem(TOKEN_KEY, input.value.trim()); resolve(); },
+      { once: true });
+  });
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child != null));
+  return made;
+}
+
+const short = (sha256) => element("code", { title: sha256 }, sha256.slice(0, 12));
+const when = (seconds) => (seconds == null ? "" : new Date(seconds * 1000).toLocaleString());
+const LOOKS = { succeeded: "good", PASS: "good", credible: "good", failed: "bad", FAIL: "bad", "not credible": "bad" };
+const mark = (word) => element("span", { class: LOOKS[word] ?? "wait" }, word);
+
+function table(columns, rows, empty) {
+  if (!rows.length) return element("p", { class: "hint" }, empty);
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
+  const body = rows.map((row) =>
+    element("tr", {}, ...columns.map(([name, cell]) => element("td", { "data-label": name }, cell(row)))));
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+function show(title, ...content) {
+  document.title = `${title} · physai`;
+  main.replaceChildren(element("h1", {}, title), ...content);
+}
+
+function say(text) {
+  status.textContent = text;
+  setTimeout(() => { if (status.textContent === text) status.textContent = ""; }, 6000);
+}
+
+const problem = (error) => element("p", { class: "bad", role: "alert" }, error.message);
+
+// Fetches and shows, again and again as long as the view is open; keeps what is shown when the service does not answer.
+function live(fetchData, view) {
+  let open = true, shown = "";
+  leave = () => { open = false; };
+  (async () => {
+    while (open) {
+      try {
+        const data = await fetchData(), text = JSON.stringify(data);
+        // Unchanged, it stays: a new table would take the selection and the click of whoever reads it.
+        if (open && text !== shown) redraw(() => view(data));
+        shown = text;
+        status.textContent = "";
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        if (!open) return;
+        if (main.querySelector("table, pre")) say(error.message);
+        else main.replaceChildren(problem(error));
+      }
+      await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+    }
+  })();
+}
+
+// Keeps the keyboard's place: the link that had the focus is another element after the drawing.
+function redraw(view) {
+  const focused = main.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  view();
+  if (focused) main.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+const jobTable = (jobs) => table([
+  ["job", (job) => element("a", { href: `#/jobs/${job.id}` }, job.id)],
+  ["kind", (job) => job.kind],
+  ["state", (job) => mark(job.state)],
+  ["result", (job) => job.result?.document.outcome ? mark(job.result.document.outcome) : (job.error ?? "")],
+  ["submitted", (job) => when(job.created)],
+], jobs, "No jobs yet. Validate a policy here, or submit one with: physai sim validate RUN --server URL");
+
+function jobs() {
+  live(() => json("/v1/jobs"), (found) => show("Jobs", jobTable(found)));
+}
+
+function job(id) {
+  const log = element("pre", { "aria-label": "progress", tabindex: "0" });
+  const facts = element("div"), results = element("div");
+  const act = async (verb) => {
+    try { await post(`/v1/jobs/${id}/${verb}`, {}); say(`${verb} requested`); } catch (error) { say(error.message); }
+  };
+  const cancel = element("button", { onclick: () => act("cancel") }, "Cancel");
+  const retry = element("button", { onclick: () => { act("retry"); location.reload(); } }, "Retry");
+  let shown = "";
+  show(`Job ${id}`, facts, element("p", {}, cancel, " ", retry), element("h2", {}, "Progress"), log, results);
+  const stop = follow(id, log);
+  live(() => json(`/v1/jobs/${id}`), (found) => {
+    facts.replaceChildren(element("p", {}, `${found.kind}, `, mark(found.state),
+      found.state === "running" ? `, attempt ${found.attempt}` : "", `, submitted ${when(found.created)}`,
+      found.error ? element("span", { class: "bad" }, ` — ${found.error}`) : null));
+    cancel.hidden = ENDED.includes(found.state);
+    cancel.disabled = found.cancel_requested;
+    retry.hidden = !["failed", "cancelled"].includes(found.state);
+    if (shown !== found.state && ENDED.includes(found.state)) showResults(found, results);
+    shown = found.state;
+  });
+  const stopLive = leave;
+  leave = () => { stopLive(); stop(); };
+}
+
+// Server-sent events over fetch, because EventSource cannot send a token.
+function follow(id, log) {
+  const abort = new AbortController();
+  (async () => {
+    let last = 0;
+    for (;;) {
+      try {
+        const answer = await call(`/v1/jobs/${id}/events`, { headers: { "last-event-id": `${last}` }, signal: abort.signal });
+        const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+        let rest = "";
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) return;
+          const lines = (rest + value).split("\n");
+          rest = lines.pop();
+          for (const line of lines.filter((text) => text.startsWith("data: "))) {
+            const event = JSON.parse(line.slice(6));
+            last = event.id;
+            log.append(`${new Date(event.time * 1000).toLocaleTimeString()}  ${event.text}\n`);
+            log.scrollTop = log.scrollHeight;
+          }
+        }
+      } catch {
+        if (abort.signal.aborted) return;
+        await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+      }
+    }
+  })();
+  return () => abort.abort();
+}
+
+async function showResults(found, place) {
+  const names = found.artefacts.map((artefact) => artefact.name);
+  const link = (name) => element("button", { onclick: () => download(found.id, name) }, name);
+  place.replaceChildren(element("h2", {}, "Files"),
+    names.length ? element("p", {}, ...names.slice(0, 50).flatMap((name) => [link(name), " "]))
+      : element("p", { class: "hint" }, "This job wrote no files."));
+  const report = names.find((name) => name.endsWith(".html"));
+  if (!report) return;
+  const text = await (await call(`/v1/jobs/${found.id}/artefacts/${report}`)).text();
+  // Sandboxed: a report repeats names that a client chose, so nothing in it may run.
+  place.append(element("h2", {}, "Report"), element("iframe", { title: "report", sandbox: "", srcdoc: text }));
+}
+
+async function download(id, name) {
+  const blob = await (await call(`/v1/jobs/${id}/artefacts/${encodeURIComponent(name)}`)).blob();
+  const url = URL.createObjectURL(blob);
+  element("a", { href: url, download: name.split("/").pop() }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+function policies() {
+  const fetchData = () => Promise.all([json("/v1/registry/policy"), json("/v1/jobs?state=succeeded")]);
+  live(fetchData, ([entries, verdicts]) => {
+    const latest = new Map();
+    for (const found of [...verdicts].reverse()) if (found.kind === "validate") latest.set(found.spec.policy, found);
+    const outcome = (entry) => {
+      const found = latest.get(entry.sha256);
+      return found ? element("a", { href: `#/jobs/${found.id}` }, found.result.document.outcome) : "not validated";
+    };
+    show("Policies", table([
+      ["policy", (entry) => short(entry.sha256)],
+      ["task", (entry) => `${entry.name}, version ${entry.version}`],
+      ["robot", (entry) => entry.robot],
+      ["verdict", outcome],
+      ["registered", (entry) => when(entry.created)],
+    ], entries, "No policies yet. A validation registers its policy."));
+  });
+}
+
+function twins() {
+  live(() => json("/v1/registry/twin"), (entries) => {
+    show("Twins", table([
+      ["twin", (entry) => short(entry.sha256)],
+      ["robot", (entry) => `${entry.robot}, version ${entry.version}`],
+      ["credibility", (entry) => element("span", {}, mark(entry.credible ? "credible" : "not credible"),
+        element("br"), element("span", { class: "hint" }, entry.reasons.join("; ")))],
+      ["evidence", (entry) => `${entry.recordings} recordings, from ${entry.origin}`],
+      ["registered", (entry) => when(entry.created)],
+    ], entries, "No twins yet. Create one with: physai sim calibrate ROBOT LOGS"));
+  });
+}
+
+function sessions() {
+  live(() => json("/v1/sessions"), (found) => {
+    show("Sessions", table([
+      ["session", (entry) => element("code", {}, entry.id)],
+      ["task", (entry) => entry.task],
+      ["worlds", (entry) => `${entry.worlds}`],
+      ["steps", (entry) => `${entry.steps}`],
+      ["clients", (entry) => `${entry.connections}`],
+      ["since", (entry) => when(entry.created)],
+    ], found, "No sessions. A program opens one with physai.sim.client.RemoteSession.create."));
+  });
+}
+
+async function validate() {
+  leave = () => {};
+  let known;
+  try { known = await json("/v1/registry/twin"); } catch (error) { main.replaceChildren(problem(error)); return; }
+  const file = (id, label, accept, required) =>
+    element("label", { for: id }, label, element("input", { id, type: "file", accept, required }));
+  const options = known.map((entry) => element("option", { value: entry.sha256 },
+    `${entry.robot}, version ${entry.version}${entry.credible ? "" : " (not credible)"}`));
+  const choice = element("select", { id: "twin" }, element("option", { value: "" }, "nominal robot: no policy can pass"),
+    ...options);
+  const submit = element("button", {}, "Validate");
+  const problems = element("div");
+  const form = element("form", {},
+    file("policy", "Policy (policy.onnx)", ".onnx", true),
+    file("golden", "Its reference outputs (golden.npz), if there are any", ".npz", false),
+    element("label", { for: "twin" }, "Twin", choice),
+    file("twinfile", "or upload one (twin.json)", ".json", false), submit, problems);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    submit.disabled = true;
+    submit.textContent = "Uploading …";
+    try {
+      const upload = async (id) => {
+        const [chosen] = document.getElementById(id).files;
+        return chosen && (await json("/v1/blobs", { method: "POST", body: chosen })).sha256;
+      };
+      const [policy, golden, uploaded] = await Promise.all(["policy", "golden", "twinfile"].map(upload));
+      await post("/v1/registry/policy", { sha256: policy, ...(golden && { golden }) });
+      if (uploaded) await post("/v1/registry/twin", { sha256: uploaded });
+      const twin = uploaded || choice.value;
+      const spec = { policy, ...(golden && { golden }), ...(twin && { twin }) };
+      location.hash = `#/jobs/${(await post("/v1/jobs", { kind: "validate", spec })).id}`;
+    } catch (error) {
+      problems.replaceChildren(problem(error));
+      submit.disabled = false;
+      submit.textContent = "Validate";
+    }
+  });
+  show("Validate a policy", form);
+}
+
+const VIEWS = { jobs, policies, twins, sessions, validate };
+
+function route() {
+  leave();
+  const [, name = "jobs", id] = location.hash.split("/");
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  main.replaceChildren(element("p", { class: "hint" }, "Loading …"));
+  if (name === "jobs" && id) job(id);
+  else (VIEWS[name] ?? jobs)();
+}
+
+addEventListener("hashchange", () => { route(); main.focus({ preventScroll: true }); });
+route();

@@ -1,0 +1,131 @@
+"""The page in a real Chromium: every view shows what the service has, also on a phone and when the service is gone."""
+
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("selenium", reason="pip install selenium")
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from physai.sim.client import RemoteSession
+from physai.sim.service.process import ServiceProcess
+
+DRIVER = shutil.which("chromedriver")
+CHROMIUM = shutil.which("chromium")
+POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00"
+TIMEOUT_S = 60.0
+
+Browser = Any
+"""A selenium WebDriver, whose own annotations are incomplete."""
+
+pytestmark = pytest.mark.skipif(
+    DRIVER is None or CHROMIUM is None, reason="Chromium is not installed; on Debian: apt-get install chromium-driver"
+)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProcess]:
+    running = ServiceProcess(tmp_path_factory.mktemp("service") / "data")
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
+    yield driver
+    driver.quit()
+
+
+def wait(browser: Browser, condition: Callable[[], object]) -> None:
+    WebDriverWait(browser, TIMEOUT_S, poll_frequency=0.2).until(lambda _: condition())
+
+
+def text(browser: Browser) -> str:
+    return browser.find_element(By.ID, "main").text
+
+
+def test_empty_then_a_validation_from_the_page(service: ServiceProcess, browser: Browser) -> None:
+    browser.get(service.url)
+    wait(browser, lambda: "No jobs yet" in text(browser))
+    for view, empty in (("policies", "No policies yet"), ("twins", "No twins yet"), ("sessions", "No sessions")):
+        browser.get(f"{service.url}/#/{view}")
+        wait(browser, lambda empty=empty: empty in text(browser))
+    browser.get(f"{service.url}/#/validate")
+    wait(browser, lambda: browser.find_elements(By.ID, "policy"))
+    browser.find_element(By.ID, "policy").send_keys(str(POLICY / "policy.onnx"))
+    browser.find_element(By.ID, "golden").send_keys(str(POLICY / "golden.npz"))
+    browser.find_element(By.CSS_SELECTOR, "form button").click()
+    wait(browser, lambda: "contract: FAIL" in text(browser))
+    wait(browser, lambda: browser.find_elements(By.TAG_NAME, "iframe"))
+    browser.switch_to.frame(browser.find_element(By.TAG_NAME, "iframe"))
+    assert "different contracts" in browser.find_element(By.TAG_NAME, "body").text
+    browser.switch_to.default_content()
+    browser.get(f"{service.url}/#/policies")
+    wait(browser, lambda: "FAIL" in text(browser))
+    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not errors
+
+
+def test_a_refused_file_says_why(service: ServiceProcess, browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "policy.onnx").write_bytes(b"no policy")
+    browser.get(f"{service.url}/#/jobs")
+    browser.get(f"{service.url}/#/validate")
+    wait(browser, lambda: browser.find_elements(By.ID, "policy"))
+    browser.find_element(By.ID, "policy").send_keys(str(tmp_path / "policy.onnx"))
+    browser.find_element(By.CSS_SELECTOR, "form button").click()
+    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "[role=alert]"))
+    assert "the policy" in browser.find_element(By.CSS_SELECTOR, "[role=alert]").text
+
+
+def test_sessions_and_a_phone(service: ServiceProcess, browser: Browser) -> None:
+    browser.set_window_size(390, 844)
+    with RemoteSession.create(service.url, "cartpole-swingup", worlds=2) as session:
+        browser.get(f"{service.url}/#/sessions")
+        wait(browser, lambda: session.description["id"] in text(browser))
+        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.set_window_size(1200, 900)
+
+
+def test_by_keyboard(service: ServiceProcess, browser: Browser) -> None:
+    browser.get("about:blank")
+    browser.get(f"{service.url}/#/jobs")
+    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "td a"))
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    assert browser.switch_to.active_element.text == "Skip to content"
+    browser.switch_to.active_element.send_keys(Keys.TAB, Keys.TAB)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(browser, lambda: browser.current_url.endswith("#/policies"))
+
+
+def test_a_refresh_keeps_the_keyboards_place(service: ServiceProcess, browser: Browser) -> None:
+    browser.get(f"{service.url}/#/jobs")
+    wait(browser, lambda: browser.find_elements(By.CSS_SELECTOR, "td a"))
+    first = browser.find_element(By.CSS_SELECTOR, "td a")
+    name = first.text
+    browser.execute_script("arguments[0].focus()", first)
+    service.client.cancel(service.client.submit("train", {"task": "cartpole-swingup"}))
+    wait(browser, lambda: browser.find_element(By.CSS_SELECTOR, "td a") != first)
+    assert browser.switch_to.active_element.text == name
+
+
+def test_a_service_that_is_gone(service: ServiceProcess, browser: Browser) -> None:
+    browser.get(f"{service.url}/#/jobs")
+    wait(browser, lambda: "validate" in text(browser))
+    service.kill()
+    wait(browser, lambda: "does not answer" in browser.find_element(By.TAG_NAME, "body").text)
+    assert "validate" in text(browser)
+    service.start()
+    wait(browser, lambda: "does not answer" not in browser.find_element(By.TAG_NAME, "body").text)
