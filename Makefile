@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast mutation lint type bench docs docs-build build schema constraints clean
+.PHONY: help setup demo test test-slow mutation lint type bench docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,11 +25,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Train, export, judge and replay a small policy
 	$(BIN)/physai demo
 
-test: $(INSTALLED) ## Run every test, in JOBS=2 processes
-	$(PYTEST)
-
-test-fast: $(INSTALLED) ## Run the tests that take less than ten seconds
+test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
 	$(PYTEST) -m 'not slow'
+
+test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills
+	$(PYTEST) --dist load -m slow
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation

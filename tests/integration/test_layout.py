@@ -14,7 +14,7 @@ from physai.sdk.cli.command import CliCommand
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sdk", "train", "sim", "deploy_jetson", "ros")
-DATA_SUFFIXES = {".xml", ".typed", ".yaml"}
+DATA_SUFFIXES = {".xml", ".typed", ".yaml", ".html", ".css", ".js"}
 """What may lie beside Python in a package; anything else needs a line here first."""
 
 

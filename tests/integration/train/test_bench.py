@@ -123,6 +123,7 @@ def test_engine_sees_steps_that_were_not_taken(cartpole: Task) -> None:
             contender.check(3)
 
 
+@pytest.mark.slow
 def test_training_gives_every_learner_the_same_work() -> None:
     for library in ("stable_baselines3", "rsl_rl"):
         pytest.importorskip(library, reason=f"{library} is not installed (extra bench)")

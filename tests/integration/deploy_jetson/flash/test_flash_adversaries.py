@@ -63,6 +63,7 @@ def test_a_robot_that_is_alive_and_does_nothing(
         asyncio.run(asyncio.wait_for(flash(busy.target, small, FlashOptions(silence_s=5.0)), 60.0))
 
 
+@pytest.mark.slow
 def test_a_robot_that_works_for_longer_than_silence_lasts_says_so(pendulum: SshRobot, small: BundleUpload) -> None:
     """It waits for another command of its own to end, as it would for an engine to be built, without a word of that."""
 
@@ -97,6 +98,7 @@ def put_line(upload: BundleUpload, start: int = 0) -> bytes:
     return encode("put", sha256=upload.members.sha256(POLICY_FILE), start=start)
 
 
+@pytest.mark.slow
 def test_a_slow_sender_is_put_out_when_another_waits_and_nothing_is_lost(
     pendulum: SshRobot, large: BundleUpload
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_flash_that_lost_its_turn_queues_again(pendulum: SshRobot, tmp_path: P
     assert (flashed.outcome, flashed.reconnects) == ("on-trial", 1)
 
 
+@pytest.mark.slow
 def test_a_slow_sender_takes_its_time_where_nobody_waits(pendulum: SshRobot, small: BundleUpload) -> None:
     content = bytes(small.members.view(POLICY_FILE))
 

@@ -123,6 +123,7 @@ def test_a_robots_model_that_a_file_names_is_not_opened(verb: str, planted: Plan
     assert "name it with --robot PATH" in answered.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_task_file_that_the_user_names_is_run(verb: str, planted: Planted) -> None:
     given = words(verb, planted, task=str(planted.task))

@@ -13,6 +13,7 @@ from physai.sim.service.process import running_service
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00"
 
 
+@pytest.mark.slow
 def test_the_same_verdict_here_and_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(POLICY, policy)
@@ -33,6 +34,7 @@ def test_the_same_verdict_here_and_there(tmp_path: Path, capsys: pytest.CaptureF
     assert {"verdict.json", "report.html", "junit.xml", "record"} <= files
 
 
+@pytest.mark.slow
 def test_what_cannot_be_validated_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy = tmp_path / "policy"
     shutil.copytree(POLICY, policy)

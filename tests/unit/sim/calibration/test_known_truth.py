@@ -58,6 +58,7 @@ def draw(robot: Robot, record: Recorder, seed: int) -> Draw:
     return Draw(within=np.abs(error) <= half, distance=distance, half_width=half / RANGES)
 
 
+@pytest.mark.slow
 def test_a_few_draws(pendulum: Robot, record: Recorder) -> None:
     """Intervals that held the truth 19 times of 20 would fail here less than once in 10 000 times."""
     by_luck = sum(
