@@ -24,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="database: sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (default: SQLite in the data folder)",
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="jobs that run at once (default: 1)")
+    parser.add_argument(
+        "--log",
+        type=Path,
+        metavar="FILE",
+        help="JSON line per request; - is standard error (default: requests.log in the data folder, at most 50 MB)",
+    )
     parser.add_argument("--tls-cert", type=Path, metavar="PEM", help="certificate; needed off loopback")
     parser.add_argument("--tls-key", type=Path, metavar="PEM", help="the certificate's private key")
 
@@ -49,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         port=arguments.port,
         workers=arguments.workers,
+        log=arguments.log,
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,
     )

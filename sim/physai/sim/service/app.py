@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import re
-import secrets
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from physai.sim.service.auth.access import Access, is_loopback
@@ -18,6 +18,10 @@ from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
 from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
+from physai.sim.service.observe.audit import AuditLog
+from physai.sim.service.observe.metrics import ServiceCollector
+from physai.sim.service.observe.requests import REQUEST_ID, ObserveRequests
+from physai.sim.service.observe.routes import observe_routes
 from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
@@ -59,25 +63,18 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
 
     app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
     app.state.executor = runner
-    app.state.access = Access(tokens, required=tokens.count() > 0 or not is_loopback(settings.host))
+    required = tokens.count() > 0 or not is_loopback(settings.host)
+    app.state.access = Access(tokens, required=required, limits=settings.limits)
+    metrics = CollectorRegistry()
+    metrics.register(ServiceCollector(manager, jobs))
+    audit = AuditLog(engine)
+    app.add_middleware(ObserveRequests, metrics=metrics, audit=audit)
     _answer_with_problems(app)
     app.include_router(page_routes())
     app.include_router(session_routes(manager, threads))
     app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
     app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
-
-    @app.get("/healthz", tags=["service"])
-    async def healthz() -> dict[str, str]:
-        """Answers as long as the process does."""
-        return {"status": "ok"}
-
-    @app.get("/readyz", tags=["service"])
-    def readyz() -> dict[str, str]:
-        """Answers with success once the database does."""
-        with engine.connect() as connection:
-            connection.exec_driver_sql("SELECT 1")
-        return {"status": "ready"}
-
+    app.include_router(observe_routes(engine, metrics, audit))
     return app
 
 
@@ -89,8 +86,8 @@ async def _reap(manager: SessionManager) -> None:
 
 def _answer_with_problems(app: FastAPI) -> None:
     def respond(problem: ProblemError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        request_id = secrets.token_hex(8)
-        return JSONResponse(problem.document(request_id), problem.status, headers=headers, media_type=MEDIA_TYPE)
+        document = problem.document(REQUEST_ID.get())
+        return JSONResponse(document, problem.status, headers=headers, media_type=MEDIA_TYPE)
 
     @app.exception_handler(ProblemError)
     async def problem(_: Request, error: ProblemError) -> JSONResponse:

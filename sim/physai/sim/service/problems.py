@@ -50,7 +50,7 @@ _SCHEMA: dict[str, Any] = {
 }
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
-    for status in (400, 401, 403, 404, 405, 409, 413, 422, 503)
+    for status in (400, 401, 403, 404, 405, 409, 413, 422, 429, 503)
 }
 """Answers that any request may get, for the OpenAPI document."""
 

@@ -13,9 +13,12 @@ from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
+from physai.sim.service.observe.logs import log_requests
+from physai.sim.service.observe.traces import traced
 from physai.sim.service.settings import ServiceSettings
 
 LOCK_FILE = "lock"
+LOG_FILE = "requests.log"
 
 
 @contextlib.contextmanager
@@ -40,11 +43,12 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         if not is_loopback(settings.host):
             _require_protection(settings)
         _require_free(settings)
+        log_requests(settings.log or settings.data / LOG_FILE)
         app = create_app(settings)
         # Ctrl-C while the application starts or stops must not leave workers behind.
         stack.callback(app.state.executor.stop)
         yield uvicorn.Config(
-            app,
+            traced(app),
             host=settings.host,
             port=settings.port,
             log_level="warning",

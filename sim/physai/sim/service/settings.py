@@ -17,6 +17,10 @@ class Limits:
     total_worlds: int = 65536
     """Worlds of all sessions together."""
     waiting_jobs: int = 1000
+    requests_per_s: float = 500.0
+    """Requests of one token on average; messages on a WebSocket do not count."""
+    failures_per_s: float = 1.0
+    """Requests without a valid token from one address on average."""
     snapshots: int = 8
     """Snapshots kept per session."""
     simulated_s: float = 60.0
@@ -40,6 +44,8 @@ class ServiceSettings:
     workers: int = 1
     """Jobs that run at the same time."""
     limits: Limits = field(default_factory=Limits)
+    log: Path | None = None
+    """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     threads: int = field(default_factory=lambda: max(2, os.cpu_count() or 1))

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
+from physai.sim.service.auth.rates import KeyedBuckets
 from physai.sim.service.auth.tokens import SCOPES, Scope, TokenStore
 from physai.sim.service.problems import ProblemError
+from physai.sim.service.settings import Limits
 
 CACHE_S = 5.0
 """How long a revoked token may still work [s]."""
@@ -42,20 +44,34 @@ LOCAL = Identity("local", "admin")
 class Access:
     """Identifies callers by their token; without tokens, requests must come from this machine's own programs."""
 
-    def __init__(self, tokens: TokenStore, *, required: bool) -> None:
+    def __init__(self, tokens: TokenStore, *, required: bool, limits: Limits) -> None:
         self._tokens = tokens
         self._required = required
+        self._requests = KeyedBuckets(limits.requests_per_s, burst=2.0 * limits.requests_per_s)
+        self._failures = KeyedBuckets(limits.failures_per_s, burst=20.0)
         self._cache: dict[str, tuple[float, Identity]] = {}
 
     def identify(self, connection: HTTPConnection) -> Identity:
         """Who sent this request.
 
         Raises:
-            ProblemError: the token is missing or invalid, or a page of another site sent the request.
+            ProblemError: the token is missing or invalid, a page of another site sent the request, or there were too
+                many.
         """
         self._refuse_other_sites(connection)
-        if not self._required:
-            return LOCAL
+        try:
+            identity = self._find(connection) if self._required else LOCAL
+        except ProblemError:
+            address = connection.client.host if connection.client else ""
+            if not self._failures.take(address):
+                raise ProblemError(429, "too-many-failures", "too many requests without a valid token; wait") from None
+            raise
+        connection.state.identity = identity
+        if not self._requests.take(identity.name):
+            raise ProblemError(429, "too-many-requests", "too many requests; wait, or step over the WebSocket")
+        return identity
+
+    def _find(self, connection: HTTPConnection) -> Identity:
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             # A browser cannot set headers on a WebSocket.

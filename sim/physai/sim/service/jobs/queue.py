@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine, and_, func, or_, select, update
 from sqlalchemy.engine import CursorResult
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from physai.sim.service.database.tables import ArtefactRow, JobEventRow, JobRow
@@ -67,6 +68,13 @@ class JobQueue:
         Raises:
             ProblemError: `limit` jobs are waiting already, or the identifier is another job's.
         """
+        try:
+            return self._submit(kind, spec, by, limit, identifier)
+        except IntegrityError:
+            # The same request came in twice at once, and the other one was first.
+            return self._submit(kind, spec, by, limit, identifier)
+
+    def _submit(self, kind: str, spec: dict[str, Any], by: str, limit: int, identifier: str | None) -> str:
         with Session(self._engine) as session, session.begin():
             known = None if identifier is None else session.get(JobRow, identifier)
             if known is not None:
@@ -219,6 +227,12 @@ class JobQueue:
         with Session(self._engine) as session:
             wanted = select(JobRow).order_by(JobRow.created.desc()).limit(limit)
             return [_as_json(row) for row in session.scalars(wanted.where(JobRow.state == state) if state else wanted)]
+
+    def counts(self) -> dict[str, int]:
+        """Number of jobs by state."""
+        with Session(self._engine) as session:
+            counted = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
+            return dict.fromkeys(STATES, 0) | dict(row.tuple() for row in counted)
 
     def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
         """Progress of a job after an event's number, oldest first."""

@@ -23,6 +23,7 @@ class SessionManager:
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._worlds_coming = 0
+        self._closed_world_steps = 0
         self._coming = 0
 
     def create(self, options: WorldsOptions, interface: str = "targets") -> Session:
@@ -110,7 +111,14 @@ class SessionManager:
     def close(self, identifier: str) -> None:
         """Closes a session; a closed or unknown one is left as it is."""
         with self._lock:
-            self._sessions.pop(identifier, None)
+            session = self._sessions.pop(identifier, None)
+            if session is not None:
+                self._closed_world_steps += session.world_steps
+
+    def world_steps(self) -> int:
+        """Steps of single worlds in all sessions so far."""
+        with self._lock:
+            return self._closed_world_steps + sum(session.world_steps for session in self._sessions.values())
 
     def reap(self) -> list[str]:
         """Closes the sessions that nobody uses; returns their identifiers."""

@@ -31,6 +31,9 @@ class Session:
         self.options = options
         self.created = time.time()
         self.steps = 0
+        """Steps since the last reset."""
+        self.world_steps = 0
+        """Steps of single worlds since the session began."""
         self.used = time.monotonic()
         """When a client last used the session, on the monotonic clock [s]."""
         self.connections = 0
@@ -122,7 +125,7 @@ class Session:
 
     def _step(self, message: Message) -> Message:
         reply = self._worlds.step(_actions(message))
-        self.steps += 1
+        self._count_step()
         self._observations = {"observations": reply["observations"]}
         return reply
 
@@ -141,11 +144,15 @@ class Session:
         replies: list[Message] = []
         for index in range(count):
             replies.append(self._worlds.step({name: value[index] for name, value in actions.items()}))
-            self.steps += 1
+            self._count_step()
         reply = replies[-1] | {name: np.stack([r[name] for r in replies]) for name in STACKED}
         reply["final"] = [r.get("final") for r in replies]
         self._observations = {"observations": reply["observations"]}
         return reply
+
+    def _count_step(self) -> None:
+        self.steps += 1
+        self.world_steps += self.options.worlds
 
     def _state(self, message: Message) -> Message:
         return {"steps": self.steps, **self._worlds.state()}

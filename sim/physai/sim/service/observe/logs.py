@@ -1,0 +1,31 @@
+"""Where the lines about requests go."""
+
+import logging
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sim.service.observe.requests import log
+
+MAX_BYTES = 10_000_000
+OLD_FILES = 4
+
+
+def log_requests(path: Path) -> None:
+    """Writes a JSON line per request to a file, or to standard error if it is `-`.
+
+    Raises:
+        PhysaiError: the file cannot be written.
+    """
+    try:
+        stream = str(path) == "-"
+        handler = logging.StreamHandler() if stream else RotatingFileHandler(path, "a", MAX_BYTES, OLD_FILES, "utf-8")
+    except OSError as error:
+        raise PhysaiError(f"--log {path}: {error.strerror}; choose a file that can be written") from error
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for old in log.handlers[:]:
+        log.removeHandler(old)
+        old.close()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
