@@ -147,6 +147,11 @@ class Environment:
         """Steps of an episode that nothing ends early."""
         return self._episode_steps
 
+    def reseed(self, seed: int) -> None:
+        """Makes the next reset begin the same episodes as in a new environment with this seed."""
+        self.seed = seed
+        self._episode[:] = 0
+
     def reset(self, seeds: Seeds | None = None) -> StepResult:
         """Starts a new episode everywhere.
 

@@ -22,6 +22,7 @@ from physai.sim.service.observe.audit import AuditLog
 from physai.sim.service.observe.metrics import ServiceCollector
 from physai.sim.service.observe.requests import REQUEST_ID, ObserveRequests
 from physai.sim.service.observe.routes import observe_routes
+from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
@@ -74,6 +75,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(session_routes(manager, threads))
     app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
     app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
+    app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(observe_routes(engine, metrics, audit))
     return app
 

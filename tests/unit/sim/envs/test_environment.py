@@ -454,3 +454,19 @@ def test_misuse_is_refused(slider_task: TaskMaker) -> None:
         push(env)
     with pytest.raises(TaskError, match="call reset before the first step"):
         push(Environment(slider_task(), 2, num_threads=1))
+
+
+def test_reseed_begins_what_a_new_environment_begins() -> None:
+    task = load_task("cartpole-swingup")
+    force = {"joint_effort_target": np.full((3, 1), 2.0)}
+    used, new = Environment(task, 3, seed=1), Environment(task, 3, seed=8)
+    used.reset()
+    for _ in range(700):
+        used.step(force)
+    used.reseed(8)
+    assert np.array_equal(used.reset().sensors["joint_pos"], new.reset().sensors["joint_pos"])
+    # Longer than an episode, so that the following ones count too.
+    for _ in range(700):
+        here, there = used.step(force), new.step(force)
+        assert np.array_equal(here.sensors["joint_vel"], there.sensors["joint_vel"])
+        assert np.array_equal(here.reward, there.reward)

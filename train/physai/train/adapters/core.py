@@ -6,7 +6,6 @@ network of `physai train` and acts in the same units: -1 to 1 spans each action 
 
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -93,12 +92,11 @@ class TaskWorlds:
         check_action_repeat(task, TrainConfig(action_repeat=action_repeat))
         self.task = task
         self.num_worlds = num_worlds
-        self.seed = seed
         self._action_repeat = action_repeat
-        self._build = partial(
-            Environment,
+        self.environment = Environment(
             task,
             num_worlds,
+            seed=seed,
             training=training,
             randomise=randomise,
             action_repeat=action_repeat,
@@ -107,7 +105,6 @@ class TaskWorlds:
         )
         self.graph = PolicyGraph(task.contract, nn.Identity())
         self.observations, self.actions = self.graph.observation.size, task.contract.action.size
-        self.environment = self._build(seed=seed)
         self.steps_taken = 0
         """Steps taken by every world since construction."""
         self.outcomes: deque[bool] = deque(maxlen=num_worlds)
@@ -124,8 +121,7 @@ class TaskWorlds:
             Observation, shape (num_worlds, observations), and critic input, shape (num_worlds, critic inputs).
         """
         if seed is not None:
-            self.seed = seed
-            self.environment = self._build(seed=seed)
+            self.environment.reseed(seed)
         self._returns[:] = 0.0
         self._lengths[:] = 0
         self._now = self.environment.reset()
@@ -176,7 +172,12 @@ class TaskWorlds:
         memory = {f"memory/{name}": value.numpy().copy() for name, value in self._memory.items()}
         now = {f"sensors/{name}": np.array(value) for name, value in self._now.sensors.items()}
         environment = {f"environment/{name}": value for name, value in self.environment.snapshot().items()}
-        return {"returns": self._returns.copy(), "lengths": self._lengths.copy(), **memory, **now, **environment}
+        own = {
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+            "seed": np.array(self.environment.seed),
+        }
+        return {**own, **memory, **now, **environment}
 
     def restore(self, snapshot: Snapshot) -> None:
         """Returns to a snapshot of worlds of the same task, options and number.
@@ -192,6 +193,7 @@ class TaskWorlds:
             part, _, name = key.partition("/")
             parts.setdefault(part, {})[name] = array
         self.environment.restore(parts["environment"])
+        self.environment.seed = int(snapshot["seed"])
         put(self._returns, snapshot, "returns")
         put(self._lengths, snapshot, "lengths")
         self._memory = {name: torch.as_tensor(np.array(value)) for name, value in parts["memory"].items()}

@@ -80,6 +80,6 @@ class ObserveRequests:
         }
         log.info(json.dumps(entry | {"ms": round(1000.0 * seconds, 3)}))
         # Steps change nothing that lasts, and there are thousands per second.
-        lasting = method not in READING and not template.startswith("/v1/sessions/{identifier}/")
+        lasting = method not in READING and not template.startswith(("/v1/sessions/{identifier}/", "/openenv/"))
         if (lasting and status < 400) or status in (401, 403):
             await run_in_threadpool(self._audit.add, entry)

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import Executor
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,6 +14,7 @@ from physai.sdk.base.plugins import contributions
 from physai.sim.client.wire import WireError, pack, unpack
 from physai.sim.service.auth.access import Caller, identify, requires
 from physai.sim.service.problems import ProblemError, invalid
+from physai.sim.service.sessions.json_values import as_json
 from physai.sim.service.sessions.manager import INTERFACES, SessionManager
 from physai.sim.service.sessions.session import MAX_SEED, Message, Session
 from physai.sim.service.sessions.worlds import WorldsOptions
@@ -82,7 +82,7 @@ def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
 
     async def run(session: Session, message: Message) -> Message:
         loop = asyncio.get_running_loop()
-        return _as_json(await loop.run_in_executor(executor, session.handle, message))
+        return as_json(await loop.run_in_executor(executor, session.handle, message))
 
     @router.post("", status_code=201)
     async def create_session(body: CreateSession, caller: Caller) -> dict[str, Any]:
@@ -154,26 +154,6 @@ def _step_message(operation: str, body: Step) -> Message:
         except (ValueError, TypeError, OverflowError):
             raise invalid(f"action {name[:80]!r} is no rectangular array of numbers") from None
     return {"op": operation, "actions": actions} | ({} if body.seq is None else {"seq": body.seq})
-
-
-def _as_json(message: Message) -> Message:
-    return {name: _json_value(value) for name, value in message.items()}
-
-
-def _json_value(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        array = cast("npt.NDArray[Any]", value)
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            # JSON has no NaN; null is what a missing measurement becomes.
-            values = array.astype(object)
-            values[~np.isfinite(array)] = None
-            return values.tolist()
-        return array.tolist()
-    if isinstance(value, dict):
-        return _as_json(cast("Message", value))
-    if isinstance(value, list):
-        return [_json_value(entry) for entry in cast("list[Any]", value)]
-    return value
 
 
 async def _serve(socket: WebSocket, manager: SessionManager, executor: Executor, identifier: str, token: str) -> None:

@@ -15,6 +15,8 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
 Arrays = dict[str, Array]
+JOINT_SENSORS = frozenset({"joint_pos", "joint_vel", "joint_effort"})
+"""Sensors with one value per joint of the contract's robot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,9 @@ class TargetWorlds:
         contract = self._environment.task.contract
         self._actions = {term.target_name: len(term.joints) for term in contract.action.terms}
         self.first = _observations(self._environment.reset())
-        self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in self.first.items()}
+        self._shapes: dict[str, Any] = {name: {"shape": list(value.shape[1:])} for name, value in self.first.items()}
+        for name in self._shapes.keys() & JOINT_SENSORS:
+            self._shapes[name]["joints"] = [joint.name for joint in contract.robot.joints]
 
     def describe(self) -> dict[str, Any]:
         terms = self._environment.task.contract.action.terms
@@ -130,7 +134,7 @@ class TargetWorlds:
 
     def reset(self, seed: int | None) -> Arrays:
         if seed is not None:
-            self._environment.seed = seed
+            self._environment.reseed(seed)
         return _observations(self._environment.reset())
 
     def step(self, actions: Mapping[str, Array]) -> dict[str, Any]:
@@ -154,10 +158,11 @@ class TargetWorlds:
         return {name: np.array(self._environment.engine.state(name)) for name in ("qpos", "qvel", "time")}
 
     def snapshot(self) -> Snapshot:
-        return self._environment.snapshot()
+        return {**self._environment.snapshot(), "seed": np.array(self._environment.seed)}
 
     def restore(self, snapshot: Snapshot) -> None:
         self._environment.restore(snapshot)
+        self._environment.seed = int(snapshot["seed"])
 
 
 def _observations(result: StepResult) -> Arrays:
