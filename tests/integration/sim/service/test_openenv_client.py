@@ -54,12 +54,12 @@ def test_the_generic_client_runs_an_episode(service: ServiceProcess) -> None:
         first = env.reset(seed=4)
         assert first.reward is None
         rewards: list[float] = []
-        for _ in range(2000):
+        done = False
+        while not done and len(rewards) < 2000:
             result = env.step({"joint_effort_target": [3.0]})
             rewards.append(result.reward)
-            if result.done:
-                break
-        assert result.done
+            done = result.done
+        assert done
         assert env.state()["step_count"] == len(rewards)
         again = env.reset(seed=4)
         assert again.observation == first.observation

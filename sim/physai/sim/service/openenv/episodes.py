@@ -173,8 +173,8 @@ def _decode(name: str, value: Any) -> npt.NDArray[np.float32]:
         given = cast("Message", value)
         if set(given) != {"dtype", "shape", "data"} or given["dtype"] != "<f4":
             raise ValueError
-        shape = cast("list[int]", list(given["shape"]))
-        return np.frombuffer(base64.b64decode(given["data"], validate=True), "<f4").reshape(shape)
+        flat: npt.NDArray[np.float32] = np.frombuffer(base64.b64decode(given["data"], validate=True), "<f4")
+        return flat.reshape(cast("list[int]", list(given["shape"])))
     except (ValueError, TypeError, binascii.Error):
         raise invalid(
             f"action {name[:80]!r} must be {{'dtype': '<f4', 'shape': [worlds, values], 'data': base64 of the bytes}}"
