@@ -31,6 +31,8 @@ from physai.sim.service.registry.routes import registry_routes
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.routes import session_routes
 from physai.sim.service.settings import ServiceSettings
+from physai.sim.service.view.routes import view_routes
+from physai.sim.service.view.views import Views
 
 REAP_PERIOD_S = 1.0
 
@@ -51,6 +53,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     tokens = TokenStore(engine)
     manager = SessionManager(settings.limits)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
+    views = Views(manager, limit=settings.limits.views)
     runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers)
 
     @contextlib.asynccontextmanager
@@ -59,6 +62,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
         reaper = asyncio.create_task(_reap(manager))
         yield
         reaper.cancel()
+        await views.close()
         threads.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(runner.stop)
 
@@ -73,6 +77,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     _answer_with_problems(app)
     app.include_router(page_routes())
     app.include_router(session_routes(manager, threads))
+    app.include_router(view_routes(views))
     app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
     app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))

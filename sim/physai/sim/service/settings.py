@@ -23,6 +23,8 @@ class Limits:
     """Requests without a valid token from one address on average."""
     snapshots: int = 8
     """Snapshots kept per session."""
+    views: int = 16
+    """Sessions that are looked at in 3-D at the same time."""
     simulated_s: float = 60.0
     """Simulated time of one request, per world [s]."""
     idle_s: float = 600.0

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
@@ -23,11 +24,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
         yield service
 
 
-def open_socket(service: ServiceProcess, path: str) -> ClientConnection:
+def open_socket(service: ServiceProcess, path: str) -> Connection:
     return connect(f"{service.url.replace('http', 'ws')}/openenv/{path}/ws")
 
 
-def ask(socket: ClientConnection, kind: str, **data: object) -> Answer:
+def ask(socket: Connection, kind: str, **data: object) -> Answer:
     socket.send(json.dumps({"type": kind, "data": data}))
     answer = json.loads(socket.recv(timeout=60.0))
     assert set(answer) == {"type", "data"}

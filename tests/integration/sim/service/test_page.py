@@ -1,13 +1,17 @@
 """The page in a real Chromium: every view shows what the service has, also on a phone and when the service is gone."""
 
+import io
 import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 pytest.importorskip("selenium", reason="pip install selenium")
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -41,7 +45,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
 def browser() -> Generator[Browser]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"):
+    rendering = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+    for argument in ("--headless=new", "--no-sandbox", *rendering, "--window-size=1200,900"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
@@ -77,6 +82,39 @@ def test_empty_then_a_validation_from_the_page(service: ServiceProcess, browser:
     wait(browser, lambda: "FAIL" in text(browser))
     errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not errors
+
+
+def test_a_session_moves_in_three_dimensions(service: ServiceProcess, browser: Browser) -> None:
+    with RemoteSession.create(service.url, "ur10e-reach", worlds=2, randomise=False) as session:
+        start = session.reset()["joint_pos"]
+        browser.get(f"{service.url}/#/sessions")
+        wait(browser, lambda: session.description["id"] in text(browser))
+        browser.find_element(By.PARTIAL_LINK_TEXT, session.description["id"]).click()
+        wait(browser, lambda: browser.find_elements(By.TAG_NAME, "iframe"))
+        browser.switch_to.frame(browser.find_element(By.TAG_NAME, "iframe"))
+        wait(browser, lambda: browser.find_elements(By.TAG_NAME, "canvas"))
+
+        def picture() -> npt.NDArray[np.float64]:
+            shot = browser.find_element(By.TAG_NAME, "canvas").screenshot_as_png
+            # The left half, because panels lie on the right one.
+            image = np.asarray(Image.open(io.BytesIO(shot)).convert("L"), np.float64)
+            return image[:, : image.shape[1] // 2]
+
+        def is_still() -> bool:
+            one, two = picture(), picture()
+            return bool(one.std() > 5.0 and np.abs(one - two).max() < 2.0)
+
+        # Software rendering takes seconds until the light has settled.
+        wait(browser, is_still)
+        before = picture()
+        for step in range(40):
+            session.step({"joint_pos_target": start + 0.02 * step})
+        wait(browser, is_still)
+        changed = np.abs(picture() - before) > 30.0
+        assert 0.002 < changed.mean() < 0.5, f"{changed.mean():.4f} of the picture changed"
+        browser.switch_to.default_content()
+    browser.refresh()
+    wait(browser, lambda: "does not exist or was closed" in text(browser))
 
 
 def test_a_refused_file_says_why(service: ServiceProcess, browser: Browser, tmp_path: Path) -> None:

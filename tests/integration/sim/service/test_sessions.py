@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 from websockets.typing import Origin
 
 from physai.sdk.base.errors import PhysaiError
@@ -39,7 +40,7 @@ def actions(steps: int, worlds: int = 3) -> np.ndarray:
     return np.random.default_rng(0).uniform(-5.0, 5.0, (steps, worlds, 1))
 
 
-def receive(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: Connection) -> dict[str, Any]:
     data = socket.recv()
     assert isinstance(data, bytes)
     return unpack(data)

@@ -93,7 +93,7 @@ def test_repeated_requests_change_nothing(operations: list[str]) -> None:
                 answer(session, last)
             continue
         sequence += 1
-        last = {**requests[operation], "seq": sequence}
+        last = dict[str, Any](requests[operation], seq=sequence)
         reply = answer(session, last)
         if operation == "step":
             steps += 1

@@ -26,6 +26,7 @@ class PolicyWorlds:
             num_threads=threads_for(options.worlds),
         )
         self.num_worlds = options.worlds
+        self.model = self._worlds.environment.engine.model
         self.step_dt = self._worlds.environment.step_dt
         self.first = self.reset(None)
         self._shapes = {name: {"shape": list(value.shape[1:])} for name, value in self.first.items()}

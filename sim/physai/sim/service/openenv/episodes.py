@@ -149,7 +149,7 @@ class BatchEpisode:
         observation = _encode(reply["observations"]) | _encode(arrays)
         if reply.get("final") is not None and not many:
             observation["final"] = _encode(reply["final"])
-        reward = float(np.mean(reply["reward"]))
+        reward = float(reply["reward"].mean())
         return {
             "observation": observation,
             "reward": reward if math.isfinite(reward) else None,

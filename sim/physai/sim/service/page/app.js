@@ -233,7 +233,7 @@ function twins() {
 function sessions() {
   live(() => json("/v1/sessions"), (found) => {
     show("Sessions", table([
-      ["session", (entry) => element("code", {}, entry.id)],
+      ["session", (entry) => element("a", { href: `#/sessions/${entry.id}` }, element("code", {}, entry.id))],
       ["task", (entry) => entry.task],
       ["worlds", (entry) => `${entry.worlds}`],
       ["steps", (entry) => `${entry.steps}`],
@@ -241,6 +241,17 @@ function sessions() {
       ["since", (entry) => when(entry.created)],
     ], found, "No sessions. A program opens one with physai.sim.client.RemoteSession.create."));
   });
+}
+
+async function watch(id) {
+  leave = () => {};
+  try {
+    const [session, view] = await Promise.all([json(`/v1/sessions/${id}`), post(`/v1/sessions/${id}/view`, {})]);
+    const shown = view.worlds < session.worlds ? `, ${view.worlds} of ${session.worlds} worlds shown` : "";
+    show(`Session ${id}`, element("p", {}, `${session.task}${shown}. Drag to turn, scroll to zoom.`),
+      element("iframe", { src: view.url, title: `3-D view of ${session.task}`, class: "view" }),
+      element("p", {}, element("a", { href: "#/sessions" }, "All sessions")));
+  } catch (error) { main.replaceChildren(problem(error)); }
 }
 
 async function validate() {
@@ -295,6 +306,7 @@ function route() {
   }
   main.replaceChildren(element("p", { class: "hint" }, "Loading …"));
   if (name === "jobs" && id) job(id);
+  else if (name === "sessions" && id) watch(id);
   else (VIEWS[name] ?? jobs)();
 }
 

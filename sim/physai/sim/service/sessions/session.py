@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+import mujoco
 import numpy as np
+import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.engines.protocol import Array, Snapshot
@@ -54,6 +56,16 @@ class Session:
             "snapshot": self._snapshot,
             "restore": self._restore,
         }
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """Nominal model of the worlds."""
+        return self._worlds.model
+
+    def positions(self, worlds: int) -> npt.NDArray[np.float64]:
+        """Generalised positions of the first worlds now, shape (worlds, nq); looking is no use of the session."""
+        with self._lock:
+            return np.asarray(self._worlds.state()["qpos"][:worlds], np.float64)
 
     def describe(self) -> Message:
         """What clients may know of the session without its token."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -39,6 +40,8 @@ class SessionWorlds(Protocol):
     """Worlds that a session steps; an entry point of `physai.session_interfaces` makes them from `WorldsOptions`."""
 
     num_worlds: int
+    model: mujoco.MjModel
+    """Nominal model, for viewers; worlds may differ from it in parameters."""
     step_dt: float
     """Simulated time of one step [s]."""
     first: Arrays
@@ -117,6 +120,7 @@ class TargetWorlds:
         self._environment = build_environment(options)
         self._options = options
         self.num_worlds = options.worlds
+        self.model = self._environment.engine.model
         self.step_dt = self._environment.step_dt
         contract = self._environment.task.contract
         self._actions = {term.target_name: len(term.joints) for term in contract.action.terms}

@@ -1,0 +1,90 @@
+"""Which sessions are looked at, and by whom: views begin on request and end when nobody looks."""
+
+import asyncio
+import contextlib
+import secrets
+from dataclasses import dataclass, field
+
+from physai.sim.service.problems import ProblemError
+from physai.sim.service.sessions.manager import SessionManager
+from physai.sim.service.sessions.session import Session
+from physai.sim.service.view.live import LiveView
+
+FRAME_S = 1.0 / 30.0
+"""Time between two pictures [s]."""
+UNWATCHED_S = 15.0
+"""A view that nobody looks at ends after this time [s]."""
+WORLDS = 9
+"""Worlds of a session that are drawn at most."""
+
+
+@dataclass
+class View:
+    """A session's 3-D view."""
+
+    session: Session
+    live: LiveView
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    """Secret in the view's address: a browser cannot send a token with a frame or a WebSocket."""
+    watchers: int = 0
+    task: "asyncio.Task[None] | None" = None
+
+
+class Views:
+    """Begins, finds and ends views; belongs to the service's event loop."""
+
+    def __init__(self, manager: SessionManager, *, limit: int) -> None:
+        self._manager = manager
+        self._limit = limit
+        self._lock = asyncio.Lock()
+        self._views: dict[str, View] = {}
+
+    async def open(self, identifier: str) -> View:
+        """The view of a session, begun if there is none.
+
+        Raises:
+            ProblemError: there is no such session, or too many are looked at.
+        """
+        session = self._manager.get(identifier)
+        async with self._lock:
+            view = self._views.get(identifier)
+            if view is None or view.task is None or view.task.done():
+                if len(self._views) >= self._limit:
+                    raise ProblemError(503, "capacity", f"{self._limit} sessions are looked at; close a view first")
+                live = await asyncio.to_thread(LiveView, session.model, min(WORLDS, session.options.worlds))
+                view = self._views[identifier] = View(session, live)
+                view.task = asyncio.create_task(self._run(view))
+            return view
+
+    def find(self, ticket: str) -> View:
+        """The view with a ticket.
+
+        Raises:
+            ProblemError: there is none (any more).
+        """
+        for view in self._views.values():
+            if secrets.compare_digest(view.ticket.encode(), ticket.encode("utf-8", "surrogateescape")):
+                return view
+        raise ProblemError(404, "unknown-view", "this view has ended; open the session again")
+
+    async def _run(self, view: View) -> None:
+        unwatched = 0.0
+        try:
+            while unwatched < UNWATCHED_S and self._manager.peek(view.session.identifier) is view.session:
+                unwatched = 0.0 if view.watchers else unwatched + FRAME_S
+                if view.watchers:
+                    await asyncio.to_thread(lambda: view.live.show(list(view.session.positions(view.live.worlds))))
+                await asyncio.sleep(FRAME_S)
+        finally:
+            if self._views.get(view.session.identifier) is view:
+                del self._views[view.session.identifier]
+            await asyncio.shield(asyncio.to_thread(view.live.stop))
+
+    async def close(self) -> None:
+        """Ends all views."""
+        tasks = [view.task for view in self._views.values() if view.task is not None]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
