@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 
 RESUME_S = 50.0
 """How long to try to resume a lost connection [s]; the service keeps the session for a minute."""
+CLOSE_S = 1.0
+"""How long a connection may take to say goodbye; one that broke off never will [s]."""
 RETRY_S = 0.5
 LOST = (ConnectionClosed, OSError, TimeoutError)
 
@@ -172,7 +174,7 @@ class RemoteSession:
             try:
                 # Entered, not only opened: some versions of websockets connect on entry.
                 self._socket = connect(
-                    self._protocol.url, compression=None, max_size=None, open_timeout=10.0
+                    self._protocol.url, compression=None, max_size=None, open_timeout=10.0, close_timeout=CLOSE_S
                 ).__enter__()
             except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as error:
                 if self._socket is None or time.monotonic() > deadline:
@@ -278,7 +280,9 @@ class AsyncRemoteSession:
         deadline = time.monotonic() + RESUME_S
         while True:
             try:
-                self._socket = await connect_async(self._protocol.url, compression=None, max_size=None)
+                self._socket = await connect_async(
+                    self._protocol.url, compression=None, max_size=None, open_timeout=10.0, close_timeout=CLOSE_S
+                )
             except (OSError, InvalidHandshake, InvalidURI, TimeoutError) as error:
                 if self._socket is None or time.monotonic() > deadline:
                     raise self._protocol.closed(error) from error

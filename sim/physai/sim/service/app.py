@@ -31,6 +31,7 @@ from physai.sim.service.registry.routes import registry_routes
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.routes import session_routes
 from physai.sim.service.settings import ServiceSettings
+from physai.sim.service.view.recordings import recording_routes
 from physai.sim.service.view.routes import view_routes
 from physai.sim.service.view.views import Views
 
@@ -78,6 +79,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(page_routes())
     app.include_router(session_routes(manager, threads))
     app.include_router(view_routes(views))
+    app.include_router(recording_routes(manager))
     app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
     app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))

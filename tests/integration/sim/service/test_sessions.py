@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Generator
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import Any
 
 import httpx
@@ -49,7 +50,8 @@ def receive(socket: Connection) -> dict[str, Any]:
 def lose_connection(session: RemoteSession) -> None:
     socket = session._socket  # pyright: ignore[reportPrivateUsage]
     assert socket is not None
-    socket.socket.close()
+    # As a network does: closing the file itself would leave the library's reader asleep.
+    socket.socket.shutdown(SHUT_RDWR)
 
 
 def test_a_session_steps_as_in_process(session: RemoteSession) -> None:

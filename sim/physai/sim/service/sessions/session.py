@@ -45,6 +45,7 @@ class Session:
         self._limits = limits
         self._lock = threading.Lock()
         self._snapshots: dict[str, tuple[Snapshot, Message]] = {}
+        self._record: Callable[[npt.NDArray[np.float64]], None] | None = None
         self._last_sequence = 0
         self._last_reply: Message = {}
         self._observations: Message = {"observations": worlds.first}
@@ -66,6 +67,12 @@ class Session:
         """Generalised positions of the first worlds now, shape (worlds, nq); looking is no use of the session."""
         with self._lock:
             return np.asarray(self._worlds.state()["qpos"][:worlds], np.float64)
+
+    def record(self, add: Callable[[npt.NDArray[np.float64]], None]) -> None:
+        """Passes the first world's positions to a function, now and after each step, in place of the one before."""
+        with self._lock:
+            self._record = add
+            add(np.asarray(self._worlds.state()["qpos"][0], np.float64))
 
     def describe(self) -> Message:
         """What clients may know of the session without its token."""
@@ -165,6 +172,8 @@ class Session:
     def _count_step(self) -> None:
         self.steps += 1
         self.world_steps += self.options.worlds
+        if self._record is not None:
+            self._record(np.asarray(self._worlds.state()["qpos"][0], np.float64))
 
     def _state(self, message: Message) -> Message:
         return {"steps": self.steps, **self._worlds.state()}

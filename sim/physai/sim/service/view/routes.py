@@ -30,7 +30,8 @@ def view_routes(views: Views) -> APIRouter:
     async def open_view(identifier: str) -> dict[str, Any]:
         """Begins a live 3-D view. Whoever has its address may look, until nobody has for a while."""
         view = await views.open(identifier)
-        return {"url": f"/v1/views/{view.ticket}/", "worlds": view.live.worlds}
+        url = f"/v1/views/{view.ticket}/"
+        return {"url": url, "foxglove": f"{url}foxglove", "worlds": view.live.worlds}
 
     @router.get("/v1/views/{ticket}/", include_in_schema=False)
     async def page(ticket: str) -> FileResponse:
@@ -45,23 +46,39 @@ def view_routes(views: Views) -> APIRouter:
         except ProblemError as problem:
             await socket.close(1008, problem.detail)
             return
-        view.watchers += 1
+        # What browsers send could move things for everybody, or ask viser to share the view over the internet.
+        await _pass_on(socket, view, view.live.port, both_ways=False)
+
+    @router.websocket("/v1/views/{ticket}/foxglove")
+    async def foxglove(socket: WebSocket, ticket: str) -> None:
         try:
-            await _pass_on(socket, view)
-        finally:
-            view.watchers -= 1
+            view = views.find(ticket)
+            server = await views.foxglove(view)
+        except ProblemError as problem:
+            await socket.close(1008, problem.detail[:120])
+            return
+        await _pass_on(socket, view, server.port, both_ways=True)
 
     return router
 
 
-async def _pass_on(socket: WebSocket, view: View) -> None:
-    """Sends a browser what the viewer's server sends; nothing goes the other way."""
+async def _pass_on(socket: WebSocket, view: View, port: int, *, both_ways: bool) -> None:
+    """Sends a client what a viewer's server sends, and the server what the client sends if both ways are open."""
+    view.watchers += 1
+    try:
+        await _bridge(socket, port, both_ways)
+    finally:
+        view.watchers -= 1
+
+
+async def _bridge(socket: WebSocket, port: int, both_ways: bool) -> None:
     protocols = [Subprotocol(name) for name in socket.scope.get("subprotocols", [])]
-    address = f"ws://{HOST}:{view.live.port}"
+    address = f"ws://{HOST}:{port}"
     try:
         async with connect(address, subprotocols=protocols, max_size=MAX_FRAME_BYTES, compression=None) as server:
             await socket.accept(subprotocol=server.subprotocol)
-            tasks = [asyncio.create_task(_forward(server, socket)), asyncio.create_task(_discard(socket))]
+            back = _receive(socket, server if both_ways else None)
+            tasks = [asyncio.create_task(_forward(server, socket)), asyncio.create_task(back)]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
@@ -78,7 +95,7 @@ async def _forward(server: ClientConnection, socket: WebSocket) -> None:
         await (socket.send_text(message) if isinstance(message, str) else socket.send_bytes(message))
 
 
-async def _discard(socket: WebSocket) -> None:
-    # What browsers send could move things for everybody, or ask viser to share the view over the internet.
-    while (await socket.receive())["type"] != "websocket.disconnect":
-        pass
+async def _receive(socket: WebSocket, server: ClientConnection | None) -> None:
+    while (message := await socket.receive())["type"] != "websocket.disconnect":
+        if server is not None:
+            await server.send(message.get("bytes") or message.get("text") or b"")

@@ -4,11 +4,15 @@ import asyncio
 import contextlib
 import secrets
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.session import Session
 from physai.sim.service.view.live import LiveView
+
+if TYPE_CHECKING:
+    from physai.sim.service.view.foxglove_live import FoxgloveView
 
 FRAME_S = 1.0 / 30.0
 """Time between two pictures [s]."""
@@ -27,6 +31,8 @@ class View:
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """Secret in the view's address: a browser cannot send a token with a frame or a WebSocket."""
     watchers: int = 0
+    foxglove: "FoxgloveView | None" = None
+    """Server for Foxglove, once somebody asked for it."""
     task: "asyncio.Task[None] | None" = None
 
 
@@ -67,18 +73,34 @@ class Views:
                 return view
         raise ProblemError(404, "unknown-view", "this view has ended; open the session again")
 
+    async def foxglove(self, view: View) -> "FoxgloveView":
+        """A view's server for Foxglove, begun if there is none.
+
+        Raises:
+            ProblemError: Foxglove's SDK is not installed.
+        """
+        try:
+            from physai.sim.service.view.foxglove_live import FoxgloveView
+        except ModuleNotFoundError as error:
+            raise missing(error) from error
+        async with self._lock:
+            if view.foxglove is None:
+                name = f"{view.session.options.task} {view.session.identifier}"
+                view.foxglove = await asyncio.to_thread(FoxgloveView, name, view.session.model)
+            return view.foxglove
+
     async def _run(self, view: View) -> None:
         unwatched = 0.0
         try:
             while unwatched < UNWATCHED_S and self._manager.peek(view.session.identifier) is view.session:
                 unwatched = 0.0 if view.watchers else unwatched + FRAME_S
                 if view.watchers:
-                    await asyncio.to_thread(lambda: view.live.show(list(view.session.positions(view.live.worlds))))
+                    await asyncio.to_thread(_show, view)
                 await asyncio.sleep(FRAME_S)
         finally:
             if self._views.get(view.session.identifier) is view:
                 del self._views[view.session.identifier]
-            await asyncio.shield(asyncio.to_thread(view.live.stop))
+            await asyncio.shield(asyncio.to_thread(_stop, view))
 
     async def close(self) -> None:
         """Ends all views."""
@@ -88,3 +110,21 @@ class Views:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+def _show(view: View) -> None:
+    qpos = view.session.positions(view.live.worlds)
+    view.live.show(list(qpos))
+    if view.foxglove is not None:
+        view.foxglove.show(qpos[0])
+
+
+def _stop(view: View) -> None:
+    view.live.stop()
+    if view.foxglove is not None:
+        view.foxglove.stop()
+
+
+def missing(error: ModuleNotFoundError) -> ProblemError:
+    """What is answered where an optional package is not installed."""
+    return ProblemError(503, "missing-extra", f"the service lacks {error.name}; install 'physai-sdk[viewers]' there")

@@ -1,0 +1,6 @@
+from typing import Any
+
+Gf: Any
+Usd: Any
+UsdGeom: Any
+Vt: Any
