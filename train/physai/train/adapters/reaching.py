@@ -69,7 +69,7 @@ class Reach:
                 return joints
             jacobian: Vector = cast("Tensor", torch.func.jacrev(error)(at)).numpy().astype(np.float64)
             normal = jacobian @ jacobian.T + DAMPING**2 * np.abs(residual).max() * np.eye(6)
-            solved: Vector = np.linalg.solve(normal, residual)
+            solved = cast("Vector", np.linalg.solve(normal, residual))
             change: Vector = np.negative(jacobian.T @ solved)
             shorten = min(1.0, STEP / max(float(np.abs(change).max()), 1e-12))
             joints = np.clip(joints + shorten * change, self._lower, self._upper)

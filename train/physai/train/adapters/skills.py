@@ -58,7 +58,8 @@ class TwinSkills:
         self._task, self._reach = _task(task, preset)
         self._create = partial(RemoteSession.create, url, task, access_token=access_token, preset=preset, **options)
         self._lock = threading.Lock()
-        self._session: RemoteSession | None = None
+        self.session: RemoteSession | None = None
+        """The open session; None before the first `reset`, and after `close`."""
         self._start = ""
         self._seed = 0
         self._now: dict[str, list[Any]] = {}
@@ -144,7 +145,7 @@ class TwinSkills:
 
     def read_state(self) -> str:
         """Time of the episode [s], newest sensor and command fields with their units, and what was judged."""
-        seconds = round(self._steps * self._step_dt, DIGITS) if self._session else 0.0
+        seconds = round(self._steps * self._step_dt, DIGITS) if self.session else 0.0
         state = {"time_s": seconds, **self._now, "goals_judged": self.judged, "goals_met": self.succeeded}
         return json.dumps(state | {"episode_over": self._over})
 
@@ -189,24 +190,24 @@ class TwinSkills:
 
     def close(self) -> None:
         """Closes the session; `reset` opens another."""
-        if self._session is not None:
+        if self.session is not None:
             self._closing()
-        self._session = None
+        self.session = None
         self._over = True
 
     def _reset(self) -> dict[str, npt.NDArray[Any]]:
-        if self._session is None:
-            self._session = self._create()
+        if self.session is None:
+            self.session = self._create()
             # Frameworks drop their environments without a word.
-            self._closing = weakref.finalize(self, self._session.close)
-            self._start = self._session.snapshot()
+            self._closing = weakref.finalize(self, self.session.close)
+            self._start = self.session.snapshot()
         # An episode depends on the seed and on the number of episodes before it.
-        self._session.restore(self._start)
-        return self._session.reset(self._seed)
+        self.session.restore(self._start)
+        return self.session.reset(self._seed)
 
     @property
     def _step_dt(self) -> float:
-        return self._session.description["step_dt"] if self._session is not None else math.nan
+        return self.session.description["step_dt"] if self.session is not None else math.nan
 
     def _targets_text(self) -> str:
         units = {joint.name: "m" if joint.kind == "prismatic" else "rad" for joint in self._task.contract.robot.joints}
@@ -226,13 +227,13 @@ class TwinSkills:
 
     def _play(self, rows: Vector) -> str:
         """Plays targets, one row per step, and notes what happened until the episode's end."""
-        assert self._session is not None  # `_count` refused if there is none
+        assert self.session is not None  # `_count` refused if there is none
         names: dict[str, Vector] = {}
         column = 0
         for term in self._task.contract.action.terms:
             names[term.target_name] = rows[:, None, column : column + len(term.joints)]
             column += len(term.joints)
-        reply = self._session.steps(names)
+        reply = self.session.steps(names)
         done = (reply.terminated | reply.truncated)[:, 0]
         self._over = bool(done.any())
         last = int(done.argmax()) if self._over else len(rows) - 1
@@ -269,7 +270,7 @@ def _numbers(label: str, value: object, lower: Vector, upper: Vector) -> Vector:
     if given is None or len(given) != len(lower):
         raise SkillError(f"{label} must be a list of {len(lower)} numbers")
     numbers: list[float] = []
-    for index, (x, low, high) in enumerate(zip(given, lower, upper, strict=True)):
+    for index, (x, low, high) in enumerate(zip(given, lower.tolist(), upper.tolist(), strict=True)):
         if isinstance(x, bool) or not isinstance(x, int | float) or not low <= x <= high:
             raise SkillError(f"{label}[{index}] is {x!r:.40}, allowed are {low:.4g} to {high:.4g}")
         numbers.append(float(x))
