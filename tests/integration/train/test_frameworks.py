@@ -4,6 +4,7 @@ A test is skipped where its framework is not installed: CONTRIBUTING.md says how
 """
 
 import asyncio
+import importlib.util
 import inspect
 import re
 from collections.abc import Generator
@@ -15,12 +16,13 @@ from typing import Any
 import httpx
 import pytest
 import torch
+from tests.support.page_code import page_code
 from tests.support.scripted_model import CHAT_TEMPLATE, END, Script, byte_tokenizer
 
 from physai.sim.client import ServiceError
 from physai.sim.service.process import ServiceProcess, running_service
 
-REACH = "ur10e-reach"
+PAGE = "how-to/other-frameworks.md"
 INSTALL = "is not installed; see 'Other frameworks' in CONTRIBUTING.md"
 
 
@@ -31,7 +33,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
 
 
 def framework(name: str) -> Any:
-    return pytest.importorskip(name, reason=f"{name.partition('.')[0]} {INSTALL}")
+    package = name.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} {INSTALL}")
+    # One that is there but cannot be imported is a failure.
+    return importlib.import_module(name)
 
 
 def tokenizer() -> Any:
@@ -58,10 +64,10 @@ class VerlServer:
         return self._output(token_ids=self._script.answer(prompt_ids))
 
 
-def run_verl(url: str, folder: Path, answers: list[Any], **changes: Any) -> tuple[Any, Script]:
-    """One trajectory of the loop that verl makes from a file, as its worker does."""
-    hydra, omegaconf = framework("hydra"), framework("omegaconf")
+def run_verl(url: str, answers: list[Any]) -> tuple[Any, Script]:
+    """One trajectory of the loop that verl makes from the page's file, as its worker does."""
     agent_loop = framework("verl.experimental.agent_loop.agent_loop")
+    hydra, omegaconf = framework("hydra"), framework("omegaconf")
     replica = framework("verl.workers.rollout.replica")
     multi_turn = {
         "max_user_turns": None,
@@ -73,10 +79,7 @@ def run_verl(url: str, folder: Path, answers: list[Any], **changes: Any) -> tupl
     }
     rollout = {"prompt_length": 8192, "response_length": 16384, "full_determinism": False, "multi_turn": multi_turn}
     config = omegaconf.OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
-    (folder / "loops.yaml").write_text(
-        f"- name: physai_twin\n  _target_: physai.train.adapters.verl.TwinAgentLoop\n  url: {url}\n  task: {REACH}\n"
-    )
-    (entry,) = omegaconf.OmegaConf.load(folder / "loops.yaml")
+    (entry,) = omegaconf.OmegaConf.create(page_code(PAGE, "loops.yaml", url))
     script = Script(tokenizer(), answers)
 
     async def run() -> Any:
@@ -93,13 +96,13 @@ def run_verl(url: str, folder: Path, answers: list[Any], **changes: Any) -> tupl
         )
         assert isinstance(loop, agent_loop.AgentLoopBase)
         prompt = [{"role": "user", "content": "Reach every target."}]
-        return await loop.run({}, raw_prompt=prompt, extra_info={"seed": 4}, **changes)
+        return await loop.run({}, raw_prompt=prompt, extra_info={"seed": 4})
 
     return asyncio.run(run()), script
 
 
-def test_verl_runs_a_trajectory(service: ServiceProcess, tmp_path: Path) -> None:
-    output, script = run_verl(service.url, tmp_path, [*[move_to_target] * 3, "Done."])
+def test_verl_runs_a_trajectory(service: ServiceProcess) -> None:
+    output, script = run_verl(service.url, [*[move_to_target] * 3, "Done."])
     assert output.reward_score == 1.0
     assert output.num_turns == 8
     assert sum(output.extra_fields["tool_rewards"]) == pytest.approx(1.0)
@@ -113,10 +116,10 @@ def test_verl_runs_a_trajectory(service: ServiceProcess, tmp_path: Path) -> None
     assert open_sessions(service) == 0
 
 
-def test_verl_shows_the_model_its_mistakes(service: ServiceProcess, tmp_path: Path) -> None:
+def test_verl_shows_the_model_its_mistakes(service: ServiceProcess) -> None:
     wrong = '<tool_call>\n{"name": "act", "arguments": {"targets": [0.1], "seconds": 1.0}}\n</tool_call>'
     again = '<tool_call>\n{"name": "reset", "arguments": {}}\n</tool_call>'
-    output, script = run_verl(service.url, tmp_path, [wrong, move_to_target, again, move_to_target, "Done."])
+    output, script = run_verl(service.url, [wrong, move_to_target, again, move_to_target, "Done."])
     assert "targets must be a list of 6 numbers" in script.read[1]
     # `reset` starts the same episode again: its first target is the one of the first prompt.
     assert move_to_target(script.read[3]) == move_to_target(script.read[0])
@@ -134,7 +137,7 @@ def test_verl_does_not_learn_from_a_service_that_is_gone(tmp_path: Path, monkeyp
             return move_to_target(read)
 
         with pytest.raises(ServiceError):
-            run_verl(passing.url, tmp_path, [stop_then_move, "Done."])
+            run_verl(passing.url, [stop_then_move, "Done."])
 
 
 class VllmEngine:
@@ -152,15 +155,16 @@ class VllmEngine:
 
 
 def run_openrlhf(url: str, answers: list[Any], **attributes: Any) -> tuple[dict[str, Any], Script]:
-    """One rollout of OpenRLHF's own executor."""
-    executor = framework("openrlhf.utils.agent").MultiTurnAgentExecutor
-    from physai.train.adapters.openrlhf import TwinAgent
-
-    agent = type("Reach", (TwinAgent,), {"url": url, "task": REACH} | attributes)
+    """One rollout of OpenRLHF's own executor, as the page's file makes it."""
+    framework("openrlhf.utils.agent")
+    page: dict[str, Any] = {"__name__": "agent_module"}
+    exec(page_code(PAGE, "agent.py", url), page)
+    for name, value in attributes.items():
+        setattr(page["Reach"], name, value)
     script = Script(tokenizer(), answers)
     prompt = "<|im_start|>user\nReach every target. {state}<|im_end|>\n<|im_start|>assistant\n"
     params = SimpleNamespace(max_tokens=None, logprobs=None)
-    run = executor(agent).execute(prompt, "4", params, 16384, script.tokenizer, VllmEngine(script))
+    run = page["AgentExecutor"]().execute(prompt, "4", params, 16384, script.tokenizer, VllmEngine(script))
     return asyncio.run(run), script
 
 
@@ -217,8 +221,8 @@ def test_openrlhf_stops_after_the_last_turn_and_drops_what_ran_out(service: Serv
 def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path) -> None:
     trl, transformers = framework("trl"), framework("transformers")
     datasets, schemas = framework("datasets"), framework("transformers.utils.chat_template_utils")
-    from physai.train.adapters.trl import environment_factory
-
+    page: dict[str, Any] = {}
+    exec(page_code(PAGE, "trl_twin.py", service.url), page)
     template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
     words = byte_tokenizer(transformers, framework("tokenizers"), template.read_text(encoding="utf-8"))
     config = transformers.Qwen3Config(
@@ -269,7 +273,7 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
         ),
         train_dataset=datasets.Dataset.from_list([{"prompt": prompt, "seed": seed} for seed in (1, 2)]),
         processing_class=words,
-        environment_factory=environment_factory(service.url, REACH),
+        environment_factory=page["factory"],
     )
     assert [tool.__name__ for tool in trainer.tools] == ["act", "move_to", "read_state"]
     for tool in trainer.tools:
@@ -294,15 +298,8 @@ def test_rlinf_steps_the_environment(service: ServiceProcess) -> None:
     from physai.train.adapters.rlinf import TwinEnv, register
 
     register()
-    params = {
-        "id": "physai-twin",
-        "url": service.url,
-        "task": "cartpole-swingup",
-        "training": True,
-        "action_repeat": 10,
-    }
-    train = {"env_type": "isaaclab", "init_params": params, "seed": 1, "auto_reset": True, "group_size": 1}
-    train |= {"ignore_terminations": False, "video_cfg": {"save_video": False}}
+    settings = omegaconf.OmegaConf.create(page_code(PAGE, "env.yaml", service.url))
+    train = {**settings, "seed": 1, "video_cfg": {"save_video": False}}
     config = omegaconf.OmegaConf.create({"env": {"train": train}})
     assert envs.get_env_cls("isaaclab", config.env.train) is TwinEnv
     # RLinf's methods as they are, on what they use of a worker; a whole one needs a cluster.

@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from tests.support.page_code import page_code
 
 from physai.sim.client import ServiceError
 from physai.sim.service.process import ServiceProcess, running_service
@@ -145,6 +146,13 @@ def test_a_dropped_agent_leaves_no_session(service: ServiceProcess) -> None:
     assert len(sessions(service)) == 1
     del skills
     assert sessions(service) == []
+
+
+def test_the_page_shows_what_works(service: ServiceProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(page_code("how-to/other-frameworks.md", "skills.py", service.url), {})
+    *_, last, score = capsys.readouterr().out.splitlines()
+    assert json.loads(last)["goals_met"] == 1
+    assert score == "1.0"
 
 
 def test_skills_fit_the_task(service: ServiceProcess) -> None:
