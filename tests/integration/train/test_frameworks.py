@@ -104,6 +104,7 @@ def run_verl(url: str, answers: list[Any]) -> tuple[Any, Script]:
 def test_verl_runs_a_trajectory(service: ServiceProcess) -> None:
     output, script = run_verl(service.url, [*[move_to_target] * 3, "Done."])
     assert output.reward_score == 1.0
+    assert output.as_dict()["rm_scores"].tolist() == [*[0.0] * (len(output.response_ids) - 1), 1.0]
     assert output.num_turns == 8
     assert sum(output.extra_fields["tool_rewards"]) == pytest.approx(1.0)
     # The model is trained on its four answers only: what the tools said is masked.
@@ -123,7 +124,7 @@ def test_verl_shows_the_model_its_mistakes(service: ServiceProcess) -> None:
     assert "targets must be a list of 6 numbers" in script.read[1]
     # `reset` starts the same episode again: its first target is the one of the first prompt.
     assert move_to_target(script.read[3]) == move_to_target(script.read[0])
-    assert output.reward_score == 1.0
+    assert output.reward_score == 1 / 3
     assert open_sessions(service) == 0
 
 

@@ -51,7 +51,7 @@ def test_moving_to_the_targets_solves_the_task(reach: TwinSkills, seed: int) -> 
     while not reach.over:
         reach.call("move_to", {"pose": state(reach)[POSE], "seconds": 4.0})
         judged += 1
-        assert reach.judged == judged
+        assert (reach.judged, reach.score) == (judged, judged / 3)
     # Three targets of 4 s each.
     assert (reach.judged, reach.succeeded, reach.score) == (3, 3, 1.0)
     assert state(reach)["time_s"] == 12.0
@@ -86,6 +86,12 @@ def test_an_episode_that_ends_within_an_action_counts_to_its_end_only(service: S
     skills.call("act", {"targets": [0.0], "seconds": 6.0})
     # A hanging pole stays within the rail for the 10 s of an episode.
     assert (state(skills)["time_s"], skills.over, skills.judged, skills.succeeded) == (10.0, True, 1, 0)
+    # What the model reads last is the end of its episode, not the next one, however long its action was.
+    last = skills.read_state()
+    skills.reset(0)
+    skills.call("act", {"targets": [0.0], "seconds": 6.0})
+    skills.call("act", {"targets": [0.0], "seconds": 4.0})
+    assert skills.read_state() == last
     with pytest.raises(SkillError, match="episode is over"):
         skills.call("act", {"targets": [0.0], "seconds": 1.0})
     skills.close()
@@ -152,7 +158,7 @@ def test_the_page_shows_what_works(service: ServiceProcess, capsys: pytest.Captu
     exec(page_code("how-to/other-frameworks.md", "skills.py", service.url), {})
     *_, last, score = capsys.readouterr().out.splitlines()
     assert json.loads(last)["goals_met"] == 1
-    assert score == "1.0"
+    assert float(score) == 1 / 3
 
 
 def test_skills_fit_the_task(service: ServiceProcess) -> None:

@@ -56,7 +56,8 @@ class TwinSkills:
             PhysaiError: there is no such task or preset.
         """
         self._task, self._reach = _task(task, preset)
-        self._create = partial(RemoteSession.create, url, task, access_token=access_token, preset=preset, **options)
+        known = {"access_token": access_token, "preset": preset, "worlds": 1, "interface": "targets"}
+        self._create = partial(RemoteSession.create, url, task, **{**options, **known})
         self._lock = threading.Lock()
         self.session: RemoteSession | None = None
         """The open session; None before the first `reset`, and after `close`."""
@@ -76,8 +77,10 @@ class TwinSkills:
 
     @property
     def score(self) -> float:
-        """Share of the commands judged since `reset` that met the task's criterion, 0 before the first."""
-        return self.succeeded / self.judged if self.judged else 0.0
+        """Share of the episode's commands that met the task's criterion so far: who stops early gains nothing."""
+        task = self._task
+        goals = 1 if task.command_interval_s is None else round(task.episode_length_s / task.command_interval_s)
+        return self.succeeded / max(1, goals)
 
     def schemas(self) -> dict[str, dict[str, Any]]:
         """The skills of this task by name: description and parameters as JSON Schema, as OpenAI's tools have them."""

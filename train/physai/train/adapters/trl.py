@@ -31,7 +31,7 @@ class TwinTools:
         return self._skills.reset(int(columns.get("seed") or 0))
 
     def get_reward(self) -> float:
-        """Share of the judged commands or episodes that met the task's criterion, 0 to 1.
+        """Share of the episode's commands that met the task's criterion, 0 to 1.
 
         Raises:
             ServiceError: the service could not be used in this episode, so that its reward would mean nothing.
