@@ -219,13 +219,25 @@ def test_openrlhf_stops_after_the_last_turn_and_drops_what_ran_out(service: Serv
     assert open_sessions(service) == 0
 
 
-def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path) -> None:
-    trl, transformers = framework("trl"), framework("transformers")
-    datasets, schemas = framework("datasets"), framework("transformers.utils.chat_template_utils")
-    page: dict[str, Any] = {}
-    exec(page_code(PAGE, "trl_twin.py", service.url), page)
-    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
-    words = byte_tokenizer(transformers, framework("tokenizers"), template.read_text(encoding="utf-8"))
+GRPO: dict[str, Any] = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 4,
+    "num_generations": 2,
+    "max_completion_length": 8192,
+    "learning_rate": 0.01,
+    "report_to": [],
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "logging_steps": 1,
+}
+"""One update of a trainer on a CPU, from two rollouts for each of two prompts."""
+
+
+def tiny_qwen(transformers: Any, words: Any) -> Any:
+    """A model of one layer that knows a tokenizer's words and nothing else."""
+    transformers.set_seed(0)
     config = transformers.Qwen3Config(
         vocab_size=len(words),
         hidden_size=16,
@@ -237,8 +249,17 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
         eos_token_id=words.eos_token_id,
         pad_token_id=words.pad_token_id,
     )
-    transformers.set_seed(0)
-    model = transformers.Qwen3ForCausalLM(config)
+    return transformers.Qwen3ForCausalLM(config)
+
+
+def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path) -> None:
+    trl, transformers = framework("trl"), framework("transformers")
+    datasets, schemas = framework("datasets"), framework("transformers.utils.chat_template_utils")
+    page: dict[str, Any] = {}
+    exec(page_code(PAGE, "trl_twin.py", service.url), page)
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    words = byte_tokenizer(transformers, framework("tokenizers"), template.read_text(encoding="utf-8"))
+    model = tiny_qwen(transformers, words)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     read: list[str] = []
 
@@ -258,20 +279,7 @@ def test_trl_trains_with_the_environment(service: ServiceProcess, tmp_path: Path
     prompt = [{"role": "user", "content": "Reach every target. "}]
     trainer = Trainer(
         model=model,
-        args=trl.GRPOConfig(
-            output_dir=str(tmp_path),
-            max_steps=1,
-            per_device_train_batch_size=4,
-            num_generations=2,
-            max_completion_length=8192,
-            learning_rate=0.01,
-            report_to=[],
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            disable_tqdm=True,
-            logging_steps=1,
-        ),
+        args=trl.GRPOConfig(output_dir=str(tmp_path), **GRPO),
         train_dataset=datasets.Dataset.from_list([{"prompt": prompt, "seed": seed} for seed in (1, 2)]),
         processing_class=words,
         environment_factory=page["factory"],
