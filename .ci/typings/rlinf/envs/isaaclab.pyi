@@ -1,0 +1,1 @@
+REGISTER_ISAACLAB_ENVS: dict[str, type]

@@ -1,0 +1,6 @@
+from pydantic import BaseModel
+
+class OpenAIFunctionToolSchema(BaseModel): ...
+
+class ToolResponse(BaseModel):
+    text: str | None = ...
