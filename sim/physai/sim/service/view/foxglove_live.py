@@ -20,7 +20,8 @@ class FoxgloveView:
     def __init__(self, name: str, model: mujoco.MjModel) -> None:
         """Starts a server on a free port."""
         # A context of its own: every session has the same topics.
-        context = foxglove.Context()
+        # Its channels close when nobody holds it.
+        self._context = context = foxglove.Context()
         self._scene = SceneUpdateChannel(SCENE_TOPIC, context=context)
         self._transforms = FrameTransformsChannel(TRANSFORMS_TOPIC, context=context)
         self._server = foxglove.start_server(name=name, host=HOST, port=0, context=context)
