@@ -12,7 +12,8 @@ import numpy.typing as npt
 from websockets.asyncio.client import ClientConnection as AsyncConnection
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from physai.sim.client.errors import ServiceError
 from physai.sim.client.service import request
@@ -107,7 +108,7 @@ class RemoteSession:
             ServiceError: the service cannot be reached, or does not have the session.
         """
         self._protocol = _Protocol(base_url, description, access_token)
-        self._socket: ClientConnection | None = None
+        self._socket: Connection | None = None
         self._connect()
 
     @classmethod

@@ -4,9 +4,12 @@ The service runs in a process of its own, as for users. Blocks of steps over the
 a computer that becomes slower or faster changes both.
 """
 
+import asyncio
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,8 @@ import numpy.typing as npt
 
 from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.client.session import RemoteSession
-from physai.sim.service.process import running_service
+from physai.sim.service import soak
+from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
 
 TASK, WORLDS = "ur10e-reach", 64
@@ -22,6 +26,7 @@ BATCH_TASK, BATCH_WORLDS, BATCH_STEPS = "cartpole-swingup", 1024, 16
 BLOCKS, BLOCK_STEPS = 20, 100
 ROUND_TRIPS = 3000
 WARM_UP = 50
+SOAK_S = 300.0
 
 Actions = Mapping[str, npt.NDArray[np.float32]]
 
@@ -36,11 +41,57 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         p50, p99 = _round_trips(service.url, round_trips)
         report(f"{BATCH_WORLDS} worlds of {BATCH_TASK}, {BATCH_STEPS} steps per request")
         batch = _batch(service.url, blocks)
+        together = _together(service, options, report)
+        disturbed = _disturbed(service, options, report)
     return [
         BenchmarkResult(name="ws_over_inprocess", unit="ratio", runs=tuple(ratios), peer="the same session in process"),
         BenchmarkResult(name="step_rtt_ms.p50", unit="ms", runs=(p50,)),
         BenchmarkResult(name="step_rtt_ms.p99", unit="ms", runs=(p99,)),
         BenchmarkResult(name="batch_steps_per_s", unit="steps/s", runs=tuple(batch)),
+        *together,
+        *disturbed,
+    ]
+
+
+def _together(
+    service: ServiceProcess, options: BenchmarkOptions, report: ProgressCallback
+) -> Sequence[BenchmarkResult]:
+    """Many sessions at once: nobody starves, and memory stays."""
+    seconds = options.seconds or (3.0 if options.quick else SOAK_S)
+    sessions = 10 if options.quick else soak.SESSIONS
+    report(f"{sessions} sessions of {soak.WORLDS} worlds for {seconds:g} s")
+    found = asyncio.run(soak.soak(service, sessions=sessions, seconds=seconds))
+    return [
+        BenchmarkResult(name="sessions_steps_per_s", unit="steps/s", runs=(sum(found.steps) * soak.WORLDS / seconds,)),
+        BenchmarkResult(name="sessions_slowest_over_median", unit="ratio", runs=(found.fairness,)),
+        BenchmarkResult(name="sessions_memory_growth", unit="ratio", runs=(found.memory_growth,)),
+    ]
+
+
+def _disturbed(
+    service: ServiceProcess, options: BenchmarkOptions, report: ProgressCallback
+) -> Sequence[BenchmarkResult]:
+    """Rate of a well-behaved client beside others, over its rate alone."""
+    seconds, half_open, messages = (1.0, 50, 300) if options.quick else (10.0, soak.HALF_OPEN, soak.FUZZED)
+    alone = soak.healthy_rate(service, seconds)
+    report(f"{half_open} half-open connections")
+    held = soak.HalfOpen(service.port, half_open)
+    try:
+        beside_half_open = soak.healthy_rate(service, seconds)
+    finally:
+        held.close()
+    report(f"{messages} malformed messages, and {soak.SLOW} clients that read nothing")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        disturbing = pool.submit(soak.disturb, service.url, messages, 0)
+        rates = [soak.healthy_rate(service, seconds)]
+        while not disturbing.done():
+            rates.append(soak.healthy_rate(service, seconds))
+        if disturbing.result() != messages:
+            raise WorkloadError(f"{disturbing.result()} of {messages} malformed messages were answered")
+    beside_fuzz = float(np.median(rates[:-1] or rates))
+    return [
+        BenchmarkResult(name="rate_beside_half_open", unit="ratio", runs=(beside_half_open / alone,), peer="alone"),
+        BenchmarkResult(name="rate_beside_malformed", unit="ratio", runs=(beside_fuzz / alone,), peer="alone"),
     ]
 
 

@@ -12,6 +12,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sim.service.app import create_app
 from physai.sim.service.auth.access import is_loopback
 from physai.sim.service.auth.tokens import TokenStore
+from physai.sim.service.connections import PatientProtocol, raise_file_limit
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.observe.logs import log_requests
 from physai.sim.service.observe.traces import traced
@@ -43,6 +44,7 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
         if not is_loopback(settings.host):
             _require_protection(settings)
         _require_free(settings)
+        raise_file_limit()
         log_requests(settings.log or settings.data / LOG_FILE)
         app = create_app(settings)
         # Ctrl-C while the application starts or stops must not leave workers behind.
@@ -54,6 +56,7 @@ def prepare(settings: ServiceSettings) -> Generator[uvicorn.Config]:
             log_level="warning",
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
+            http=PatientProtocol,
             ws_max_size=settings.limits.body_bytes,
             # Arrays of floats do not compress, and trying costs more than sending.
             ws_per_message_deflate=False,
