@@ -27,7 +27,20 @@ MAX_FOLDERS = 16
 MODEL_SUFFIXES = (".xml", ".mjcf", ".urdf")
 ASSET_SUFFIXES = (".stl", ".obj", ".msh", ".png")
 """Suffixes of meshes and pictures that MuJoCo reads."""
-IGNORED_SUFFIXES = (".bmp", ".dae", ".jpeg", ".jpg", ".md", ".mtl", ".txt", ".yaml", ".yml", ".xacro", ".launch", ".rviz")
+IGNORED_SUFFIXES = (
+    ".bmp",
+    ".dae",
+    ".jpeg",
+    ".jpg",
+    ".md",
+    ".mtl",
+    ".txt",
+    ".yaml",
+    ".yml",
+    ".xacro",
+    ".launch",
+    ".rviz",
+)
 """Suffixes of files that often lie beside a robot and are left out."""
 _IGNORED_NAMES = ("license", ".ds_store")
 _IGNORED_FOLDER = "__MACOSX"
@@ -89,7 +102,9 @@ def check_name(name: str) -> None:
         raise ModelError(f"the name {shown} has control or reserved characters; rename the file")
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        raise ModelError(f"the name {shown} is no path inside the zip; pack the folder with relative names, without '..'")
+        raise ModelError(
+            f"the name {shown} is no path inside the zip; pack the folder with relative names, without '..'"
+        )
     if len(parts) > MAX_FOLDERS + 1:
         raise ModelError(f"the file {shown} lies in {len(parts) - 1} folders, at most {MAX_FOLDERS} are allowed")
 

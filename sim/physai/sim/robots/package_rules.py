@@ -26,7 +26,14 @@ _REFUSED = {
 _URDF_EXTENSION = ("compiler", "option", "size")
 """Elements that a URDF's `<mujoco>` may hold."""
 
-_SOLVER_LOOPS = ("iterations", "ls_iterations", "noslip_iterations", "ccd_iterations", "sdf_iterations", "sdf_initpoints")
+_SOLVER_LOOPS = (
+    "iterations",
+    "ls_iterations",
+    "noslip_iterations",
+    "ccd_iterations",
+    "sdf_iterations",
+    "sdf_initpoints",
+)
 _USER_VALUES = ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor")
 _LARGEST: dict[str, dict[str, int]] = {
     "hfield": {"nrow": 1024, "ncol": 1024},
@@ -64,7 +71,9 @@ def check_elements(origins: dict[Element, XmlFile], root: Element) -> None:
     if root.tag == "robot":
         _check_urdf(origins, root)
     if _expanded(origins, root) > MAX_EXPANDED:
-        raise ModelError(f"{origins[root].path}: more than {MAX_EXPANDED} elements after <replicate>; use smaller counts")
+        raise ModelError(
+            f"{origins[root].path}: more than {MAX_EXPANDED} elements after <replicate>; use smaller counts"
+        )
 
 
 def _check_urdf(origins: dict[Element, XmlFile], root: Element) -> None:

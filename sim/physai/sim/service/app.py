@@ -22,6 +22,7 @@ from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
+from physai.sim.service.registry.robot_routes import robot_routes
 from physai.sim.service.registry.routes import registry_routes
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.routes import session_routes
@@ -42,6 +43,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     """
     engine = open_database(settings.database)
     blobs = BlobStore(settings.data / "blobs")
+    registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
     manager = SessionManager(settings.limits)
@@ -62,9 +64,10 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.state.access = Access(tokens, required=tokens.count() > 0 or not is_loopback(settings.host))
     _answer_with_problems(app)
     app.include_router(page_routes())
-    app.include_router(session_routes(manager, threads))
-    app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
-    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
+    app.include_router(session_routes(manager, threads, robot_path=registry.robot_path))
+    app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs, robot_path=registry.robot_path))
 
     @app.get("/healthz", tags=["service"])
     async def healthz() -> dict[str, str]:

@@ -52,7 +52,7 @@ SIZES: dict[str, int] = {
     "narena": 128 * 2**20,
     "nbuffer": 128 * 2**20,
 }
-"""Greatest sizes of a compiled model, by their names in MuJoCo's mjModel; a session's steps and memory grow with them."""
+"""Greatest sizes of a compiled model, by their names in MuJoCo's mjModel; a session costs more the larger they are."""
 MAX_DATA_BYTES = 32 * 2**20
 """Greatest size of the state of one world, without the arena."""
 MAX_STEP_S = 0.01
@@ -136,7 +136,9 @@ def _check_cost(robot: Robot) -> None:
     mujoco.mj_step(robot.model, data, TIMED_STEPS)
     step_s = (time.process_time() - started) / TIMED_STEPS
     if step_s > MAX_STEP_S:
-        raise ModelError(f"a step takes {1e3 * step_s:.3g} ms, at most {1e3 * MAX_STEP_S:g} ms; use fewer collision shapes")
+        raise ModelError(
+            f"a step takes {1e3 * step_s:.3g} ms, at most {1e3 * MAX_STEP_S:g} ms; use fewer collision shapes"
+        )
 
 
 def _facts(robot: Robot, package: RobotPackage) -> JsonFacts:

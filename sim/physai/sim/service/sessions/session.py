@@ -57,6 +57,7 @@ class Session:
         return {
             "id": self.identifier,
             "task": self.options.task,
+            "robot": self.options.robot and self.options.robot.name,
             "worlds": self.options.worlds,
             "seed": self.options.seed,
             "steps": self.steps,
