@@ -1,9 +1,10 @@
 """A robot's package names no file outside it, and asks MuJoCo for nothing without bounds."""
 
 import re
+from xml.etree.ElementTree import Element, tostring
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.robot_zips import ARM, GOOD_MJCF, GOOD_URDF, MJCF, TETRAHEDRON, URDF, mjcf, zipped
 
@@ -11,6 +12,13 @@ from physai.sdk.base.errors import ModelError
 from physai.sim.robots import load_robot
 from physai.sim.robots.loader import load_package
 from physai.sim.robots.package import read_package
+
+
+def with_children(tag: str, children: list[Element]) -> Element:
+    element = Element(tag)
+    element.extend(children)
+    return element
+
 
 BODY = '<body><joint name="j"/><geom size=".1"/></body>'
 MESH = '<body><joint name="j"/><geom type="mesh" mesh="a"/></body>'
@@ -184,6 +192,48 @@ def test_nested_replicates_are_counted(counts: list[int]) -> None:
             read_package(model)
     else:
         assert read_package(model).files
+
+
+TAGS = (
+    "worldbody",
+    "body",
+    "joint",
+    "geom",
+    "include",
+    "replicate",
+    "mesh",
+    "asset",
+    "compiler",
+    "hfield",
+    "mujoco",
+    "link",
+)
+KEYS = ("file", "count", "name", "meshdir", "filename", "fileup", "nrow", "mesh", "strippath", "memory")
+VALUES = st.sampled_from(
+    ["a.obj", "b.xml", "../b.xml", "/b.xml", "1", "-1", "1e9", "nan", "", "c/a.obj", "true"]
+) | st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), max_size=5)
+TREES = st.recursive(
+    st.builds(Element, st.sampled_from(TAGS), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3)),
+    lambda below: st.builds(with_children, st.sampled_from(TAGS), st.lists(below, max_size=4)),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300)
+@given(
+    root=st.sampled_from(["mujoco", "robot", "x"]), main=st.lists(TREES, max_size=4), other=st.lists(TREES, max_size=3)
+)
+def test_any_tree_of_elements_is_a_package_or_refused(root: str, main: list[Element], other: list[Element]) -> None:
+    files = {"a.xml": tostring(with_children(root, main)), "b.xml": tostring(with_children("x", other))}
+    files |= {"c/a.obj": TETRAHEDRON, "a.obj": TETRAHEDRON}
+    try:
+        package = read_package(zipped(files))
+    except ModelError:
+        return
+    assert set(package.files) <= set(files)
+    if package.main.root.tag == "mujoco":
+        named = {value for element in package.main.root.iter() for key, value in element.items() if key[:4] == "file"}
+        assert named <= set(package.assets)
 
 
 def test_includes_do_not_nest_without_end() -> None:

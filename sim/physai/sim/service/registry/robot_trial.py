@@ -94,11 +94,13 @@ def _work(request: bytes, report: ReportProgress) -> tuple[JsonFacts, Sequence[b
     options, _, data = request.partition(b"\n")
     started = time.monotonic()
     try:
-        package = read_package(data, **json.loads(options))
+        archive = read_package(data, **json.loads(options)).archive()
+        # Compiled as it is stored, because sessions and jobs will load that.
+        package = read_package(archive)
         robot = load_package(package, package.main.path)
         _check_cost(robot)
         facts = _facts(robot, package) | {"compile_s": round(time.monotonic() - started, 3)}
-        return facts, [package.archive()]
+        return facts, [archive]
     except MemoryError:
         raise ModelError(f"the robot needs more than {MEMORY_BYTES >> 20} MiB to compile; simplify it") from None
     except mujoco.FatalError as error:

@@ -11,7 +11,7 @@ import numpy as np
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.service.problems import ProblemError, invalid
-from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions, numbers
+from physai.sim.service.sessions.worlds import ENGINE_ERRORS, SessionWorlds, WorldsOptions, numbers
 from physai.sim.service.settings import Limits
 
 Message = dict[str, Any]
@@ -110,8 +110,8 @@ class Session:
             return self._operations[operation](message)
         except ProblemError:
             raise
-        except PhysaiError as error:
-            raise invalid(str(error)) from error
+        except (PhysaiError, *ENGINE_ERRORS) as error:
+            raise invalid(" ".join(str(error).split())) from error
 
     def _reset(self, message: Message) -> Message:
         seed = message.get("seed")

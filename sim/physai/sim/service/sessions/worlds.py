@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
+from mujoco.batch import SimulationError
 
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.engines.protocol import Array, Snapshot
@@ -17,6 +19,9 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 
 Arrays = dict[str, Array]
+
+ENGINE_ERRORS = (mujoco.FatalError, SimulationError)
+"""What MuJoCo raises when a model exceeds its own memory in some state."""
 
 
 @dataclass(frozen=True, kw_only=True)
