@@ -113,7 +113,9 @@ class RemoteSession:
 
     @classmethod
     def create(cls, base_url: str, task: str, *, access_token: str | None = None, **options: Any) -> Self:
-        """Creates a session: `worlds`, `seed`, `randomise`, `training`, `action_repeat`, `preset`, `interface`.
+        """Creates a session.
+
+        Options are `worlds`, `seed`, `randomise`, `training`, `action_repeat`, `preset`, `robot` and `interface`.
 
         Raises:
             ServiceError: the service refuses the options, or cannot be reached.

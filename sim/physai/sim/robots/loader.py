@@ -10,10 +10,12 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import ModelError, unknown_name
+from physai.sdk.base.files import open_plain, read_plain
 from physai.sdk.contract.robot import RobotSpec
+from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
-from physai.sim.robots.xmlfile import XmlFile, read_xml
+from physai.sim.robots.xmlfile import MAX_FILE_BYTES, XmlFile, read_xml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,40 +44,83 @@ def robot_names() -> tuple[str, ...]:
 
 
 def load_robot(name_or_path: str | Path) -> Robot:
-    """Load a built-in robot by its name, or an MJCF (.xml) or URDF (.urdf) file by its path.
+    """Load a built-in robot by its name, or an MJCF (.xml), URDF (.urdf) or zip of a robot's files by its path.
 
-    A string without a slash and without one of these endings is a name.
+    A string without a slash and without one of these endings is a name. A file that begins as a zip is read as one.
 
     Raises:
         UnknownNameError: no built-in robot has that name.
         ModelError: the file is missing, unreadable, not a robot model or not physical.
     """
     path = _locate(name_or_path)
+    if _is_zip(path):
+        return load_package(read_package(_read_zip(path)), path)
     parsed = read_xml(path)
     model_spec, note = _read_model(parsed)
-    name = _name(path)
+    return _robot(path, path, model_spec, note)
+
+
+def load_package(package: RobotPackage, path: Path) -> Robot:
+    """Load a robot from files in memory; no file is opened.
+
+    Args:
+        package: the files.
+        path: the file that they come from.
+
+    Raises:
+        ModelError: the package is not a robot model or not physical; messages name the file in the package.
+    """
+    main = package.main
+    if main.root.tag == "robot":
+        model = read_urdf(main, package.read_mesh)
+        return _robot(path, main.path, model.spec, model.note)
+    try:
+        model_spec = mujoco.MjSpec.from_string(package.mjcf(), assets=package.assets)
+    except ValueError as error:
+        raise ModelError(f"{main.path}: {_without_line(error)}") from error
+    return _robot(path, main.path, model_spec, "")
+
+
+def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
+    """Compile a model; `source` gives the name and is in messages."""
+    name = _name(source)
     try:
         model = model_spec.compile()
     except ValueError as error:
-        raise ModelError(f"{path}: {_one_line(error)}") from error
-    _require_finite_dynamics(path, model)
+        raise ModelError(f"{source}: {_one_line(error)}") from error
+    _require_finite_dynamics(source, model)
     try:
         spec = robot_spec(model, name=name)
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{source}: {error}") from error
     return Robot(
         name=name,
         path=path,
-        description=_description(model, path, note),
+        description=_description(model, source, note),
         model_spec=model_spec,
         model=model,
         spec=spec,
     )
 
 
+def _is_zip(path: Path) -> bool:
+    try:
+        with open_plain(path) as file:
+            return file.read(len(ZIP_START)) == ZIP_START
+    except (OSError, ValueError):
+        return False  # `read_xml` says why
+
+
+def _read_zip(path: Path) -> bytes:
+    data = read_plain(path, limit=2 * MAX_FILE_BYTES)
+    if len(data) > 2 * MAX_FILE_BYTES:
+        raise ModelError(f"{path}: more than {2 * MAX_FILE_BYTES} bytes, the maximum for a robot's zip")
+    return data
+
+
 def _locate(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf")):
+    if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf", ".zip")):
         return Path(os.path.expanduser(text))  # unlike Path.expanduser, does not raise for an unknown user
     if text not in robot_names():
         raise unknown_name("robot", text, robot_names())
@@ -92,8 +137,6 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
     """The model in a file, and a note on omitted parts."""
     tag = parsed.root.tag
     if tag == "robot":
-        if any(":" in element.tag for element in parsed.root.iter()):
-            raise ModelError(f"{parsed.path}: this is a xacro file; convert it with xacro and load the resulting URDF")
         model = read_urdf(parsed)
         return model.spec, model.note
     if tag != "mujoco":
@@ -106,6 +149,11 @@ def _read_model(parsed: XmlFile) -> tuple[mujoco.MjSpec, str]:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).replace("XML Error:", "").replace("Error:", "").split())
+
+
+def _without_line(error: Exception) -> str:
+    # The text that MuJoCo parsed is one line.
+    return re.sub(r", line -?\d+", "", _one_line(error))
 
 
 def _require_finite_dynamics(path: Path, model: mujoco.MjModel) -> None:

@@ -7,6 +7,7 @@ it to the root link.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -37,14 +38,24 @@ class UrdfModel:
     """Omitted parts, empty if there are none."""
 
 
-def read_urdf(parsed: XmlFile) -> UrdfModel:
+ReadMesh = Callable[[str], bytes | None]
+"""Content of the mesh with this `filename`; None if it is left out."""
+
+
+def read_urdf(parsed: XmlFile, read_mesh: ReadMesh | None = None) -> UrdfModel:
     """Convert a parsed URDF file to a model.
 
+    Args:
+        parsed: the file.
+        read_mesh: finds the meshes; by default in the folder of the file and those above it.
+
     Raises:
-        ModelError: the file breaks a rule of `urdf_rules`, or MuJoCo cannot import or compile it.
+        ModelError: the file is a xacro, breaks a rule of `urdf_rules`, or MuJoCo cannot import or compile it.
     """
+    if any(":" in element.tag for element in parsed.root.iter()):
+        raise ModelError(f"{parsed.path}: this is a xacro file; convert it with xacro and load the resulting URDF")
     joints = checked_joints(parsed)
-    assets, bare, missing = _resolve_meshes(parsed)
+    assets, bare, missing = _resolve_meshes(parsed, read_mesh or (lambda name: _mesh_content(parsed.path, name)))
     spec = _import(parsed, assets)
     _add_rods(spec, bare)
     _add_actuation(spec, joints)
@@ -57,7 +68,7 @@ def read_urdf(parsed: XmlFile) -> UrdfModel:
     return UrdfModel(spec=spec, note=note)
 
 
-def _resolve_meshes(parsed: XmlFile) -> tuple[dict[str, bytes], set[str], int]:
+def _resolve_meshes(parsed: XmlFile, read_mesh: ReadMesh) -> tuple[dict[str, bytes], set[str], int]:
     """Load meshes as assets and remove those that cannot be read.
 
     Returns:
@@ -72,7 +83,7 @@ def _resolve_meshes(parsed: XmlFile) -> tuple[dict[str, bytes], set[str], int]:
             mesh = shape.find("geometry/mesh")
             if mesh is None:
                 continue
-            content = _mesh_content(parsed.path, mesh.get("filename", ""))
+            content = read_mesh(mesh.get("filename", ""))
             if content is None:
                 link.remove(shape)
                 lost, missing = True, missing + 1
@@ -135,6 +146,9 @@ def _keep_visuals(root: Element) -> None:
     if compiler is None:
         compiler = SubElement(extension, "compiler")
     compiler.set("discardvisual", "false")
+    # The meshes are in memory, under names without folders.
+    for key in ("meshdir", "texturedir", "assetdir"):
+        compiler.attrib.pop(key, None)
 
 
 def _reason(error: ValueError) -> str:

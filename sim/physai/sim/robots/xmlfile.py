@@ -16,6 +16,9 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 256
 """Greatest nesting depth of elements; MuJoCo's parser allows 500."""
 
+MAX_ELEMENTS = 200_000
+"""Greatest number of elements; published robots have up to a few thousand. An element takes about 500 bytes."""
+
 _NOT_NUMBERS = {"name", "class", "childclass", "file", "filename", "link", "joint", "body", "site", "geom", "data"}
 """Attributes with names or text, such as `data` of a <text>; MuJoCo itself checks `data` of a <numeric>."""
 
@@ -49,10 +52,15 @@ def read_xml(path: Path) -> XmlFile:
 
     Raises:
         ModelError: the file is missing, unreadable, larger than MAX_FILE_BYTES, not XML, in an unsupported encoding,
-            has a document type declaration (which could declare entities), is nested too deeply, or contains a
-            non-finite number.
+            has a document type declaration (which could declare entities), is nested too deeply, has too many
+            elements, or contains a non-finite number.
     """
-    parsed = _Parser(path).parse(_read(path))
+    return parse_xml(_read(path), path)
+
+
+def parse_xml(content: bytes, path: Path, *, max_elements: int = MAX_ELEMENTS) -> XmlFile:
+    """Parse the content of a file; `path` is for messages. See `read_xml` for the errors."""
+    parsed = _Parser(path, max_elements).parse(content)
     for element in parsed.root.iter():
         _require_finite(parsed, element)
     return parsed
@@ -80,8 +88,9 @@ def _read(path: Path) -> bytes:
 
 
 class _Parser:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, max_elements: int) -> None:
         self._path = path
+        self._max_elements = max_elements
         self._builder = TreeBuilder()
         self._lines: dict[Element, int] = {}
         self._depth = 0
@@ -103,6 +112,9 @@ class _Parser:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ModelError(f"{self._path}:{self._expat.CurrentLineNumber}: elements nested deeper than {MAX_DEPTH}")
+        if len(self._lines) >= self._max_elements:
+            line = self._expat.CurrentLineNumber
+            raise ModelError(f"{self._path}:{line}: more than {self._max_elements} elements; simplify the model")
         self._lines[self._builder.start(tag, attributes)] = self._expat.CurrentLineNumber
 
     def _end(self, tag: str) -> None:

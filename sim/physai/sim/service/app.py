@@ -27,6 +27,7 @@ from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
+from physai.sim.service.registry.robot_routes import robot_routes
 from physai.sim.service.registry.routes import registry_routes
 from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.sessions.routes import session_routes
@@ -50,6 +51,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     """
     engine = open_database(settings.database)
     blobs = BlobStore(settings.data / "blobs")
+    registry = Registry(engine, blobs)
     jobs = JobQueue(engine)
     tokens = TokenStore(engine)
     manager = SessionManager(settings.limits)
@@ -77,11 +79,12 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.add_middleware(ObserveRequests, metrics=metrics, audit=audit)
     _answer_with_problems(app)
     app.include_router(page_routes())
-    app.include_router(session_routes(manager, threads))
+    app.include_router(session_routes(manager, threads, robot_path=registry.robot_path))
     app.include_router(view_routes(views))
     app.include_router(recording_routes(manager))
-    app.include_router(registry_routes(Registry(engine, blobs), blobs, body_limit=settings.limits.body_bytes))
-    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs))
+    app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs, robot_path=registry.robot_path))
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(observe_routes(engine, metrics, audit))
     return app

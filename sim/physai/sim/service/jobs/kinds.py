@@ -16,6 +16,7 @@ from physai.sdk.evidence.verdict import Sha256
 OUTPUT = "output"
 """Folder, in that of the job, whose files become its artefacts."""
 INPUT = "input"
+ROBOT_FILE = "robot.zip"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 # Pydantic's schema gives the pattern of keys, but allows others.
@@ -52,6 +53,8 @@ class ValidateSpec(JobSpec):
     """The calibrated `twin.json`; without it no policy passes."""
     gates: Sha256 | None = None
     task: Name | None = None
+    robot: Sha256 | None = None
+    """A registered robot that replaces the task's own."""
     seed: Seed = 0
     accept: Annotated[
         str, Field(pattern=r"^(robot|stand-in|computer|unknown)(,(robot|stand-in|computer|unknown))*$")
@@ -63,11 +66,13 @@ class ValidateSpec(JobSpec):
             "golden.npz": self.golden,
             "twin.json": self.twin,
             "gates.yaml": self.gates,
+            ROBOT_FILE: self.robot,
         }
         return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
 
     def arguments(self, folder: Path) -> list[str]:
         optional = [("--twin", self.twin, "twin.json"), ("--gates", self.gates, "gates.yaml")]
+        optional += [("--robot", self.robot, ROBOT_FILE)]
         files = [part for option, given, name in optional if given for part in (option, f"{INPUT}/{name}")]
         task = ["--task", self.task] if self.task else []
         return [
@@ -111,6 +116,8 @@ class TrainSpec(JobSpec):
 
     task: Name
     preset: Name | None = None
+    robot: Sha256 | None = None
+    """A registered robot that replaces the task's own."""
     twin: Sha256 | None = None
     seed: Seed = 0
     iterations: Annotated[int | None, Field(ge=1, le=10**7)] = None
@@ -118,11 +125,13 @@ class TrainSpec(JobSpec):
     time_budget_s: Budget = 3600.0
 
     def inputs(self) -> dict[str, str]:
-        return {"twin.json": self.twin} if self.twin else {}
+        files = {"twin.json": self.twin, ROBOT_FILE: self.robot}
+        return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
 
     def arguments(self, folder: Path) -> list[str]:
+        robot = ["--robot", f"{INPUT}/{ROBOT_FILE}"] if self.robot else []
         if (folder / OUTPUT / "checkpoint.pt").exists():
-            return ["train", "--resume", OUTPUT, "--json"]
+            return ["train", "--resume", OUTPUT, "--json", *robot]
         options = [
             ("--preset", self.preset),
             ("--twin", f"{INPUT}/twin.json" if self.twin else None),
@@ -131,7 +140,7 @@ class TrainSpec(JobSpec):
         ]
         return [
             *("train", self.task, "--out", OUTPUT, "--seed", str(self.seed), "--json"),
-            *("--time-budget-s", repr(self.time_budget_s)),
+            *("--time-budget-s", repr(self.time_budget_s), *robot),
             *(part for option, value in options if value is not None for part in (option, str(value))),
         ]
 

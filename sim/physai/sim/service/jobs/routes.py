@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
@@ -64,8 +65,8 @@ class SubmitQuantize(Strict):
 Submit = Annotated[SubmitValidate | SubmitCalibrate | SubmitTrain | SubmitQuantize, Field(discriminator="kind")]
 
 
-def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
-    """The routes below `/v1/jobs`."""
+def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int, robot_path: Callable[[str], Path]) -> APIRouter:
+    """The routes below `/v1/jobs`; `robot_path` finds a registered robot by its hash."""
     router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
     @router.post("", status_code=201)
@@ -74,6 +75,8 @@ def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int) -> APIRouter:
         caller.require("run")
         for sha256 in body.spec.inputs().values():
             blobs.path(sha256)
+        if isinstance(body.spec, TrainSpec | ValidateSpec) and body.spec.robot:
+            robot_path(body.spec.robot)
         spec = body.spec.model_dump(mode="json")
         return jobs.get(jobs.submit(body.kind, spec, by=caller.name, limit=limit, identifier=body.id))
 

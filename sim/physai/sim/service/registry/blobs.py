@@ -1,11 +1,12 @@
 """Files by the SHA-256 of their content, below the service's data folder."""
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from pathlib import Path
 
 from physai.sdk.base.canonical import sha256_hex
@@ -62,21 +63,37 @@ class BlobStore:
         Raises:
             ProblemError: it is larger than `limit`.
         """
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        path, size = await self._receive(stream, limit, digest.update)
+        return self._adopt(path, digest.hexdigest()), size
+
+    @contextlib.asynccontextmanager
+    async def received(self, stream: AsyncIterable[bytes], *, limit: int) -> AsyncGenerator[Path]:
+        """An upload that is kept as long as the block lasts; see `put_stream` for the errors."""
+        path, _ = await self._receive(stream, limit, lambda _: None)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _receive(
+        self, stream: AsyncIterable[bytes], limit: int, heard: Callable[[bytes], None]
+    ) -> tuple[Path, int]:
+        size = 0
         with tempfile.NamedTemporaryFile(dir=self._incoming, delete=False) as file:
             try:
                 async for chunk in stream:
                     size += len(chunk)
                     if size > limit:
                         raise ProblemError(413, "too-large", f"the upload exceeds {limit} bytes, the limit of a file")
-                    digest.update(chunk)
+                    heard(chunk)
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
-        return self._adopt(Path(file.name), digest.hexdigest()), size
+        return Path(file.name), size
 
     def clear_incoming(self) -> None:
         """Deletes uploads that a killed service left unfinished."""

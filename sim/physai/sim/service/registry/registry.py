@@ -1,10 +1,10 @@
-"""The registry: policies, twins and verdicts by content, checked when they are registered."""
+"""The registry: robots, policies, twins and verdicts by content, checked when they are registered."""
 
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
@@ -18,10 +18,12 @@ from physai.sim.robots import robot_names
 from physai.sim.service.database.tables import EntryRow
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.registry.robot_trial import try_robot
 from physai.sim.twin.twin import load_twin
 
-EntryKind = Literal["policy", "twin", "verdict"]
-KINDS: tuple[EntryKind, ...] = get_args(EntryKind)
+FileKind = Literal["policy", "twin", "verdict"]
+"""What a stored file may be registered as."""
+EntryKind = Literal["robot", FileKind]
 Facts = dict[str, Any]
 
 
@@ -32,7 +34,7 @@ class Registry:
         self._engine = engine
         self._blobs = blobs
 
-    def register(self, kind: EntryKind, sha256: str, *, golden: str | None = None, by: str = "") -> Facts:
+    def register(self, kind: FileKind, sha256: str, *, golden: str | None = None, by: str = "") -> Facts:
         """Registers a stored file after checking that it is what `kind` says; an entry that exists is returned.
 
         Args:
@@ -53,6 +55,37 @@ class Registry:
         if golden is not None:
             self._blobs.path(golden)
             facts["golden"] = golden
+        return self._add(kind, sha256, name, facts, by)
+
+    def add_robot(self, upload: Path, *, name: str, main: str | None, by: str = "") -> Facts:
+        """Stores and registers an uploaded robot after compiling it apart; one that exists is returned.
+
+        Args:
+            upload: a zip or a single model file; it is left as it is.
+            name: of the robot in a single file.
+            main: path of the model in a zip that has several.
+            by: name of the token.
+
+        Raises:
+            ProblemError: it is no robot that the service can hold.
+        """
+        try:
+            facts, archive = try_robot(upload.read_bytes(), name=name, main=main)
+        except PhysaiError as error:
+            raise invalid(str(error)) from error
+        return self._add("robot", self._blobs.put(archive), facts["robot"], facts, by)
+
+    def robot_path(self, sha256: str) -> Path:
+        """The zip of a registered robot.
+
+        Raises:
+            ProblemError: there is none with this hash.
+        """
+        # Any stored file has a path, but only a registered one was compiled apart.
+        self.get("robot", sha256)
+        return self._blobs.path(sha256)
+
+    def _add(self, kind: EntryKind, sha256: str, name: str, facts: Facts, by: str) -> Facts:
         with Session(self._engine) as session, session.begin():
             row = session.get(EntryRow, (sha256, kind))
             if row is None:
@@ -63,7 +96,7 @@ class Registry:
                     name=name,
                     version=1 + (session.scalar(count) or 0),
                     facts=json.dumps(facts),
-                    size=path.stat().st_size,
+                    size=self._blobs.path(sha256).stat().st_size,
                     created=time.time(),
                     created_by=by,
                 )
@@ -85,9 +118,8 @@ class Registry:
         with Session(self._engine) as session:
             row = session.get(EntryRow, (sha256, kind))
             if row is None:
-                raise ProblemError(
-                    404, f"unknown-{kind}", f"no {kind} {sha256[:64]!r} is registered; see /v1/registry/{kind}"
-                )
+                path = "/v1/robots" if kind == "robot" else f"/v1/registry/{kind}"
+                raise ProblemError(404, f"unknown-{kind}", f"no {kind} {sha256[:64]!r} is registered; see {path}")
             return _as_json(row)
 
 
@@ -132,7 +164,7 @@ def _verdict(path: Path) -> tuple[str, Facts]:
     return verdict.policy_sha256, facts
 
 
-_READERS: dict[EntryKind, Callable[[Path], tuple[str, Facts]]] = {
+_READERS: dict[FileKind, Callable[[Path], tuple[str, Facts]]] = {
     "policy": _policy,
     "twin": _twin,
     "verdict": _verdict,

@@ -10,7 +10,7 @@ from pydantic import Field
 from physai.sdk.evidence.verdict import Sha256
 from physai.sim.service.auth.access import Caller, requires
 from physai.sim.service.registry.blobs import BlobStore
-from physai.sim.service.registry.registry import EntryKind, Registry
+from physai.sim.service.registry.registry import FileKind, Registry
 from physai.sim.service.sessions.routes import Strict
 
 
@@ -42,18 +42,18 @@ def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) ->
         )
 
     @router.post("/registry/{kind}", status_code=201)
-    async def register(kind: EntryKind, body: Register, caller: Caller) -> dict[str, Any]:
+    async def register(kind: FileKind, body: Register, caller: Caller) -> dict[str, Any]:
         """Registers a stored file after checking it."""
         caller.require("run")
         return await asyncio.to_thread(registry.register, kind, body.sha256, golden=body.golden, by=caller.name)
 
     @router.get("/registry/{kind}", dependencies=[requires("read")])
-    def list_entries(kind: EntryKind) -> list[dict[str, Any]]:
+    def list_entries(kind: FileKind) -> list[dict[str, Any]]:
         """Entries, newest first."""
         return registry.all(kind)
 
     @router.get("/registry/{kind}/{sha256}", dependencies=[requires("read")])
-    def get_entry(kind: EntryKind, sha256: Sha256) -> dict[str, Any]:
+    def get_entry(kind: FileKind, sha256: Sha256) -> dict[str, Any]:
         """One entry."""
         return registry.get(kind, sha256)
 

@@ -8,7 +8,7 @@ from physai.sdk.base.errors import PhysaiError, UnknownNameError, unknown_name
 from physai.sdk.base.plugins import contributions
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.sessions.session import Session
-from physai.sim.service.sessions.worlds import WorldsOptions
+from physai.sim.service.sessions.worlds import ENGINE_ERRORS, WorldsOptions
 from physai.sim.service.settings import Limits
 
 INTERFACES = "physai.session_interfaces"
@@ -45,8 +45,10 @@ class SessionManager:
                 self._sessions[session.identifier] = session
         except UnknownNameError as error:
             raise ProblemError(404, "unknown-name", str(error)) from error
-        except PhysaiError as error:
-            raise error if isinstance(error, ProblemError) else invalid(str(error)) from error
+        except ProblemError:
+            raise
+        except (PhysaiError, *ENGINE_ERRORS) as error:
+            raise invalid(" ".join(str(error).split())) from error
         finally:
             with self._lock:
                 self._coming -= 1

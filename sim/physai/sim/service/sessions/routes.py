@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from fastapi import APIRouter, Header, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field
 
 from physai.sdk.base.plugins import contributions
+from physai.sdk.evidence.verdict import Sha256
 from physai.sim.client.wire import WireError, pack, unpack
 from physai.sim.service.auth.access import Caller, identify, requires
 from physai.sim.service.problems import ProblemError, invalid
@@ -39,6 +42,7 @@ class CreateSession(Strict):
 
     task: Annotated[str, Field(max_length=256, json_schema_extra={"enum": [*task_names()]})]
     preset: Annotated[str | None, Field(min_length=1, max_length=64)] = None
+    robot: Annotated[Sha256 | None, Field(description="a registered robot instead of the task's own")] = None
     interface: Annotated[
         str,
         Field(
@@ -75,8 +79,8 @@ class Restore(Strict):
     seq: int | None = None
 
 
-def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
-    """The routes below `/v1/sessions`."""
+def session_routes(manager: SessionManager, executor: Executor, *, robot_path: Callable[[str], Path]) -> APIRouter:
+    """The routes below `/v1/sessions`; `robot_path` finds a registered robot by its hash."""
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
     may_run = [requires("run")]
 
@@ -88,9 +92,13 @@ def session_routes(manager: SessionManager, executor: Executor) -> APIRouter:
     async def create_session(body: CreateSession, caller: Caller) -> dict[str, Any]:
         """Creates a session. Its `token` is returned only here; each use of the session needs it."""
         caller.require("run")
-        options = WorldsOptions(**body.model_dump(exclude={"interface"}))
-        loop = asyncio.get_running_loop()
-        session = await loop.run_in_executor(executor, manager.create, options, body.interface)
+
+        def create() -> Session:
+            robot = robot_path(body.robot) if body.robot else None
+            options = WorldsOptions(**body.model_dump(exclude={"interface", "robot"}), robot=robot)
+            return manager.create(options, body.interface)
+
+        session = await asyncio.get_running_loop().run_in_executor(executor, create)
         return session.describe() | {"token": session.token}
 
     @router.get("", dependencies=[requires("read")])

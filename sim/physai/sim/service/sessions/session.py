@@ -13,7 +13,7 @@ import numpy.typing as npt
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.service.problems import ProblemError, invalid
-from physai.sim.service.sessions.worlds import SessionWorlds, WorldsOptions, numbers
+from physai.sim.service.sessions.worlds import ENGINE_ERRORS, SessionWorlds, WorldsOptions, numbers
 from physai.sim.service.settings import Limits
 
 Message = dict[str, Any]
@@ -79,6 +79,7 @@ class Session:
         return {
             "id": self.identifier,
             "task": self.options.task,
+            "robot": self.options.robot and self.options.robot.name,
             "worlds": self.options.worlds,
             "seed": self.options.seed,
             "steps": self.steps,
@@ -131,8 +132,8 @@ class Session:
             return self._operations[operation](message)
         except ProblemError:
             raise
-        except PhysaiError as error:
-            raise invalid(str(error)) from error
+        except (PhysaiError, *ENGINE_ERRORS) as error:
+            raise invalid(" ".join(str(error).split())) from error
 
     def _reset(self, message: Message) -> Message:
         seed = message.get("seed")

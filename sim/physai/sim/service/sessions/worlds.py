@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from mujoco.batch import SimulationError
 
+from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
@@ -19,6 +22,9 @@ Arrays = dict[str, Array]
 JOINT_SENSORS = frozenset({"joint_pos", "joint_vel", "joint_effort"})
 """Sensors with one value per joint of the contract's robot."""
 
+ENGINE_ERRORS = (mujoco.FatalError, SimulationError)
+"""What MuJoCo raises when a model exceeds its own memory in some state."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorldsOptions:
@@ -27,6 +33,8 @@ class WorldsOptions:
     task: str
     """Name of a built-in task."""
     preset: str | None = None
+    robot: Path | None = None
+    """Zip of a registered robot that replaces the task's own."""
     worlds: int = 1
     seed: int = 0
     randomise: bool = True
@@ -84,7 +92,8 @@ def build_environment(options: WorldsOptions, **more: Any) -> Environment:
     """The environment of a session.
 
     Raises:
-        ProblemError: the task is a path; only built-in tasks are served, because a task file is code.
+        ProblemError: the task is a path; only built-in tasks are served, because a task file is code. Or it does not
+            accept the robot.
         PhysaiError: there is no such task.
     """
     task = load_served_task(options)
@@ -105,7 +114,15 @@ def load_served_task(options: WorldsOptions) -> Task:
     """Loads a built-in task; see `build_environment` for the errors."""
     if options.task.endswith(".py"):
         raise invalid(f"task {options.task!r} is a file; the service runs built-in tasks only")
-    return load_task(options.task, preset=options.preset)
+    if options.robot is None:
+        return load_task(options.task, preset=options.preset)
+    try:
+        return load_task(options.task, robot=str(options.robot), preset=options.preset)
+    except UnknownNameError:
+        raise
+    except PhysaiError as error:
+        # Clients know the robot by its hash, and nothing of the service's folders.
+        raise invalid(str(error).replace(str(options.robot), options.robot.name)) from error
 
 
 def threads_for(worlds: int) -> int:
