@@ -109,6 +109,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         "number of faces",
     ),
     "nan": (mjcf('<body><inertial pos="0 0 0" mass="nan" diaginertia="1 1 1"/></body>'), "is not a finite number"),
+    "mass": (mjcf(BODY + '<body><geom size=".1" mass="1e308"/></body>' * 2), "the robot's mass is inf kg"),
     "memory": (
         mjcf(
             BODY,
