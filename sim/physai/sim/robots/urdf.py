@@ -146,9 +146,6 @@ def _keep_visuals(root: Element) -> None:
     if compiler is None:
         compiler = SubElement(extension, "compiler")
     compiler.set("discardvisual", "false")
-    # The meshes are in memory, under names without folders.
-    for key in ("meshdir", "texturedir", "assetdir"):
-        compiler.attrib.pop(key, None)
 
 
 def _reason(error: ValueError) -> str:

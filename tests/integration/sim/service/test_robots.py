@@ -109,6 +109,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         "number of faces",
     ),
     "nan": (mjcf('<body><inertial pos="0 0 0" mass="nan" diaginertia="1 1 1"/></body>'), "is not a finite number"),
+    "mass": (mjcf(BODY + '<body><geom size=".1" mass="1e308"/></body>' * 2), "the robot's mass is inf kg"),
     "memory": (
         mjcf(
             BODY,
@@ -198,7 +199,11 @@ def test_a_session_takes_only_a_registered_robot_that_fits(service: ServiceProce
     client = ServiceClient(service.url)
     stored = client.upload(arm_with_mesh() + b"\0")
     entry = added(service, zipped(GOOD_MJCF))
+    # Servos so soft that no following error is finite.
+    soft = load_robot("ur10e").path.read_bytes().replace(b'kp="216"', b'kp="1e-320"')
+    weak = added(service, soft, name="weak")["sha256"]
     for task, robot, status, reason in (
+        ("ur10e-reach", weak, 422, "following_error_limit"),
         ("ur10e-reach", stored, 404, "is registered; see /v1/robots"),
         ("ur10e-reach", entry["sha256"], 422, "no site named 'ee'"),
         ("cartpole-swingup", entry["sha256"], 422, "has no robots to choose from"),

@@ -1,6 +1,7 @@
 """A robot's package names no file outside it, and asks MuJoCo for nothing without bounds."""
 
 import re
+from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
 import pytest
@@ -140,10 +141,13 @@ def test_a_urdf_holds_no_mjcf(extra: str) -> None:
         read_package(URDF.replace(b"</robot>", f"{extra}</robot>".encode()))
 
 
-def test_a_mesh_folder_in_a_urdf_is_not_used() -> None:
-    extension = b'<mujoco><compiler meshdir="/etc"/></mujoco></robot>'
+def test_a_mesh_folder_in_a_urdf_is_not_used(tmp_path: Path) -> None:
+    # Bait, named as MuJoCo gets to see the mesh: ten times as large as the one in the package.
+    (tmp_path / "mesh0.obj").write_bytes(TETRAHEDRON.replace(b"1 0", b"10 0").replace(b"0 1", b"0 10"))
+    extension = f'<mujoco><compiler meshdir="{tmp_path}" strippath="false"/></mujoco></robot>'.encode()
     package = read_package(zipped(GOOD_URDF | {"swing/urdf/swing.urdf": URDF.replace(b"</robot>", extension)}))
-    assert load_package(package, package.main.path).model.nmesh == 1
+    model = load_package(package, package.main.path).model
+    assert model.mesh_vert.max() <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ A crafted model may hang or crash MuJoCo or take all memory; then this process d
 """
 
 import json
+import math
 import os
 import resource
 import sys
@@ -145,6 +146,9 @@ def _check_cost(robot: Robot) -> None:
 
 def _facts(robot: Robot, package: RobotPackage) -> JsonFacts:
     model = robot.model
+    mass = float(model.body_subtreemass[0])
+    if not math.isfinite(mass):
+        raise ModelError(f"the robot's mass is {mass} kg; check the masses and densities of its parts")
     return {
         "robot": robot.name,
         "description": robot.description[:500],
@@ -154,7 +158,7 @@ def _facts(robot: Robot, package: RobotPackage) -> JsonFacts:
         "joints": [joint.model_dump(mode="json") for joint in robot.spec.joints],
         "bodies": [model.body(body).name for body in range(1, model.nbody)],
         "actuators": [model.actuator(actuator).name for actuator in range(model.nu)],
-        "mass_kg": float(model.body_subtreemass[0]),
+        "mass_kg": mass,
     }
 
 

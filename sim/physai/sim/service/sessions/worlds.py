@@ -9,8 +9,10 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from mujoco.batch import SimulationError
+from pydantic import ValidationError
 
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
+from physai.sdk.contract.io import contract_error
 from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
@@ -120,6 +122,9 @@ def load_served_task(options: WorldsOptions) -> Task:
         return load_task(options.task, robot=str(options.robot), preset=options.preset)
     except UnknownNameError:
         raise
+    except ValidationError as error:
+        source = f"task {options.task} with the robot {options.robot.name}"
+        raise invalid(str(contract_error(error, source=source))) from error
     except PhysaiError as error:
         # Clients know the robot by its hash, and nothing of the service's folders.
         raise invalid(str(error).replace(str(options.robot), options.robot.name)) from error
