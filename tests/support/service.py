@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
-from physai.sim.service.process import free_port
+from physai.sim.service.process import ServiceProcess, free_port
 
 
 def job_pids(data: Path) -> list[int]:
@@ -51,3 +51,13 @@ def postgres(folder: Path, programs: Path) -> Generator[str]:
         yield f"postgresql+psycopg://physai@127.0.0.1:{port}/postgres"
     finally:
         run(*control, "-m", "immediate", "stop")
+
+
+def trained_policy(service: ServiceProcess, *, task: str = "cartpole-swingup", seed: int = 0) -> str:
+    """Trains for one iteration in a job of the service; returns the hash of the policy, which the service has."""
+    job = service.client.submit("train", {"task": task, "iterations": 1, "worlds": 16, "seed": seed})
+    for _ in service.client.follow(job):
+        pass
+    found = service.client.job(job)
+    assert found["state"] == "succeeded", found
+    return next(artefact["sha256"] for artefact in found["artefacts"] if artefact["name"].endswith("policy.onnx"))

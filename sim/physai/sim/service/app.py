@@ -56,7 +56,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     tokens = TokenStore(engine)
     manager = SessionManager(settings.limits)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
-    views = Views(manager, limit=settings.limits.views)
+    views = Views(limit=settings.limits.views)
     runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers)
 
     @contextlib.asynccontextmanager
@@ -80,7 +80,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     _answer_with_problems(app)
     app.include_router(page_routes())
     app.include_router(session_routes(manager, threads, robot_path=registry.robot_path))
-    app.include_router(view_routes(views))
+    app.include_router(view_routes(views, manager, jobs, blobs))
     app.include_router(recording_routes(manager))
     app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
     app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))

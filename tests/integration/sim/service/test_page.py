@@ -16,6 +16,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from tests.support.service import trained_policy
 
 from physai.sim.client import RemoteSession
 from physai.sim.service.process import ServiceProcess
@@ -115,6 +116,22 @@ def test_a_session_moves_in_three_dimensions(service: ServiceProcess, browser: B
         browser.switch_to.default_content()
     browser.refresh()
     wait(browser, lambda: "does not exist or was closed" in text(browser))
+
+
+def test_two_policies_side_by_side(service: ServiceProcess, browser: Browser) -> None:
+    for seed in (0, 1):
+        service.client.register("policy", trained_policy(service, seed=seed))
+    browser.get(f"{service.url}/#/compare")
+    wait(browser, lambda: browser.find_elements(By.ID, "b"))
+    # Newest first: the two that were just registered.
+    browser.find_element(By.CSS_SELECTOR, "form button").click()
+    wait(browser, lambda: browser.find_elements(By.TAG_NAME, "iframe") or "Jobs" in text(browser))
+    assert "return of each episode" in text(browser)
+    rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "tbody tr")]
+    assert [row.split()[0] for row in rows] == ["A", "B"]
+    browser.switch_to.frame(browser.find_element(By.TAG_NAME, "iframe"))
+    wait(browser, lambda: browser.find_elements(By.TAG_NAME, "canvas"))
+    browser.switch_to.default_content()
 
 
 def test_a_refused_file_says_why(service: ServiceProcess, browser: Browser, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""A job's own process: runs one command line of physai in the job's folder, once at a time.
+"""A job's own process: runs one command line of physai in the job's folder, or two, once at a time.
 
-`python -m physai.sim.service.jobs.child PARENT_PID FOLDER ARGUMENT…`; stdout goes to `FOLDER/stdout`.
+`python -m physai.sim.service.jobs.child PARENT_PID FOLDER ARGUMENT… [; ARGUMENT…]`; the first one's stdout goes to
+`FOLDER/stdout`, the second one's, which follows if the first one succeeds, to `FOLDER/stdout.2`.
 """
 
 import fcntl
@@ -12,10 +13,17 @@ from pathlib import Path
 from physai.sdk.base.files import write_atomic
 from physai.sdk.base.isolation import die_with_parent
 from physai.sdk.cli.main import main
+from physai.sim.service.jobs.kinds import THEN
 
 LOCK_FILE, STDOUT_FILE, LOG_FILE, EXIT_FILE = "lock", "stdout", "log", "exit.json"
 INTERRUPTED_FILE = "interrupted"
 """Written by the worker before it interrupts the command."""
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The two command lines in a list of arguments."""
+    at = arguments.index(THEN) if THEN in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
 
 
 def run(parent: int, folder: Path, arguments: list[str]) -> int:
@@ -34,9 +42,13 @@ def run(parent: int, folder: Path, arguments: list[str]) -> int:
     stdout = os.open(STDOUT_FILE, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     os.dup2(stdout, 1)
     (folder / INTERRUPTED_FILE).unlink(missing_ok=True)
-    code = main(arguments)
+    first, second = split(arguments)
+    code = main(first)
     sys.stdout.flush()
     os.fsync(1)
+    if code == 0 and second and not (folder / INTERRUPTED_FILE).exists():
+        os.dup2(os.open(f"{STDOUT_FILE}.2", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), 1)
+        code = main(second)
     # Interrupted, some commands save what they have and report success; the job is not done all the same.
     if code != 130 and not (folder / INTERRUPTED_FILE).exists():
         write_atomic(folder / EXIT_FILE, json.dumps({"code": code}).encode())

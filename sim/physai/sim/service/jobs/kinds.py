@@ -16,6 +16,10 @@ from physai.sdk.evidence.verdict import Sha256
 OUTPUT = "output"
 """Folder, in that of the job, whose files become its artefacts."""
 INPUT = "input"
+MOTION = "motion.mcap"
+"""Artefact of a `play` job."""
+THEN = ";"
+"""Argument between two command lines; the second one follows if the first one succeeds."""
 ROBOT_FILE = "robot.zip"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -110,7 +114,7 @@ class CalibrateSpec(JobSpec):
 
 
 class TrainSpec(JobSpec):
-    """Trains a policy for a task."""
+    """Trains a policy for a task and exports it."""
 
     kind: ClassVar[str] = "train"
 
@@ -130,8 +134,9 @@ class TrainSpec(JobSpec):
 
     def arguments(self, folder: Path) -> list[str]:
         robot = ["--robot", f"{INPUT}/{ROBOT_FILE}"] if self.robot else []
+        export = [THEN, "export", OUTPUT, "--json", *robot]
         if (folder / OUTPUT / "checkpoint.pt").exists():
-            return ["train", "--resume", OUTPUT, "--json", *robot]
+            return ["train", "--resume", OUTPUT, "--json", *robot, *export]
         options = [
             ("--preset", self.preset),
             ("--twin", f"{INPUT}/twin.json" if self.twin else None),
@@ -142,6 +147,7 @@ class TrainSpec(JobSpec):
             *("train", self.task, "--out", OUTPUT, "--seed", str(self.seed), "--json"),
             *("--time-budget-s", repr(self.time_budget_s), *robot),
             *(part for option, value in options if value is not None for part in (option, str(value))),
+            *export,
         ]
 
 
@@ -172,5 +178,30 @@ class QuantizeSpec(JobSpec):
         ]
 
 
-KINDS: dict[str, type[JobSpec]] = {kind.kind: kind for kind in (ValidateSpec, CalibrateSpec, TrainSpec, QuantizeSpec)}
+class PlaySpec(JobSpec):
+    """Records what a policy does, to be looked at."""
+
+    kind: ClassVar[str] = "play"
+
+    policy: Sha256
+    task: Name | None = None
+    seed: Seed = 0
+    """Seed of the episodes; two policies with the same one meet the same worlds and commands."""
+    duration_s: Annotated[float, Field(gt=0.0, le=120.0, allow_inf_nan=False)] = 20.0
+    """Simulated time [s]."""
+
+    def inputs(self) -> dict[str, str]:
+        return {"policy.onnx": self.policy}
+
+    def arguments(self, folder: Path) -> list[str]:
+        return [
+            *("play", f"{INPUT}/policy.onnx", "--record", f"{OUTPUT}/{MOTION}", "--json"),
+            *("--seed", str(self.seed), "--duration-s", repr(self.duration_s)),
+            *(["--task", self.task] if self.task else []),
+        ]
+
+
+KINDS: dict[str, type[JobSpec]] = {
+    kind.kind: kind for kind in (ValidateSpec, CalibrateSpec, TrainSpec, QuantizeSpec, PlaySpec)
+}
 """Job kinds by name."""

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import Field
 
 from physai.sim.service.auth.access import Caller, requires
-from physai.sim.service.jobs.kinds import CalibrateSpec, QuantizeSpec, TrainSpec, ValidateSpec
+from physai.sim.service.jobs.kinds import CalibrateSpec, PlaySpec, QuantizeSpec, TrainSpec, ValidateSpec
 from physai.sim.service.jobs.queue import ENDED, JobQueue
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.registry.blobs import BlobStore
@@ -62,7 +62,17 @@ class SubmitQuantize(Strict):
     id: Identifier = None
 
 
-Submit = Annotated[SubmitValidate | SubmitCalibrate | SubmitTrain | SubmitQuantize, Field(discriminator="kind")]
+class SubmitPlay(Strict):
+    """Record what a policy does."""
+
+    kind: Literal["play"]
+    spec: PlaySpec
+    id: Identifier = None
+
+
+Submit = Annotated[
+    SubmitValidate | SubmitCalibrate | SubmitTrain | SubmitQuantize | SubmitPlay, Field(discriminator="kind")
+]
 
 
 def job_routes(jobs: JobQueue, blobs: BlobStore, *, limit: int, robot_path: Callable[[str], Path]) -> APIRouter:

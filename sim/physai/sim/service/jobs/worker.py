@@ -139,8 +139,9 @@ class Worker:
         except ValueError:
             result = None
         artefacts = self._collect(folder)
-        # Without a document on stdout the command refused its input, and said why on stderr.
-        if not isinstance(result, dict):
+        # Without a document on stdout the command refused its input, and said why on stderr. The codes of commands that
+        # gave an answer are 0 and 1; 2 is an error of the second command.
+        if not isinstance(result, dict) or code not in (0, 1):
             self._jobs.end(claim, "failed", error=_last_line(folder / LOG_FILE), artefacts=artefacts)
             return
         self._jobs.end(claim, "succeeded", result={"exit_code": code, "document": result}, artefacts=artefacts)

@@ -295,7 +295,75 @@ async function validate() {
   show("Validate a policy", form);
 }
 
-const VIEWS = { jobs, policies, twins, sessions, validate };
+function robots() {
+  live(() => json("/v1/robots"), (entries) => {
+    show("Robots", table([
+      ["robot", (entry) => short(entry.sha256)],
+      ["name", (entry) => `${entry.name}, version ${entry.version}`],
+      ["base", (entry) => entry.base],
+      ["mass", (entry) => (entry.mass_kg == null ? "" : `${Number(entry.mass_kg).toPrecision(3)} kg`)],
+      ["registered", (entry) => when(entry.created)],
+    ], entries, "No robots yet. Upload one: curl --data-binary @robot.zip …/v1/robots"));
+  });
+}
+
+async function play(ids, tell) {
+  for (const id of ids) {
+    for (;;) {
+      const found = await json(`/v1/jobs/${id}`);
+      if (found.state === "succeeded") break;
+      if (ENDED.includes(found.state)) throw new Refused(`Job ${id} is ${found.state}. ${found.error ?? ""}`);
+      tell(`Playing: job ${id} is ${found.state} …`);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+  }
+  return post("/v1/replays", { jobs: ids });
+}
+
+function outcomes(replay) {
+  const sum = (episodes, name) => episodes.reduce((total, episode) => total + episode[name], 0);
+  return table([
+    ["policy", ([name]) => name],
+    ["return of each episode", ([, episodes]) => episodes.map((episode) => Number(episode.return).toFixed(1)).join(", ")],
+    ["succeeded", ([, episodes]) => `${sum(episodes, "succeeded")} of ${sum(episodes, "judged")}`],
+  ], replay.outcomes.map((episodes, index) => ["AB"[index], episodes]), "");
+}
+
+async function compare() {
+  leave = () => {};
+  let known;
+  try { known = await json("/v1/registry/policy"); } catch (error) { main.replaceChildren(problem(error)); return; }
+  if (!known.length) {
+    show("Compare", element("p", { class: "hint" }, "No policies yet. A validation registers its policy."));
+    return;
+  }
+  const choose = (id, label) => element("label", { for: id }, label, element("select", { id }, ...known.map((entry) =>
+    element("option", { value: entry.sha256 }, `${entry.name}, version ${entry.version} (${entry.sha256.slice(0, 8)})`))));
+  const submit = element("button", {}, "Play both");
+  const below = element("div", { "aria-live": "polite" });
+  const seed = element("input", { id: "seed", type: "number", min: 0, max: 1048575, value: 0, required: true });
+  const form = element("form", {}, choose("a", "Policy A"), choose("b", "Policy B"),
+    element("label", { for: "seed" }, "Seed", seed), submit);
+  if (known.length > 1) form.querySelector("#b").selectedIndex = 1;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    submit.disabled = true;
+    try {
+      const chosen = ["a", "b"].map((id) => form.querySelector(`#${id}`).value);
+      const ids = [];
+      for (const policy of chosen) {
+        ids.push((await post("/v1/jobs", { kind: "play", spec: { policy, seed: Number(seed.value) } })).id);
+      }
+      const replay = await play(ids, (text) => below.replaceChildren(element("p", { class: "hint" }, text)));
+      below.replaceChildren(outcomes(replay),
+        element("iframe", { src: replay.url, title: "3-D view of both policies", class: "view" }));
+    } catch (error) { below.replaceChildren(problem(error)); }
+    submit.disabled = false;
+  });
+  show("Two policies on the same seeds", form, below);
+}
+
+const VIEWS = { jobs, policies, twins, robots, sessions, compare, validate };
 
 function route() {
   leave();

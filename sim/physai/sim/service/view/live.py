@@ -18,9 +18,9 @@ SPACING = 2.5
 class LiveView:
     """Draws some worlds of a model in a grid."""
 
-    def __init__(self, model: mujoco.MjModel, worlds: int) -> None:
-        """Starts a server on a free port, with the worlds at MuJoCo's initial positions."""
-        self.worlds = worlds
+    def __init__(self, model: mujoco.MjModel, labels: Sequence[str]) -> None:
+        """Starts a server on a free port, with a world for each label, which may be empty."""
+        self.worlds = worlds = len(labels)
         self._poses = BodyPoses(model)
         # viser announces itself on standard output, whatever `verbose` says.
         rich.get_console().quiet = True
@@ -48,6 +48,10 @@ class LiveView:
                     opacity=shape.colour[3] if shape.colour[3] < 1.0 else None,
                     flat_shading=True,
                 )
+        above = np.array([0.0, 0.0, 0.75]) * float(model.stat.extent) + model.stat.center
+        for offset, label in zip(self._offsets, labels, strict=True):
+            if label:
+                scene.add_label(f"/label/{label}", label, position=tuple(offset + above))
         middle = np.mean(self._offsets, axis=0) + model.stat.center
         distance = (0.6 + 0.9 * columns) * float(model.stat.extent)
         self._server.initial_camera.position = tuple(middle + distance * np.array([0.9, -0.9, 0.6]))

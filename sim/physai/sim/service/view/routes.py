@@ -13,25 +13,33 @@ from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
 from physai.sim.service.auth.access import requires
+from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.problems import ProblemError
+from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.sessions.manager import SessionManager
 from physai.sim.service.view.live import HOST
-from physai.sim.service.view.views import View, Views
+from physai.sim.service.view.replay import OpenReplay, load_replay
+from physai.sim.service.view.views import SessionSource, View, Views
 
 PAGE = Path(viser.__file__).parent / "client" / "build" / "index.html"
 MAX_FRAME_BYTES = 64 * 2**20
 HEADERS = {"referrer-policy": "no-referrer", "x-content-type-options": "nosniff"}
 
 
-def view_routes(views: Views) -> APIRouter:
+def view_routes(views: Views, manager: SessionManager, jobs: JobQueue, blobs: BlobStore) -> APIRouter:
     """The routes of 3-D views."""
     router = APIRouter(tags=["views"])
 
     @router.post("/v1/sessions/{identifier}/view", dependencies=[requires("read")])
     async def open_view(identifier: str) -> dict[str, Any]:
         """Begins a live 3-D view. Whoever has its address may look, until nobody has for a while."""
-        view = await views.open(identifier)
-        url = f"/v1/views/{view.ticket}/"
-        return {"url": url, "foxglove": f"{url}foxglove", "worlds": view.live.worlds}
+        return _describe(await views.open(identifier, SessionSource(manager.get(identifier), manager)))
+
+    @router.post("/v1/replays", dependencies=[requires("read")])
+    async def open_replay(body: OpenReplay) -> dict[str, Any]:
+        """Shows what `play` jobs recorded, side by side and in step, again and again."""
+        replay = await asyncio.to_thread(load_replay, body.jobs, jobs, blobs)
+        return _describe(await views.open(" ".join(body.jobs), replay)) | {"outcomes": replay.outcomes}
 
     @router.get("/v1/views/{ticket}/", include_in_schema=False)
     async def page(ticket: str) -> FileResponse:
@@ -60,6 +68,11 @@ def view_routes(views: Views) -> APIRouter:
         await _pass_on(socket, view, server.port, both_ways=True)
 
     return router
+
+
+def _describe(view: View) -> dict[str, Any]:
+    url = f"/v1/views/{view.ticket}/"
+    return {"url": url, "foxglove": f"{url}foxglove", "worlds": view.live.worlds}
 
 
 async def _pass_on(socket: WebSocket, view: View, port: int, *, both_ways: bool) -> None:

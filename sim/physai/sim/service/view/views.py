@@ -3,8 +3,13 @@
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
 
 from physai.sim.service.problems import ProblemError
 from physai.sim.service.sessions.manager import SessionManager
@@ -22,11 +27,60 @@ WORLDS = 9
 """Worlds of a session that are drawn at most."""
 
 
-@dataclass
-class View:
-    """A session's 3-D view."""
+class Source(Protocol):
+    """What a view shows."""
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """What is drawn, once for each world."""
+        ...
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """A name for each world, or the empty string."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether there is anything left to show."""
+        ...
+
+    def positions(self) -> npt.NDArray[np.float64]:
+        """Generalised positions of the worlds now, shape (worlds, nq)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SessionSource:
+    """The first worlds of a session."""
 
     session: Session
+    manager: SessionManager
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The session's model."""
+        return self.session.model
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """No names, for as many worlds as are drawn."""
+        return [""] * min(WORLDS, self.session.options.worlds)
+
+    def alive(self) -> bool:
+        """Whether the session is open."""
+        return self.manager.peek(self.session.identifier) is self.session
+
+    def positions(self) -> npt.NDArray[np.float64]:
+        """Where the worlds are now."""
+        return self.session.positions(WORLDS)
+
+
+@dataclass
+class View:
+    """A 3-D view."""
+
+    key: str
+    source: Source
     live: LiveView
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     """Secret in the view's address: a browser cannot send a token with a frame or a WebSocket."""
@@ -39,26 +93,24 @@ class View:
 class Views:
     """Begins, finds and ends views; belongs to the service's event loop."""
 
-    def __init__(self, manager: SessionManager, *, limit: int) -> None:
-        self._manager = manager
+    def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._lock = asyncio.Lock()
         self._views: dict[str, View] = {}
 
-    async def open(self, identifier: str) -> View:
-        """The view of a session, begun if there is none.
+    async def open(self, key: str, source: Source) -> View:
+        """The view with a key, begun if there is none.
 
         Raises:
-            ProblemError: there is no such session, or too many are looked at.
+            ProblemError: there are too many views.
         """
-        session = self._manager.get(identifier)
         async with self._lock:
-            view = self._views.get(identifier)
+            view = self._views.get(key)
             if view is None or view.task is None or view.task.done():
                 if len(self._views) >= self._limit:
-                    raise ProblemError(503, "capacity", f"{self._limit} sessions are looked at; close a view first")
-                live = await asyncio.to_thread(LiveView, session.model, min(WORLDS, session.options.worlds))
-                view = self._views[identifier] = View(session, live)
+                    raise ProblemError(503, "capacity", f"{self._limit} views are open; close one, or wait")
+                live = await asyncio.to_thread(LiveView, source.model, source.labels)
+                view = self._views[key] = View(key, source, live)
                 view.task = asyncio.create_task(self._run(view))
             return view
 
@@ -85,21 +137,20 @@ class Views:
             raise missing(error) from error
         async with self._lock:
             if view.foxglove is None:
-                name = f"{view.session.options.task} {view.session.identifier}"
-                view.foxglove = await asyncio.to_thread(FoxgloveView, name, view.session.model)
+                view.foxglove = await asyncio.to_thread(FoxgloveView, f"physai {view.key}", view.source.model)
             return view.foxglove
 
     async def _run(self, view: View) -> None:
         unwatched = 0.0
         try:
-            while unwatched < UNWATCHED_S and self._manager.peek(view.session.identifier) is view.session:
+            while unwatched < UNWATCHED_S and view.source.alive():
                 unwatched = 0.0 if view.watchers else unwatched + FRAME_S
                 if view.watchers:
                     await asyncio.to_thread(_show, view)
                 await asyncio.sleep(FRAME_S)
         finally:
-            if self._views.get(view.session.identifier) is view:
-                del self._views[view.session.identifier]
+            if self._views.get(view.key) is view:
+                del self._views[view.key]
             await asyncio.shield(asyncio.to_thread(_stop, view))
 
     async def close(self) -> None:
@@ -113,7 +164,7 @@ class Views:
 
 
 def _show(view: View) -> None:
-    qpos = view.session.positions(view.live.worlds)
+    qpos = view.source.positions()
     view.live.show(list(qpos))
     if view.foxglove is not None:
         view.foxglove.show(qpos[0])
