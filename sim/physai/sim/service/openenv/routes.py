@@ -31,7 +31,7 @@ class ResetBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    seed: Annotated[int | None, Field(ge=0, le=MAX_SEED)] = None
+    seed: Annotated[int | None, Field(ge=0, le=MAX_SEED, strict=True)] = None
     episode_id: Annotated[str | None, Field(max_length=255)] = None
 
 
