@@ -145,6 +145,14 @@ class RemoteSession:
         """True state: `qpos`, `qvel` and `time` [s], first axis the world."""
         return self._call("state")
 
+    def play(self, actions: Mapping[str, npt.ArrayLike]) -> StepReply:
+        """Steps in real time from now on, holding these actions; call it again to replace them."""
+        return _step_reply(self._call("play", actions=_action_arrays(actions)))
+
+    def pause(self) -> dict[str, Array]:
+        """Stops playing; returns the latest observations."""
+        return self._call("pause")["observations"]
+
     def snapshot(self) -> str:
         """Keeps the state of all worlds in the service; returns its name."""
         return self._call("snapshot")["snapshot"]
@@ -247,6 +255,14 @@ class AsyncRemoteSession:
     async def state(self) -> dict[str, Any]:
         """See `RemoteSession.state`."""
         return await self._call("state")
+
+    async def play(self, actions: Mapping[str, npt.ArrayLike]) -> StepReply:
+        """See `RemoteSession.play`."""
+        return _step_reply(await self._call("play", actions=_action_arrays(actions)))
+
+    async def pause(self) -> dict[str, Array]:
+        """See `RemoteSession.pause`."""
+        return (await self._call("pause"))["observations"]
 
     async def snapshot(self) -> str:
         """See `RemoteSession.snapshot`."""

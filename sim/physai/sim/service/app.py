@@ -37,6 +37,7 @@ from physai.sim.service.view.routes import view_routes
 from physai.sim.service.view.views import Views
 
 REAP_PERIOD_S = 1.0
+PLAY_PERIOD_S = 0.01
 
 
 def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None) -> FastAPI:
@@ -62,9 +63,10 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         runner.start()
-        reaper = asyncio.create_task(_reap(manager))
+        tasks = [asyncio.create_task(_reap(manager)), asyncio.create_task(_play(manager, threads))]
         yield
-        reaper.cancel()
+        for task in tasks:
+            task.cancel()
         await views.close()
         threads.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(runner.stop)
@@ -88,6 +90,15 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(observe_routes(engine, metrics, audit))
     return app
+
+
+async def _play(manager: SessionManager, threads: ThreadPoolExecutor) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(PLAY_PERIOD_S)
+        playing = [session for session in manager.all() if session.playing]
+        if playing:
+            await asyncio.gather(*(loop.run_in_executor(threads, session.advance) for session in playing))
 
 
 async def _reap(manager: SessionManager) -> None:

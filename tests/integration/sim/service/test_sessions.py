@@ -1,6 +1,7 @@
 """Sessions over the wire step as in process, over lost connections too, and refuse what is wrong."""
 
 import asyncio
+import time
 from collections.abc import Generator
 from pathlib import Path
 from socket import SHUT_RDWR
@@ -237,3 +238,30 @@ def test_a_second_service_cannot_take_the_folder(service: ServiceProcess, tmp_pa
     second = ServiceProcess(service.data)
     with pytest.raises(PhysaiError, match=r"another service uses .*; stop it, or choose another --data"):
         second.start()
+
+
+def test_a_session_plays_in_real_time_until_paused(service: ServiceProcess) -> None:
+    with RemoteSession.create(service.url, TASK, seed=4) as session:
+        session.reset(seed=4)
+        (name,) = session.description["actions"]
+        held = {name: np.full((1, 1), 0.3)}
+        session.play(held)
+        with pytest.raises(ServiceError, match="pause it before you step it"):
+            session.step(held)
+        time.sleep(1.0)
+        session.pause()
+        state = session.state()
+        time.sleep(0.2)
+        assert session.state()["steps"] == state["steps"], "paused"
+        dt = session.description["step_dt"]
+        # A busy computer leaves time out, and never adds any.
+        assert 0.3 / dt < state["steps"] < 1.5 / dt
+        worlds = TargetWorlds(WorldsOptions(task=TASK, seed=4))
+        worlds.reset(4)
+        for _ in range(state["steps"]):
+            worlds.step(held)
+        assert np.array_equal(worlds.state()["qpos"], state["qpos"])
+        assert session.step(held)
+        with pytest.raises(ServiceError, match="finite"):
+            session.play({name: np.full((1, 1), np.nan)})
+        assert session.step(held), "what cannot be played changes nothing"

@@ -132,6 +132,16 @@ def session_routes(manager: SessionManager, executor: Executor, *, robot_path: C
         """Advances every world by one step per row of the actions (`SimulateSteps`)."""
         return await run(manager.use(identifier, token), _step_message("steps", body))
 
+    @router.post("/{identifier}/play", dependencies=may_run)
+    async def play(identifier: str, body: Step, token: Token) -> dict[str, Any]:
+        """Steps in real time, holding the actions, until paused (`SetSimulationState` with PLAYING)."""
+        return await run(manager.use(identifier, token), _step_message("play", body))
+
+    @router.post("/{identifier}/pause", dependencies=may_run)
+    async def pause(identifier: str, token: Token) -> dict[str, Any]:
+        """Stops stepping in real time (`SetSimulationState` with PAUSED); sessions begin paused."""
+        return await run(manager.use(identifier, token), {"op": "pause"})
+
     @router.get("/{identifier}/state", dependencies=may_run)
     async def state(identifier: str, token: Token) -> dict[str, Any]:
         """True state of every world (`GetSimulationState`)."""

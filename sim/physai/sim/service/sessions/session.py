@@ -20,6 +20,8 @@ Message = dict[str, Any]
 MAX_SEED = 2**53 - 1
 """Greatest seed; JSON readers round greater integers."""
 
+MAX_LAG_S = 0.1
+"""A playing session that is later than this leaves time out [s]."""
 STACKED = ("reward", "terminated", "truncated", "judged", "succeeded")
 
 
@@ -46,6 +48,8 @@ class Session:
         self._lock = threading.Lock()
         self._snapshots: dict[str, tuple[Snapshot, Message]] = {}
         self._record: Callable[[npt.NDArray[np.float64]], None] | None = None
+        self._held: dict[str, Array] | None = None
+        self._played_until = 0.0
         self._last_sequence = 0
         self._last_reply: Message = {}
         self._observations: Message = {"observations": worlds.first}
@@ -54,6 +58,8 @@ class Session:
             "step": self._step,
             "steps": self._steps,
             "state": self._state,
+            "play": self._play,
+            "pause": self._pause,
             "snapshot": self._snapshot,
             "restore": self._restore,
         }
@@ -74,6 +80,26 @@ class Session:
             self._record = add
             add(np.asarray(self._worlds.state()["qpos"][0], np.float64))
 
+    def advance(self) -> None:
+        """Plays until now, in real time; a session that has fallen behind leaves time out."""
+        with self._lock:
+            now = time.monotonic()
+            dt: float = self._worlds.step_dt
+            self._played_until = max(self._played_until, now - max(MAX_LAG_S, dt))
+            while self._held is not None and self._played_until + dt <= now:
+                self._played_until += dt
+                try:
+                    self._observations = {"observations": self._worlds.step(self._held)["observations"]}
+                except (PhysaiError, *ENGINE_ERRORS):
+                    self._held = None
+                else:
+                    self._count_step()
+
+    @property
+    def playing(self) -> bool:
+        """Whether `advance` has anything to do."""
+        return self._held is not None
+
     def describe(self) -> Message:
         """What clients may know of the session without its token."""
         return {
@@ -83,6 +109,7 @@ class Session:
             "worlds": self.options.worlds,
             "seed": self.options.seed,
             "steps": self.steps,
+            "simulation_state": "paused" if self._held is None else "playing",
             "step_dt": self._worlds.step_dt,
             "created": self.created,
             "connections": self.connections,
@@ -143,7 +170,27 @@ class Session:
         self.steps = 0
         return self._observations
 
+    def _play(self, message: Message) -> Message:
+        """Steps in real time from now on, holding these actions; sent again, it replaces the actions."""
+        actions = _actions(message)
+        if self._held is None:
+            self._played_until = time.monotonic()
+        # The first step checks the actions, and is the answer.
+        reply = self._worlds.step(actions)
+        self._count_step()
+        self._held = actions
+        return reply
+
+    def _pause(self, message: Message) -> Message:
+        self._held = None
+        return self._observations | {"steps": self.steps}
+
+    def _require_paused(self) -> None:
+        if self._held is not None:
+            raise ProblemError(409, "playing", "the session plays in real time; pause it before you step it")
+
     def _step(self, message: Message) -> Message:
+        self._require_paused()
         reply = self._worlds.step(_actions(message))
         self._count_step()
         self._observations = {"observations": reply["observations"]}
@@ -151,6 +198,7 @@ class Session:
 
     def _steps(self, message: Message) -> Message:
         """Steps with one action per step, first axis the step; observations are those after the last one."""
+        self._require_paused()
         actions = _actions(message)
         arrays = [array for value in actions.values() if (array := numbers(value)) is not None and array.ndim]
         lengths = {len(value) for value in arrays}
