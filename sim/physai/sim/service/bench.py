@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
 from physai.sim.client.session import RemoteSession
-from physai.sim.service import soak
+from physai.sim.service import bench_openenv, soak
 from physai.sim.service.process import ServiceProcess, running_service
 from physai.sim.service.sessions.worlds import TargetWorlds, WorldsOptions
 
@@ -41,6 +41,7 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         p50, p99 = _round_trips(service.url, round_trips)
         report(f"{BATCH_WORLDS} worlds of {BATCH_TASK}, {BATCH_STEPS} steps per request")
         batch = _batch(service.url, blocks)
+        beside_openenv = _beside_openenv(service, options, report)
         together = _together(service, options, report)
         disturbed = _disturbed(service, options, report)
     return [
@@ -48,9 +49,21 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
         BenchmarkResult(name="step_rtt_ms.p50", unit="ms", runs=(p50,)),
         BenchmarkResult(name="step_rtt_ms.p99", unit="ms", runs=(p99,)),
         BenchmarkResult(name="batch_steps_per_s", unit="steps/s", runs=tuple(batch)),
+        *beside_openenv,
         *together,
         *disturbed,
     ]
+
+
+def _beside_openenv(
+    service: ServiceProcess, options: BenchmarkOptions, report: ProgressCallback
+) -> Sequence[BenchmarkResult]:
+    if not bench_openenv.is_installed():
+        report("OpenEnv is not installed, so nothing is compared with it: pip install openenv")
+        return []
+    report("1 world beside an echo environment that OpenEnv serves")
+    ratios = bench_openenv.over_echo(service, 1 if options.quick else bench_openenv.BLOCKS)
+    return [BenchmarkResult(name="over_openenv_echo", unit="ratio", runs=tuple(ratios), peer="openenv's own server")]
 
 
 def _together(
