@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Test processes; a file's tests stay in one, in the order in which the files come.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -29,7 +29,7 @@ test: $(INSTALLED) ## Run the tests, in JOBS=2 processes; about ten minutes
 	$(PYTEST) -m 'not slow'
 
 test-slow: $(INSTALLED) ## Run the tests that take long: the demo, the examples, many kills
-	$(PYTEST) --dist load -m slow
+	$(PYTEST) -m slow
 
 mutation: $(INSTALLED) ## Plant faults in policies, see the gates block each; minutes
 	$(PYTEST) --dist load -m mutation tests/mutation

@@ -29,9 +29,13 @@ TIMEOUT_S = 60.0
 Browser = Any
 """A selenium WebDriver, whose own annotations are incomplete."""
 
-pytestmark = pytest.mark.skipif(
-    DRIVER is None or CHROMIUM is None, reason="Chromium is not installed; on Debian: apt-get install chromium-driver"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        DRIVER is None or CHROMIUM is None,
+        reason="Chromium is not installed; on Debian: apt-get install chromium-driver",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,8 @@ from physai.sim.client import RemoteSession, ServiceClient, ServiceError
 from physai.sim.robots import load_robot
 from physai.sim.service.process import ServiceProcess, running_service
 
+pytestmark = pytest.mark.slow
+
 BODY = '<body><joint name="j"/><geom size=".1"/></body>'
 MESH = '<body><joint name="j"/><geom type="mesh" mesh="a"/></body>'
 SLOW = mjcf(
