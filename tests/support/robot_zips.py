@@ -6,6 +6,8 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 
+from physai.sim.robots import load_robot
+
 TETRAHEDRON = b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
 
 MJCF = b"""<mujoco>
@@ -84,3 +86,13 @@ def stl_of(faces: int) -> bytes:
 def mjcf(body: str, *, before: str = "") -> bytes:
     """An MJCF with these elements in its world."""
     return f"<mujoco>{before}<worldbody>{body}</worldbody></mujoco>".encode()
+
+
+def arm_with_mesh() -> bytes:
+    """The built-in UR10e with a mesh from a file on its first link."""
+    model = load_robot("ur10e").path.read_bytes()
+    model = model.replace(b"<worldbody>", b'<asset><mesh file="link.obj" scale=".1 .1 .1"/></asset><worldbody>', 1)
+    start = model.index(b"<joint", model.index(b"<worldbody>"))
+    shape = b'<geom type="mesh" mesh="link" mass="0" contype="0" conaffinity="0"/>'
+    model = model[:start] + shape + model[start:]
+    return zipped({"my_arm.xml": model, "link.obj": TETRAHEDRON})

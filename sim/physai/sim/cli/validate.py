@@ -93,7 +93,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
     from physai.sim.client.validate import validate_on_server
     from physai.sim.report.validation import REPORT_FOLDER
 
-    for option in ("robot", "baseline", "latency"):
+    for option in ("baseline", "latency"):
         if getattr(arguments, option) is not None:
             raise PhysaiError(f"--{option} works without --server only")
     policy: Path = arguments.policy
@@ -103,6 +103,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         policy,
         report,
         twin=arguments.twin,
+        robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),

@@ -101,13 +101,47 @@ class ServiceClient:
         )
         return answer["sha256"]
 
-    def register(self, kind: str, sha256: str, *, golden: str | None = None) -> dict[str, Any]:
+    def add_robot(self, file: Path, *, main: str | None = None) -> dict[str, Any]:
+        """Uploads a robot and returns its entry.
+
+        Args:
+            file: MJCF or URDF, which is sent with the meshes in its folder, or a zip.
+            main: path of the model in a zip that has several.
+
+        Raises:
+            ServiceError: it is no robot that the service can hold.
+            ModelError: the file cannot be read.
+        """
+        from physai.sim.robots.archive import pack_model, read_zip
+
+        if file.suffix.lower() == ".zip":
+            content = read_zip(file)
+        else:
+            content, main = pack_model(file)
+        return request(
+            *("POST", self.base_url, "/v1/robots"),
+            access_token=self._token,
+            attempts=ATTEMPTS,
+            params={"main": main} if main else {},
+            content=content,
+            timeout=300.0,
+        )
+
+    def register(
+        self, kind: str, sha256: str, *, golden: str | None = None, robot: str | None = None
+    ) -> dict[str, Any]:
         """Registers a stored policy, twin or verdict; returns the entry.
+
+        Args:
+            kind: `policy`, `twin` or `verdict`.
+            sha256: the stored file.
+            golden: for a policy, its stored `golden.npz`.
+            robot: for a twin of an uploaded robot, that robot's hash.
 
         Raises:
             ServiceError: the file is not what `kind` says.
         """
-        body = {"sha256": sha256} | ({"golden": golden} if golden else {})
+        body = {"sha256": sha256, "golden": golden, "robot": robot}
         return self._post(f"/v1/registry/{kind}", body, attempts=ATTEMPTS)
 
     def entries(self, kind: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ def validate_on_server(
     report: Path,
     *,
     twin: Path | None = None,
+    robot: Path | None = None,
     gates: Path | None = None,
     options: Mapping[str, Any],
     access_token: str | None = None,
@@ -31,6 +32,7 @@ def validate_on_server(
         policy: run folder or exported policy.
         report: output folder; created if missing.
         twin: calibrated twin; None for the nominal robot, in which no policy passes.
+        robot: file of the policy's robot, if it is not built in.
         gates: gate settings.
         options: `task`, `seed` and `accept` as for `physai sim validate`.
         access_token: token of the service, if it needs one.
@@ -54,8 +56,10 @@ def validate_on_server(
     }
     spec = uploads | {key: value for key, value in options.items() if value is not None}
     client.register("policy", uploads["policy"], golden=uploads.get("golden"))
+    if robot is not None:
+        spec["robot"] = client.add_robot(robot)["sha256"]
     if twin is not None:
-        client.register("twin", uploads["twin"])
+        client.register("twin", uploads["twin"], robot=spec.get("robot"))
     job = client.submit("validate", spec)
     progress(f"job {job} at {url}")
     try:

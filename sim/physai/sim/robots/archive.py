@@ -6,9 +6,10 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from physai.sdk.base.errors import ModelError
+from physai.sdk.base.files import read_plain
 
 MAX_FILES = 2000
 """Greatest number of entries, folders included."""
@@ -50,6 +51,21 @@ _ENTRY = b"PK\x01\x02"
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _CHUNK = 2**16
 _DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def read_zip(path: Path) -> bytes:
+    """The bytes of a zip file.
+
+    Raises:
+        ModelError: it cannot be read, or is too large.
+    """
+    try:
+        data = read_plain(path, limit=MAX_TOTAL_BYTES)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > MAX_TOTAL_BYTES:
+        raise ModelError(f"{path}: more than {MAX_TOTAL_BYTES} bytes, the maximum for a robot's zip")
+    return data
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
@@ -157,3 +173,37 @@ def pack(files: Mapping[str, bytes]) -> bytes:
             entry.external_attr = (stat.S_IFREG | 0o644) << 16
             archive.writestr(entry, files[name])
     return buffer.getvalue()
+
+
+def pack_model(model: Path) -> tuple[bytes, str]:
+    """A zip of a model file and of what may belong to it, and the model's path in the zip.
+
+    What may belong to it are the meshes and pictures below its folder and, for MJCF, other models; for a URDF whose
+    meshes are named by package, those below the folder above.
+
+    Raises:
+        ModelError: a file cannot be read, or the folder holds too much.
+    """
+    try:
+        text = model.read_bytes()
+        urdf = model.suffix.lower() == ".urdf"
+        folder = model.resolve().parent
+        if urdf and b"package://" in text:
+            folder = folder.parent
+        suffixes = ASSET_SUFFIXES if urdf else MODEL_SUFFIXES + ASSET_SUFFIXES
+        files = {model.resolve().relative_to(folder).as_posix(): text}
+        total = len(text)
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder).as_posix()
+            if path.suffix.lower() not in suffixes or name in files or not path.is_file():
+                continue
+            total += path.stat().st_size
+            if len(files) >= MAX_FILES or total > MAX_TOTAL_BYTES:
+                raise ModelError(
+                    f"{folder}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes of models and meshes; copy the "
+                    "robot's to a folder of their own"
+                )
+            files[name] = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{error.filename or model}: cannot be read: {error.strerror}") from error
+    return pack(files), next(iter(files))

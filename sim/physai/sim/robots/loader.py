@@ -10,12 +10,13 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import ModelError, unknown_name
-from physai.sdk.base.files import open_plain, read_plain
+from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
+from physai.sim.robots.archive import read_zip
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
-from physai.sim.robots.xmlfile import MAX_FILE_BYTES, XmlFile, read_xml
+from physai.sim.robots.xmlfile import XmlFile, read_xml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ def load_robot(name_or_path: str | Path) -> Robot:
     """
     path = _locate(name_or_path)
     if _is_zip(path):
-        return load_package(read_package(_read_zip(path)), path)
+        return load_package(read_package(read_zip(path)), path)
     parsed = read_xml(path)
     model_spec, note = _read_model(parsed)
     return _robot(path, path, model_spec, note)
@@ -109,13 +110,6 @@ def _is_zip(path: Path) -> bool:
             return file.read(len(ZIP_START)) == ZIP_START
     except (OSError, ValueError):
         return False  # `read_xml` says why
-
-
-def _read_zip(path: Path) -> bytes:
-    data = read_plain(path, limit=2 * MAX_FILE_BYTES)
-    if len(data) > 2 * MAX_FILE_BYTES:
-        raise ModelError(f"{path}: more than {2 * MAX_FILE_BYTES} bytes, the maximum for a robot's zip")
-    return data
 
 
 def _locate(name_or_path: str | Path) -> Path:

@@ -86,7 +86,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(recording_routes(manager))
     app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
     app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))
-    app.include_router(job_routes(jobs, blobs, limit=settings.limits.waiting_jobs, robot_path=registry.robot_path))
+    app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(observe_routes(engine, metrics, audit))
     return app

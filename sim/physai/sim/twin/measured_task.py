@@ -9,6 +9,7 @@ import numpy as np
 
 from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import Array
+from physai.sim.robots import Robot
 from physai.sim.tasks.task import Delay, Randomise, SensorModel, Task
 from physai.sim.twin.parameters import DELAY
 from physai.sim.twin.twin import Twin
@@ -75,7 +76,7 @@ def training_task(task: Task, twin: Twin) -> Task:
 
     Raises:
         TaskError: the twin's robot has different joints.
-        TwinError: the twin's robot file is missing or has changed.
+        TwinError: the task's robot is not the one that the twin was fitted to.
     """
     joints = task.contract.robot.joint_names
     if twin.joint_names != joints:
@@ -91,13 +92,13 @@ def training_task(task: Task, twin: Twin) -> Task:
     return replace(
         task,
         model=model,
-        randomisation=(*task.randomisation, *posterior_randomisation(twin, model)),
+        randomisation=(*task.randomisation, *posterior_randomisation(twin, model, task.robot)),
         sensors=measured_sensors(task.sensors, twin, TRAINING_NOISE),
         action_delay=Delay(lower_s=0.0, upper_s=max(task.action_delay.upper_s, TRAINING_MARGIN * upper)),
     )
 
 
-def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
+def posterior_randomisation(twin: Twin, model: Any, robot: Robot) -> tuple[Randomise, ...]:
     """Return randomisation rules that cover the twin's posterior, one per model element that varies.
 
     `COUPLED_FIELDS` are left out.
@@ -105,7 +106,7 @@ def posterior_randomisation(twin: Twin, model: Any) -> tuple[Randomise, ...]:
     if not twin.parameters:
         return ()
     rules: list[Randomise] = []
-    for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0).items()):
+    for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0, robot=robot).items()):
         spread: Array = rows.std(axis=0)
         value: Array = np.asarray(getattr(model, name), dtype=np.float64)
         if name in COUPLED_FIELDS or spread.shape != value.shape:

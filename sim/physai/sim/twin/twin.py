@@ -63,14 +63,22 @@ class Twin(TwinRecord):
             robot = load_robot(reference)
         except (ModelError, UnknownNameError) as error:
             raise TwinError(f"the robot of this twin cannot be loaded: {error}") from error
+        self.require_robot(robot)
+        return robot
+
+    def require_robot(self, robot: Robot) -> None:
+        """Check that a robot is the one the twin was fitted to, wherever its file lies.
+
+        Raises:
+            TwinError: its dynamics differ.
+        """
         fingerprint = model_fingerprint(robot)
         if fingerprint != self.model_sha256:
             raise TwinError(
-                f"robot {self.robot} has changed since this twin was fitted: its model has the fingerprint "
-                f"{fingerprint[:12]}…, the twin expects {self.model_sha256[:12]}…; calibrate again or restore the "
-                "old file"
+                f"robot {robot.name} has changed since this twin was fitted, or is another one: its model has the "
+                f"fingerprint {fingerprint[:12]}…, the twin expects {self.model_sha256[:12]}…; calibrate again or "
+                "restore the old file"
             )
-        return robot
 
     def model(self) -> mujoco.MjModel:
         """Return the nominal robot's compiled model with the fitted values applied.
@@ -119,13 +127,17 @@ class Twin(TwinRecord):
             # Inverse weights and other constants are derived from masses and inertias.
             mujoco.mj_setConst(model, mujoco.MjData(model))
 
-    def randomisation(self, n: int, seed: int) -> dict[str, Array]:
+    def randomisation(self, n: int, seed: int, *, robot: Robot | None = None) -> dict[str, Array]:
         """Return the draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
+
+        `robot` is the twin's robot if it is loaded already; the file that the twin names need not exist then.
 
         Assign them to `Environment.engine.parameter(name)[:]`, then call `engine.parameters_changed(mask)`. Parameters
         outside the model (delay, sensor bias) are left out; see `LogChannel`.
         """
-        model = calibration_model(self.nominal())
+        if robot is not None:
+            self.require_robot(robot)
+        model = calibration_model(robot or self.nominal())
         return model_fields(model, [p.name for p in self.parameters], self.draw(n, seed))
 
     def credible(self) -> Credibility:

@@ -19,6 +19,7 @@ from tests.support.robot_zips import (
     GOOD_URDF,
     TETRAHEDRON,
     URDF,
+    arm_with_mesh,
     mjcf,
     stl_of,
     with_mode,
@@ -172,16 +173,6 @@ print(json.dumps([fails(lambda: open(sys.argv[1])), fails(lambda: mujoco.MjModel
     run = subprocess.run(command, capture_output=True, cwd=tmp_path, check=True)
     assert json.loads(run.stdout) == [True] * 5
     assert os.listdir(tmp_path) == ["a.xml"]
-
-
-def arm_with_mesh() -> bytes:
-    """The built-in UR10e with a mesh from a file on its first link."""
-    model = load_robot("ur10e").path.read_bytes()
-    model = model.replace(b"<worldbody>", b'<asset><mesh file="link.obj" scale=".1 .1 .1"/></asset><worldbody>', 1)
-    start = model.index(b"<joint", model.index(b"<worldbody>"))
-    shape = b'<geom type="mesh" mesh="link" mass="0" contype="0" conaffinity="0"/>'
-    model = model[:start] + shape + model[start:]
-    return zipped({"my_arm.xml": model, "link.obj": TETRAHEDRON})
 
 
 def test_a_session_simulates_the_robot(service: ServiceProcess) -> None:

@@ -46,5 +46,5 @@ def test_what_cannot_be_validated_there(tmp_path: Path, capsys: pytest.CaptureFi
         (policy / "policy.onnx").write_bytes(b"no policy")
         assert main(["sim", "validate", str(policy), "--server", service.url]) == 2
         assert "the policy" in capsys.readouterr().err
-        assert main(["sim", "validate", str(policy), "--server", service.url, "--robot", "x.xml"]) == 2
-        assert "--robot works without --server only" in capsys.readouterr().err
+        assert main(["sim", "validate", str(policy), "--server", service.url, "--baseline", "x"]) == 2
+        assert "--baseline works without --server only" in capsys.readouterr().err

@@ -5,6 +5,7 @@ A specification names built-in tasks, numbers, and stored files by hash; never a
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -20,13 +21,27 @@ MOTION = "motion.mcap"
 """Artefact of a `play` job."""
 THEN = ";"
 """Argument between two command lines; the second one follows if the first one succeeds."""
-ROBOT_FILE = "robot.zip"
+FILES: dict[str, str] = {
+    "policy": "policy.onnx",
+    "golden": "golden.npz",
+    "twin": "twin.json",
+    "gates": "gates.yaml",
+    # No recording's name begins with "_".
+    "robot": "_robot.zip",
+    "columns": "_columns.yaml",
+}
+"""Names in the input folder of the stored files that a specification names by these keys."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 # Pydantic's schema gives the pattern of keys, but allows others.
 _ONLY_NAMES: dict[str, JsonValue] = {"additionalProperties": False}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 Seed = Annotated[int, Field(ge=0, le=2**20 - 1)]
 Budget = Annotated[float, Field(gt=0.0, le=86400.0, allow_inf_nan=False)]
+Twin = Annotated[Sha256 | None, Field(description="a registered twin; the nominal robot if null")]
+Robot = Annotated[
+    Sha256 | None, Field(description="a registered robot in place of the task's own; that of the twin if null")
+]
 
 
 class JobSpec(BaseModel):
@@ -35,53 +50,54 @@ class JobSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: ClassVar[str]
+    answers: ClassVar[tuple[int, ...]] = (0, 1)
+    """Exit codes of a command that gave an answer, if it also printed a document."""
 
-    @abstractmethod
     def inputs(self) -> dict[str, str]:
         """Stored files that the job reads: hash by file name in its input folder."""
+        found = {name: getattr(self, key, None) for key, name in FILES.items()}
+        return {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+
+    @property
+    def uploaded_robot(self) -> str | None:
+        """Hash of the registered robot that the job needs."""
+        return getattr(self, "robot", None)
 
     @abstractmethod
     def arguments(self, folder: Path) -> list[str]:
         """Arguments of `physai`, run in the job's folder."""
+
+    def options(self, *keys: str) -> list[str]:
+        """Command-line options for those of these keys that were given."""
+        given = {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+        values = {key: f"{INPUT}/{FILES[key]}" if key in FILES else str(value) for key, value in given.items()}
+        return [part for key, value in values.items() for part in (f"--{key}", value)]
 
 
 class ValidateSpec(JobSpec):
     """Runs the ten gates on a policy in a twin."""
 
     kind: ClassVar[str] = "validate"
+    # 2 is the verdict INCONCLUSIVE.
+    answers: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
     policy: Sha256
     golden: Sha256 | None = None
     """The policy's `golden.npz`."""
-    twin: Sha256 | None = None
-    """The calibrated `twin.json`; without it no policy passes."""
+    twin: Twin = None
+    """Without it no policy passes."""
     gates: Sha256 | None = None
     task: Name | None = None
-    robot: Sha256 | None = None
-    """A registered robot that replaces the task's own."""
+    robot: Robot = None
     seed: Seed = 0
     accept: Annotated[
         str, Field(pattern=r"^(robot|stand-in|computer|unknown)(,(robot|stand-in|computer|unknown))*$")
     ] = "robot"
 
-    def inputs(self) -> dict[str, str]:
-        files = {
-            "policy.onnx": self.policy,
-            "golden.npz": self.golden,
-            "twin.json": self.twin,
-            "gates.yaml": self.gates,
-            ROBOT_FILE: self.robot,
-        }
-        return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
-
     def arguments(self, folder: Path) -> list[str]:
-        optional = [("--twin", self.twin, "twin.json"), ("--gates", self.gates, "gates.yaml")]
-        optional += [("--robot", self.robot, ROBOT_FILE)]
-        files = [part for option, given, name in optional if given for part in (option, f"{INPUT}/{name}")]
-        task = ["--task", self.task] if self.task else []
         return [
             *("sim", "validate", f"{INPUT}/policy.onnx", "--report", OUTPUT, "--json"),
-            *("--seed", str(self.seed), "--accept", self.accept, *files, *task),
+            *self.options("seed", "accept", "twin", "gates", "robot", "task"),
         ]
 
 
@@ -91,23 +107,31 @@ class CalibrateSpec(JobSpec):
     kind: ClassVar[str] = "calibrate"
 
     robot: Name
-    """Built-in robot."""
+    """Built-in robot, or hash of a registered one."""
     logs: Annotated[dict[Name, Sha256], Field(min_length=1, max_length=256, json_schema_extra=_ONLY_NAMES)]
     """Recordings: hash by file name, whose ending gives the format."""
     held_out: Annotated[dict[Name, Sha256], Field(max_length=256, json_schema_extra=_ONLY_NAMES)] = {}
+    columns: Annotated[Sha256 | None, Field(description="column map of recordings in CSV and similar formats")] = None
     recorded_on: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]{1,64}/[A-Za-z0-9._-]{1,64}$")] = None
     window_s: Annotated[float, Field(gt=0.0, le=10.0, allow_inf_nan=False)] = 0.25
     time_budget_s: Budget = 180.0
     seed: Seed = 0
 
+    @property
+    def uploaded_robot(self) -> str | None:
+        return self.robot if _SHA256.fullmatch(self.robot) else None
+
     def inputs(self) -> dict[str, str]:
-        return {**self.logs, **self.held_out}
+        files = {FILES["robot"]: self.uploaded_robot, FILES["columns"]: self.columns}
+        return {**self.logs, **self.held_out, **{name: sha256 for name, sha256 in files.items() if sha256}}
 
     def arguments(self, folder: Path) -> list[str]:
+        robot = f"{INPUT}/{FILES['robot']}" if self.uploaded_robot else self.robot
         held_out = ["--held-out", *(f"{INPUT}/{name}" for name in self.held_out)] if self.held_out else []
         recorded_on = ["--recorded-on", self.recorded_on] if self.recorded_on else []
         return [
-            *("sim", "calibrate", self.robot, *(f"{INPUT}/{name}" for name in self.logs), *held_out, *recorded_on),
+            *("sim", "calibrate", robot, *(f"{INPUT}/{name}" for name in self.logs), *held_out, *recorded_on),
+            *self.options("columns"),
             *("--output", f"{OUTPUT}/twin.json", "--report", OUTPUT, "--json", "--seed", str(self.seed)),
             *("--window", repr(self.window_s), "--time-budget-s", repr(self.time_budget_s)),
         ]
@@ -120,33 +144,22 @@ class TrainSpec(JobSpec):
 
     task: Name
     preset: Name | None = None
-    robot: Sha256 | None = None
-    """A registered robot that replaces the task's own."""
-    twin: Sha256 | None = None
+    robot: Robot = None
+    twin: Twin = None
     seed: Seed = 0
     iterations: Annotated[int | None, Field(ge=1, le=10**7)] = None
     worlds: Annotated[int | None, Field(ge=1, le=65536)] = None
     time_budget_s: Budget = 3600.0
 
-    def inputs(self) -> dict[str, str]:
-        files = {"twin.json": self.twin, ROBOT_FILE: self.robot}
-        return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
-
     def arguments(self, folder: Path) -> list[str]:
-        robot = ["--robot", f"{INPUT}/{ROBOT_FILE}"] if self.robot else []
+        robot = self.options("robot")
         export = [THEN, "export", OUTPUT, "--json", *robot]
         if (folder / OUTPUT / "checkpoint.pt").exists():
             return ["train", "--resume", OUTPUT, "--json", *robot, *export]
-        options = [
-            ("--preset", self.preset),
-            ("--twin", f"{INPUT}/twin.json" if self.twin else None),
-            ("--iterations", self.iterations),
-            ("--num-envs", self.worlds),
-        ]
         return [
-            *("train", self.task, "--out", OUTPUT, "--seed", str(self.seed), "--json"),
-            *("--time-budget-s", repr(self.time_budget_s), *robot),
-            *(part for option, value in options if value is not None for part in (option, str(value))),
+            *("train", self.task, "--out", OUTPUT, "--json", "--time-budget-s", repr(self.time_budget_s)),
+            *self.options("seed", "preset", "twin", "iterations", "robot"),
+            *(["--num-envs", str(self.worlds)] if self.worlds else []),
             *export,
         ]
 
@@ -158,23 +171,19 @@ class QuantizeSpec(JobSpec):
 
     policy: Sha256
     golden: Sha256 | None = None
-    twin: Sha256 | None = None
+    twin: Twin = None
     task: Name | None = None
+    robot: Robot = None
     variants: Annotated[list[Annotated[str, Field(pattern="^(int8|fp8|fp16)$")]], Field(min_length=1, max_length=3)] = [
         "int8"
     ]
     seed: Seed = 0
 
-    def inputs(self) -> dict[str, str]:
-        files = {"policy.onnx": self.policy, "golden.npz": self.golden, "twin.json": self.twin}
-        return {name: sha256 for name, sha256 in files.items() if sha256 is not None}
-
     def arguments(self, folder: Path) -> list[str]:
-        twin = ["--twin", f"{INPUT}/twin.json"] if self.twin else []
-        task = ["--task", self.task] if self.task else []
         return [
-            *("quantize", f"{INPUT}/policy.onnx", "--out", OUTPUT, "--seed", str(self.seed), "--json"),
-            *("--skip-tensorrt", *twin, *task, "--variant", *self.variants),
+            *("quantize", f"{INPUT}/policy.onnx", "--out", OUTPUT, "--json", "--skip-tensorrt"),
+            *self.options("seed", "twin", "robot", "task"),
+            *("--variant", *self.variants),
         ]
 
 
@@ -185,19 +194,16 @@ class PlaySpec(JobSpec):
 
     policy: Sha256
     task: Name | None = None
+    robot: Robot = None
     seed: Seed = 0
     """Seed of the episodes; two policies with the same one meet the same worlds and commands."""
     duration_s: Annotated[float, Field(gt=0.0, le=120.0, allow_inf_nan=False)] = 20.0
     """Simulated time [s]."""
 
-    def inputs(self) -> dict[str, str]:
-        return {"policy.onnx": self.policy}
-
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("play", f"{INPUT}/policy.onnx", "--record", f"{OUTPUT}/{MOTION}", "--json"),
-            *("--seed", str(self.seed), "--duration-s", repr(self.duration_s)),
-            *(["--task", self.task] if self.task else []),
+            *("--duration-s", repr(self.duration_s), *self.options("seed", "task", "robot")),
         ]
 
 

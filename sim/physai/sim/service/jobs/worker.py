@@ -139,9 +139,9 @@ class Worker:
         except ValueError:
             result = None
         artefacts = self._collect(folder)
-        # Without a document on stdout the command refused its input, and said why on stderr. The codes of commands that
-        # gave an answer are 0 and 1; 2 is an error of the second command.
-        if not isinstance(result, dict) or code not in (0, 1):
+        # Without a document on stdout the command refused its input, and said why on stderr; with one, it is the second
+        # command that failed.
+        if not isinstance(result, dict) or code not in KINDS[claim.kind].answers:
             self._jobs.end(claim, "failed", error=_last_line(folder / LOG_FILE), artefacts=artefacts)
             return
         self._jobs.end(claim, "succeeded", result={"exit_code": code, "document": result}, artefacts=artefacts)

@@ -14,7 +14,7 @@ from physai.sdk.base.onnx_metadata import read_onnx_metadata
 from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import MAX_POLICY_BYTES, PROVENANCE_PREFIX, parse_header
-from physai.sim.robots import robot_names
+from physai.sim.robots import load_robot, robot_names
 from physai.sim.service.database.tables import EntryRow
 from physai.sim.service.problems import ProblemError, invalid
 from physai.sim.service.registry.blobs import BlobStore
@@ -34,13 +34,16 @@ class Registry:
         self._engine = engine
         self._blobs = blobs
 
-    def register(self, kind: FileKind, sha256: str, *, golden: str | None = None, by: str = "") -> Facts:
+    def register(
+        self, kind: FileKind, sha256: str, *, golden: str | None = None, robot: str | None = None, by: str = ""
+    ) -> Facts:
         """Registers a stored file after checking that it is what `kind` says; an entry that exists is returned.
 
         Args:
             kind: what the file is.
             sha256: the file, in the blob store.
             golden: for a policy, its `golden.npz`.
+            robot: for a twin of an uploaded robot, that robot.
             by: name of the token.
 
         Raises:
@@ -48,7 +51,7 @@ class Registry:
         """
         path = self._blobs.path(sha256)
         try:
-            name, facts = _READERS[kind](path)
+            name, facts = self._twin(path, robot) if kind == "twin" else _READERS[kind](path)
         except PhysaiError as error:
             text = str(error).replace(str(path), f"the {kind} {sha256[:12]}")
             raise invalid(text) from error
@@ -84,6 +87,32 @@ class Registry:
         # Any stored file has a path, but only a registered one was compiled apart.
         self.get("robot", sha256)
         return self._blobs.path(sha256)
+
+    def _twin(self, path: Path, robot: str | None) -> tuple[str, Facts]:
+        twin, facts = load_twin(path), {}
+        name = twin.robot
+        if robot is not None:
+            # The path that the twin names is one of another machine, and is never opened.
+            loaded = load_robot(self.robot_path(robot))
+            twin.require_robot(loaded)
+            name, facts = loaded.name, {"robot_sha256": robot}
+        elif name not in robot_names():
+            raise invalid(
+                f"the twin is of {name!r:.80}, which is no robot of the service ({', '.join(robot_names())}); "
+                "upload the robot to /v1/robots and register the twin with its hash as `robot`, or validate with "
+                "--robot FILE"
+            )
+        credibility = twin.credible()
+        facts |= {
+            "robot": name,
+            "hash": twin.hash,
+            "credible": credibility.holds,
+            "reasons": list(credibility.reasons),
+            "origin": str(twin.origin),
+            "recordings": len(twin.logs.train) + len(twin.logs.held_out),
+            "parameters": len(twin.parameters),
+        }
+        return name, facts
 
     def _add(self, kind: EntryKind, sha256: str, name: str, facts: Facts, by: str) -> Facts:
         with Session(self._engine) as session, session.begin():
@@ -135,24 +164,6 @@ def _policy(path: Path) -> tuple[str, Facts]:
     return task, {"robot": contract.robot.name, "task": task, "contract": contract.fingerprint}
 
 
-def _twin(path: Path) -> tuple[str, Facts]:
-    twin = load_twin(path)
-    if twin.robot not in robot_names():
-        # Any other name is a path, which an upload must not choose.
-        raise invalid(f"the twin is of {twin.robot!r:.80}; the service has the robots {', '.join(robot_names())}")
-    credibility = twin.credible()
-    facts: Facts = {
-        "robot": twin.robot,
-        "hash": twin.hash,
-        "credible": credibility.holds,
-        "reasons": list(credibility.reasons),
-        "origin": str(twin.origin),
-        "recordings": len(twin.logs.train) + len(twin.logs.held_out),
-        "parameters": len(twin.parameters),
-    }
-    return twin.robot, facts
-
-
 def _verdict(path: Path) -> tuple[str, Facts]:
     verdict = load_verdict(path)
     facts: Facts = {
@@ -164,11 +175,7 @@ def _verdict(path: Path) -> tuple[str, Facts]:
     return verdict.policy_sha256, facts
 
 
-_READERS: dict[FileKind, Callable[[Path], tuple[str, Facts]]] = {
-    "policy": _policy,
-    "twin": _twin,
-    "verdict": _verdict,
-}
+_READERS: dict[FileKind, Callable[[Path], tuple[str, Facts]]] = {"policy": _policy, "verdict": _verdict}
 
 
 def _as_json(row: EntryRow) -> Facts:

@@ -19,6 +19,7 @@ class Register(Strict):
 
     sha256: Sha256
     golden: Annotated[Sha256 | None, Field(description="for a policy, its stored golden.npz")] = None
+    robot: Annotated[Sha256 | None, Field(description="for a twin of an uploaded robot, that robot")] = None
 
 
 def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) -> APIRouter:
@@ -45,7 +46,9 @@ def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) ->
     async def register(kind: FileKind, body: Register, caller: Caller) -> dict[str, Any]:
         """Registers a stored file after checking it."""
         caller.require("run")
-        return await asyncio.to_thread(registry.register, kind, body.sha256, golden=body.golden, by=caller.name)
+        return await asyncio.to_thread(
+            registry.register, kind, body.sha256, golden=body.golden, robot=body.robot, by=caller.name
+        )
 
     @router.get("/registry/{kind}", dependencies=[requires("read")])
     def list_entries(kind: FileKind) -> list[dict[str, Any]]:
