@@ -2,17 +2,20 @@
 
 import asyncio
 import contextlib
+import logging
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from physai.sim.service.auth.access import Access, is_loopback
+from physai.sim.service.auth.bodies import GuardBodies
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs.executor import JobExecutor, LocalExecutor
@@ -20,11 +23,11 @@ from physai.sim.service.jobs.queue import JobQueue
 from physai.sim.service.jobs.routes import job_routes
 from physai.sim.service.observe.audit import AuditLog
 from physai.sim.service.observe.metrics import ServiceCollector
-from physai.sim.service.observe.requests import REQUEST_ID, ObserveRequests
+from physai.sim.service.observe.requests import ObserveRequests
 from physai.sim.service.observe.routes import observe_routes
 from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
-from physai.sim.service.problems import DOCUMENTED, MEDIA_TYPE, ProblemError
+from physai.sim.service.problems import DOCUMENTED, REQUEST_ID, ProblemError, answer
 from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.registry.robot_routes import robot_routes
@@ -35,6 +38,8 @@ from physai.sim.service.settings import ServiceSettings
 from physai.sim.service.view.recordings import recording_routes
 from physai.sim.service.view.routes import view_routes
 from physai.sim.service.view.views import Views
+
+log = logging.getLogger("physai.service")
 
 REAP_PERIOD_S = 1.0
 PLAY_PERIOD_S = 0.01
@@ -74,7 +79,8 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
     app.state.executor = runner
     required = tokens.count() > 0 or not is_loopback(settings.host)
-    app.state.access = Access(tokens, required=required, limits=settings.limits)
+    access = app.state.access = Access(tokens, required=required, limits=settings.limits)
+    app.add_middleware(GuardBodies, access=access, limit=settings.limits.body_bytes)
     metrics = CollectorRegistry()
     metrics.register(ServiceCollector(manager, jobs))
     audit = AuditLog(engine)
@@ -108,26 +114,35 @@ async def _reap(manager: SessionManager) -> None:
 
 
 def _answer_with_problems(app: FastAPI) -> None:
-    def respond(problem: ProblemError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        document = problem.document(REQUEST_ID.get())
-        return JSONResponse(document, problem.status, headers=headers, media_type=MEDIA_TYPE)
-
     @app.exception_handler(ProblemError)
     async def problem(_: Request, error: ProblemError) -> JSONResponse:
-        return respond(error)
+        return answer(error)
+
+    @app.exception_handler(SQLAlchemyError)
+    @app.exception_handler(OSError)
+    async def unusable(_: Request, error: Exception) -> JSONResponse:
+        log.error("request %s: %s", REQUEST_ID.get(), error)
+        text = "the service cannot store or read its data now; its log says why, and whether its disk is full"
+        return answer(ProblemError(503, "storage", text))
+
+    @app.exception_handler(Exception)
+    async def defect(_: Request, error: Exception) -> JSONResponse:
+        # The server logs the traceback; a client sees no part of it.
+        return answer(ProblemError(500, "defect", f"{type(error).__name__} in the service; please report its log"))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        return respond(ProblemError(422, "invalid", f"{where}: {first['msg']}"))
+        return answer(ProblemError(422, "invalid", f"{where}: {first['msg']}"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["allow"] = ", ".join(_methods(app, request))
-        return respond(ProblemError(error.status_code, "http", str(error.detail)), headers)
+        kind = "too-large" if error.status_code == 413 else "http"
+        return answer(ProblemError(error.status_code, kind, str(error.detail)), headers)
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:

@@ -1,11 +1,17 @@
 """Errors of the service as RFC 9457 problem documents: every answer says what was wrong and what to do."""
 
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from fastapi.responses import JSONResponse
+
 from physai.sdk.base.errors import PhysaiError
 
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""Identifier of the request that is being answered."""
 MEDIA_TYPE = "application/problem+json"
 
 
@@ -32,9 +38,16 @@ class ProblemError(PhysaiError):
             "type": f"urn:physai:problem:{self.kind}",
             "title": HTTPStatus(self.status).phrase,
             "status": self.status,
-            "detail": self.detail,
+            # A lone surrogate, which JSON may quote and UTF-8 cannot hold, is shown escaped.
+            "detail": self.detail.encode("utf-8", "backslashreplace").decode(),
             "request_id": request_id,
         }
+
+
+def answer(problem: ProblemError, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """A problem as response."""
+    document = problem.document(REQUEST_ID.get())
+    return JSONResponse(document, problem.status, headers=headers, media_type=MEDIA_TYPE)
 
 
 _SCHEMA: dict[str, Any] = {

@@ -4,30 +4,16 @@ import contextlib
 import os
 import random
 import signal
-import tempfile
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.support.service import job_pids, postgres, postgres_folder
+from tests.support.service import job_pids
 
 from physai.sim.service.jobs.queue import ENDED
 from physai.sim.service.process import ServiceProcess
 
 TASK = {"task": "cartpole-swingup", "worlds": 32, "iterations": 3}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Generator[str | None]:
-    if request.param == "sqlite":
-        yield None
-        return
-    programs = postgres_folder()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, postgres(Path(folder), programs) as url:
-        yield url
 
 
 def kill_something(service: ServiceProcess, random_numbers: random.Random) -> None:

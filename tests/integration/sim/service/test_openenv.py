@@ -114,7 +114,7 @@ def test_a_batch_gives_the_numbers_of_the_task(service: ServiceProcess) -> None:
         ('{"type": "reset", "data": {"seed": -1}}', "VALIDATION_ERROR"),
         ('{"type": "reset", "data": {"seed": 1.5}}', "VALIDATION_ERROR"),
         ('{"type": "reset", "data": {"worlds": 2}}', "VALIDATION_ERROR"),
-        ('{"type": "step", "data": {"joint_effort_target": [NaN]}}', "VALIDATION_ERROR"),
+        ('{"type": "step", "data": {"joint_effort_target": [NaN]}}', "INVALID_JSON"),
         ('{"type": "step", "data": {"joint_effort_target": [[1.0]]}}', "VALIDATION_ERROR"),
         ('{"type": "step", "data": {"joint_effort_target": "a"}}', "VALIDATION_ERROR"),
         ('{"type": "step", "data": {"joint_effort_target": [1e400]}}', "VALIDATION_ERROR"),

@@ -4,7 +4,7 @@ import ipaddress
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -58,6 +58,9 @@ class Access:
             ProblemError: the token is missing or invalid, a page of another site sent the request, or there were too
                 many.
         """
+        # Once per request, or it would count twice.
+        if hasattr(connection.state, "identity"):
+            return connection.state.identity
         self._refuse_other_sites(connection)
         try:
             identity = self._find(connection) if self._required else LOCAL
@@ -95,13 +98,20 @@ class Access:
     def _refuse_other_sites(self, connection: HTTPConnection) -> None:
         host = connection.headers.get("host", "")
         origin = connection.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _address(origin).netloc != host:
             raise ProblemError(403, "foreign-origin", f"a page of {origin[:200]!r} must not use this service")
-        if not self._required and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if not self._required and not is_loopback(_address(f"//{host}").hostname or ""):
             # A name of another site that resolves to 127.0.0.1 (DNS rebinding).
             raise ProblemError(
                 403, "foreign-host", f"host {host[:200]!r} is not this machine; use 127.0.0.1 or localhost"
             )
+
+
+def _address(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # a bracket without its partner
+        return urlsplit("")
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ once if `release` is told that the worker is gone.
 """
 
 import json
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ LEASE_S = 15.0
 """A worker that does not report for this long loses its job [s]."""
 MAX_CRASHES = 3
 """A job whose own process died this often has failed."""
+IDENTIFIER = re.compile("[0-9a-f]{16,32}")
 MAX_EVENT_CHARACTERS = 2000
 ENDED = ("succeeded", "failed", "cancelled")
 STATES = ("queued", "running", *ENDED)
@@ -252,7 +254,9 @@ def _changed(result: Any) -> int:
 
 
 def _find(session: Session, job_id: str) -> JobRow:
-    row = session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
+    # Not every text is one that PostgreSQL can look for.
+    wanted = select(JobRow).where(JobRow.id == job_id).with_for_update()
+    row = session.scalar(wanted) if IDENTIFIER.fullmatch(job_id) else None
     if row is None:
         raise ProblemError(404, "unknown-job", f"job {job_id[:40]!r} does not exist; see /v1/jobs")
     return row

@@ -4,20 +4,20 @@ import json
 import logging
 import secrets
 import time
-from contextvars import ContextVar
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from physai.sdk.base.terminal import printable
+from physai.sim.service.auth.bodies import READING
 from physai.sim.service.observe.audit import AuditLog
-
-REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Identifier of the request that is being answered."""
+from physai.sim.service.problems import REQUEST_ID
 
 HEADER = b"x-request-id"
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MAX_PATH = 512
 
@@ -67,7 +67,7 @@ class ObserveRequests:
     async def _record(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         # All unknown paths share a label: a scanner must not fill the memory with new ones.
         template = getattr(scope.get("route"), "path", "none")
-        method = scope["method"] if status != 405 else "other"
+        method = scope["method"] if scope["method"] in METHODS else "other"
         self._count.labels(method, template, str(status)).inc()
         self._seconds.labels(method, template).observe(seconds)
         entry: dict[str, Any] = {
@@ -75,11 +75,16 @@ class ObserveRequests:
             "request_id": request_id,
             "token": getattr(scope.get("state", {}).get("identity"), "name", ""),
             "method": scope["method"][:8],
-            "path": scope["path"][:MAX_PATH],
+            # PostgreSQL refuses text with a NUL.
+            "path": printable(scope["path"])[:MAX_PATH],
             "status": status,
         }
         log.info(json.dumps(entry | {"ms": round(1000.0 * seconds, 3)}))
         # Steps change nothing that lasts, and there are thousands per second.
         lasting = method not in READING and not template.startswith(("/v1/sessions/{identifier}/", "/openenv/"))
         if (lasting and status < 400) or status in (401, 403):
-            await run_in_threadpool(self._audit.add, entry)
+            try:
+                await run_in_threadpool(self._audit.add, entry)
+            except SQLAlchemyError as error:
+                # The answer is out already; what it was stands in the log, too.
+                log.error("request %s is not in the audit log: %s", request_id, error)

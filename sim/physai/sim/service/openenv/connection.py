@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import Any, cast
 
 from fastapi import WebSocket, WebSocketDisconnect
+from pydantic_core import from_json
 
 from physai.sim.service.openenv.episodes import Episode, state
 from physai.sim.service.problems import ProblemError, invalid
@@ -33,8 +34,9 @@ class EpisodeConnection:
     def answer(self, text: str) -> Reply | None:
         """The reply to one message; None if it closes the connection."""
         try:
-            message: Any = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            # Unlike `json`, refuses what no answer could repeat: NaN and lone surrogates.
+            message: Any = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
             return _error("INVALID_JSON", f"invalid JSON: {error}")
         if not isinstance(message, dict):
             return _error("VALIDATION_ERROR", f"a message is an object, got {type(message).__name__}")

@@ -1,7 +1,6 @@
 """Every built-in task in the OpenEnv protocol, below `/openenv/{profile}/{task}`."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Request, Response, WebSocket
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from physai.sim.service.auth.access import identify, requires
 from physai.sim.service.openenv import mcp
@@ -109,8 +109,8 @@ def openenv_routes(manager: SessionManager, executor: Executor, limits: Limits) 
         """Model Context Protocol: the tools of the skills profile."""
         _require(task)
         try:
-            message: object = json.loads(await request.body())
-        except (ValueError, RecursionError):
+            message: object = from_json(await request.body(), allow_inf_nan=False)
+        except ValueError:
             return JSONResponse(mcp.error({}, mcp.PARSE_ERROR, "the body is no JSON"))
         loop = asyncio.get_running_loop()
         reply, created = await loop.run_in_executor(executor, mcp.answer, skill_sessions, task, message, session)

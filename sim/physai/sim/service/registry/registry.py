@@ -1,6 +1,7 @@
 """The registry: robots, policies, twins and verdicts by content, checked when they are registered."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ class Registry:
     def __init__(self, engine: Engine, blobs: BlobStore) -> None:
         self._engine = engine
         self._blobs = blobs
+        self._adding = threading.Lock()
 
     def register(
         self, kind: FileKind, sha256: str, *, golden: str | None = None, robot: str | None = None, by: str = ""
@@ -115,7 +117,8 @@ class Registry:
         return name, facts
 
     def _add(self, kind: EntryKind, sha256: str, name: str, facts: Facts, by: str) -> Facts:
-        with Session(self._engine) as session, session.begin():
+        # One at a time, so that no two entries get the same version, and none is added twice.
+        with self._adding, Session(self._engine) as session, session.begin():
             row = session.get(EntryRow, (sha256, kind))
             if row is None:
                 count = select(func.count()).where(EntryRow.kind == kind, EntryRow.name == name)

@@ -1,0 +1,43 @@
+"""Nothing of a request's body is read before its sender is known, and no more of it than the limit."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from physai.sim.service.auth.access import Access
+from physai.sim.service.problems import ProblemError, answer
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class GuardBodies:
+    """ASGI middleware: the framework reads a whole body into memory before it asks who sent it."""
+
+    def __init__(self, app: ASGIApp, *, access: Access, limit: int) -> None:
+        """Wraps an application; `limit` is in bytes."""
+        self._app = app
+        self._access = access
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, with a body that ends in an error if it is too large."""
+        if scope["type"] != "http" or scope["method"] in READING:
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._access.identify(HTTPConnection(scope))
+        except ProblemError as error:
+            await answer(error)(scope, receive, send)
+            return
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._limit:
+                # The one exception that the framework lets through while it reads.
+                raise HTTPException(413, f"the body exceeds {self._limit} bytes, the limit of a request")
+            return message
+
+        await self._app(scope, bounded, send)
