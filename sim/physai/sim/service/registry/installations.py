@@ -97,7 +97,7 @@ class Installations:
         return [units[name] for name in sorted(units)]
 
 
-def _running() -> Select[tuple[int]]:
+def _running() -> Select[Any]:
     """Number of the report of what each unit runs: the last that was not followed by the bundle's rollback."""
     back = aliased(InstallationRow)
     is_same = (back.unit == InstallationRow.unit) & (back.bundle == InstallationRow.bundle)
