@@ -96,6 +96,9 @@ class Service:
             # urllib wraps most causes in an error of its own.
             cause = getattr(error, "reason", None) or error
             text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+            if isinstance(request.data, bytes) and isinstance(cause, (BrokenPipeError, ConnectionResetError)):
+                # What a service does that refuses a large file before its end.
+                text += f"; it may not take {len(request.data)} bytes"
             raise ServiceRequestError(f"{self.url} cannot be reached: {text}") from None
         if len(content) > limit:
             raise ServiceRequestError(f"{request.full_url}: the answer has more than {limit} bytes")

@@ -102,7 +102,7 @@ class ServiceClient:
         return answer["sha256"]
 
     def register(self, kind: str, sha256: str, *, golden: str | None = None) -> dict[str, Any]:
-        """Registers a stored policy, twin or verdict; returns the entry.
+        """Registers a stored policy, twin, verdict or bundle; returns the entry.
 
         Raises:
             ServiceError: the file is not what `kind` says.
@@ -111,7 +111,7 @@ class ServiceClient:
         return self._post(f"/v1/registry/{kind}", body, attempts=ATTEMPTS)
 
     def entries(self, kind: str) -> list[dict[str, Any]]:
-        """Registered policies, twins or verdicts, newest first."""
+        """Registered policies, twins, verdicts or bundles, newest first."""
         return self._get(f"/v1/registry/{kind}")
 
     def submit(self, kind: str, spec: Mapping[str, Any]) -> str:
