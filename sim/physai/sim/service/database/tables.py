@@ -98,6 +98,8 @@ class InstallationRow(Base):
     reason: Mapped[str] = mapped_column(Text)
     since: Mapped[float] = mapped_column(Float)
     """First report in a row by which the unit runs this bundle [s since 1970]."""
+    runs: Mapped[int | None] = mapped_column(Counter)
+    """The report of what the unit runs from this report on: this one, an earlier one or none."""
     time: Mapped[float] = mapped_column(Float)
     reported_by: Mapped[str] = mapped_column(String(64))
     """Name of the token."""

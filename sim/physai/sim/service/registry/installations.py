@@ -3,11 +3,12 @@
 A report is the word of whoever holds a token, not the robot's: a robot may have gone back since, or run something else.
 """
 
+import threading
 import time
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
-from sqlalchemy import Engine, Select, delete, exists, func, or_, select
+from sqlalchemy import Engine, ScalarSelect, delete, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from physai.sdk.bundle.manifest import MAX_VERSION
@@ -52,6 +53,7 @@ class Installations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._turn = threading.Lock()
 
     def add(self, report: Report, *, by: str) -> dict[str, Any]:
         """Stores a report; returns it with its time.
@@ -61,17 +63,19 @@ class Installations:
             by: name of the token.
         """
         now = time.time()
-        of_unit = InstallationRow.unit == report.unit
-        with Session(self._engine) as session, session.begin():
-            if session.scalar(select(InstallationRow.id).where(of_unit).limit(1)) is None:
+        running = _running(report.unit)
+        # One at a time: each says what the unit runs by those before it.
+        with self._turn, Session(self._engine) as session, session.begin():
+            if session.scalar(select(InstallationRow.id).where(InstallationRow.unit == report.unit).limit(1)) is None:
                 _make_room(session)
-            running = session.scalar(select(InstallationRow).where(InstallationRow.id.in_(_running().where(of_unit))))
-            is_known = running is not None and running.bundle == report.bundle and report.outcome in RUNNING
-            since = running.since if running is not None and is_known else now
+            before = session.scalar(select(InstallationRow).where(InstallationRow.id == running))
+            goes_on = before is not None and before.bundle == report.bundle and report.outcome in RUNNING
+            since = before.since if before is not None and goes_on else now
             row = InstallationRow(**report.model_dump(), since=since, time=now, reported_by=by)
             session.add(row)
             session.flush()
-            _trim(session, report.unit)
+            row.runs = session.scalar(select(running))
+            _trim(session, row)
             return _as_json(row)
 
     def all(self, *, unit: str | None, limit: int) -> list[dict[str, Any]]:
@@ -85,33 +89,32 @@ class Installations:
     def units(self) -> list[dict[str, Any]]:
         """Each unit by name, its latest report, and the report of what it runs (None if there is none)."""
         latest = select(func.max(InstallationRow.id)).group_by(InstallationRow.unit)
+        runs = aliased(InstallationRow)
+        wanted = select(InstallationRow, runs).outerjoin(runs, InstallationRow.runs == runs.id)
         with Session(self._engine) as session:
-            running = set(session.scalars(_running()))
-            wanted = or_(InstallationRow.id.in_(latest), InstallationRow.id.in_(_running()))
-            units: dict[str, dict[str, Any]] = {}
-            for row in session.scalars(select(InstallationRow).where(wanted).order_by(InstallationRow.id)):
-                unit = units.setdefault(row.unit, {"unit": row.unit, "runs": None})
-                unit["latest"] = _as_json(row)
-                if row.id in running:
-                    unit["runs"] = unit["latest"]
-        return [units[name] for name in sorted(units)]
+            rows = session.execute(wanted.where(InstallationRow.id.in_(latest)).order_by(InstallationRow.unit))
+            return [
+                {"unit": row.unit, "latest": _as_json(row), "runs": _as_json(running) if row.runs else None}
+                for row, running in rows
+            ]
 
 
-def _running() -> Select[Any]:
-    """Number of the report of what each unit runs: the last that was not followed by the bundle's rollback."""
-    back = aliased(InstallationRow)
-    is_same = (back.unit == InstallationRow.unit) & (back.bundle == InstallationRow.bundle)
-    undone = exists().where(is_same, back.id > InstallationRow.id, back.outcome == "rolled-back")
-    wanted = select(func.max(InstallationRow.id)).where(InstallationRow.outcome.in_(RUNNING), ~undone)
-    return wanted.group_by(InstallationRow.unit)
+def _running(unit: str) -> ScalarSelect[Any]:
+    """Number of the report of what a unit runs: the last that was not followed by the bundle's rollback."""
+    row, back = aliased(InstallationRow), aliased(InstallationRow)
+    undone = exists().where(
+        back.unit == row.unit, back.bundle == row.bundle, back.id > row.id, back.outcome == "rolled-back"
+    )
+    wanted = select(func.max(row.id)).where(row.unit == unit, row.outcome.in_(RUNNING), ~undone)
+    return wanted.scalar_subquery()
 
 
-def _trim(session: Session, unit: str) -> None:
+def _trim(session: Session, latest: InstallationRow) -> None:
     """Deletes a unit's oldest reports, but not that of what it runs."""
-    of_unit = InstallationRow.unit == unit
+    of_unit = InstallationRow.unit == latest.unit
     newest = select(InstallationRow.id).where(of_unit).order_by(InstallationRow.id.desc()).limit(KEPT_PER_UNIT)
-    ids = InstallationRow.id.in_(newest) | InstallationRow.id.in_(_running().where(of_unit))
-    session.execute(delete(InstallationRow).where(of_unit, ~ids))
+    kept = InstallationRow.id.in_(newest) | (InstallationRow.id == (latest.runs or 0))
+    session.execute(delete(InstallationRow).where(of_unit, ~kept))
 
 
 def _make_room(session: Session) -> None:

@@ -22,6 +22,7 @@ def upgrade() -> None:
         sa.Column("outcome", sa.String(length=16), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("since", sa.Float(), nullable=False),
+        sa.Column("runs", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
         sa.Column("time", sa.Float(), nullable=False),
         sa.Column("reported_by", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("id"),
