@@ -1,6 +1,8 @@
 """Bundles fetched from a service that lies, breaks off or is none: one line of reason, and no token for others."""
 
 import json
+import ssl
+import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -23,7 +25,8 @@ DIGEST = sha256_hex(CONTENT)
 class Liar:
     """An HTTP server that answers each path as it is told."""
 
-    url: str = ""
+    server: ThreadingHTTPServer
+    url: str
     answers: dict[str, bytes] = field(default_factory=dict[str, bytes])
     """What is sent for a path: a whole answer with its head."""
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -37,7 +40,6 @@ def answer(content: bytes, *, status: str = "200 OK", head: str = "") -> bytes:
 @pytest.fixture
 def liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Liar]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    liar = Liar()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -48,7 +50,7 @@ def liar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Liar]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    liar.url = f"http://127.0.0.1:{server.server_port}"
+    liar = Liar(server, f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     yield liar
@@ -128,6 +130,28 @@ def test_a_list_that_names_no_bundle(liar: Liar, name: str) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ServiceRequestError, match="is no address of a service"):
         Service.parse(url)
+
+
+def test_an_unknown_certificate_is_refused(liar: Liar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", "/CN=twins", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    liar.server.socket = context.wrap_socket(liar.server.socket, server_side=True)
+    liar.answers[f"/v1/blobs/{DIGEST}"] = answer(CONTENT)
+    service = Service.parse(liar.url.replace("http:", "https:"))
+    with pytest.raises(ServiceRequestError, match="certificate verify failed"):
+        fetch_bundle(service, DIGEST)
+    assert liar.asked == []
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert fetch_bundle(service, DIGEST) == CONTENT
 
 
 def test_a_damaged_token_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
