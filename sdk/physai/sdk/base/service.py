@@ -92,8 +92,8 @@ class Service:
                 is_cut = len(content) <= limit and bool(answer.length)
         except HTTPError as error:
             raise ServiceRequestError(f"{self.url}: {_detail(error)}") from None
-        except (OSError, http.client.HTTPException) as error:
-            # urllib wraps most causes in an error of its own.
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            # urllib wraps most causes in an error of its own; a host with an empty label is a ValueError.
             cause = getattr(error, "reason", None) or error
             text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
             if isinstance(request.data, bytes) and isinstance(cause, (BrokenPipeError, ConnectionResetError)):

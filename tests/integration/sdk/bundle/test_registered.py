@@ -154,6 +154,13 @@ def test_an_unknown_certificate_is_refused(liar: Liar, tmp_path: Path, monkeypat
     assert fetch_bundle(service, DIGEST) == CONTENT
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "[::1]:1", "127.0.0.1:1"])
+def test_an_address_where_nothing_answers(host: str) -> None:
+    with pytest.raises(ServiceRequestError, match="cannot be reached: ") as caught:
+        Service.parse(f"http://{host}").get("/v1/jobs")
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_damaged_token_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHYSAI_TOKEN", "physai_secret\nX-Other: 1")
     with pytest.raises(ServiceRequestError, match="PHYSAI_TOKEN has characters") as caught:
