@@ -160,6 +160,7 @@ def test_a_fleet_is_reported_robot_by_robot(
     pendulum: SshRobot,
     file: Path,
     tmp_path: Path,
+    capsys: Lines,
 ) -> None:
     gone = f"127.0.0.1:{free_port()}"
     hosts = [{"host": str(pendulum.target), "root": str(pendulum.root)}, gone, "never-begun"]
@@ -171,6 +172,7 @@ def test_a_fleet_is_reported_robot_by_robot(
     assert (found["runs"], found["latest"]["outcome"]) == (None, "failed")
     with pytest.raises(StopIteration):
         unit(protected, "never-begun")
+    assert "warning" not in capsys.readouterr().err, "what was skipped is not reported"
 
 
 @pytest.mark.parametrize(
