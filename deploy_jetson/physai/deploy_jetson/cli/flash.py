@@ -9,20 +9,25 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.deploy_jetson.flash.bundle_upload import BundleUpload
     from physai.deploy_jetson.flash.deliver import Flashed, FlashOptions
+    from physai.deploy_jetson.flash.installation_reports import InstallationReports
     from physai.deploy_jetson.flash.rollout import RobotReport
     from physai.deploy_jetson.flash.target import Target
+    from physai.sdk.base.service import Service
 
 MAX_PATIENCE_S = 3600.0
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("host", nargs="?", metavar="[USER@]HOST[:PORT]", help="the robot, as for ssh")
-    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="bundle file")
+    parser.add_argument(
+        "bundle", type=Path, metavar="BUNDLE", help="bundle file, or with --server its SHA-256 or 8 digits of it"
+    )
     parser.add_argument("--group", type=Path, metavar="FLEET", help="YAML file of robots, canaries first")
     parser.add_argument(
         "--wait", action="store_true", help="wait until the robot commits or rolls back, and report why"
@@ -36,6 +41,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="statement of `physai keys time`, for a robot with an unreliable clock",
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="service of `physai sim serve` that has the bundle, and is told what became of it; token in PHYSAI_TOKEN",
     )
     parser.add_argument("--retry", action="store_true", help="even if the robot rolled this bundle back before")
     parser.add_argument("--unsafe-no-verdict", action="store_true", help="without a verdict, if the owner allows it")
@@ -54,10 +64,12 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("name one robot, or a fleet: physai flash HOST BUNDLE, physai flash --group FLEET BUNDLE")
     if not 0.0 <= arguments.patience <= MAX_PATIENCE_S:
         raise PhysaiError(f"--patience must lie in 0 … {MAX_PATIENCE_S:g} s, got {arguments.patience:g}")
-    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
     from physai.deploy_jetson.flash.deliver import FlashOptions
+    from physai.deploy_jetson.flash.installation_reports import InstallationReports
+    from physai.sdk.base.service import Service
 
-    upload = BundleUpload.load(arguments.bundle)
+    service = None if arguments.server is None else Service.parse(arguments.server)
+    upload = _load(arguments.bundle, service)
     options = FlashOptions(
         wait=arguments.wait,
         unsafe_no_verdict=arguments.unsafe_no_verdict,
@@ -65,12 +77,31 @@ def _run(arguments: argparse.Namespace) -> int:
         time=_statement(arguments.time),
         patience_s=arguments.patience,
     )
-    if arguments.group is not None:
-        return _flash_fleet(arguments, upload, options)
-    return _flash_robot(arguments, upload, options)
+    flash = _flash_robot if arguments.group is None else _flash_fleet
+    with InstallationReports(service, upload, warn=_warn) as reports:
+        return flash(arguments, upload, options, reports)
 
 
-def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions) -> int:
+def _warn(text: str) -> None:
+    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _load(bundle: Path, service: Service | None) -> BundleUpload:
+    """Reads a bundle file, or fetches a registered bundle."""
+    from physai.deploy_jetson.flash.bundle_upload import BundleUpload
+    from physai.sdk.bundle.registered import fetch_bundle, is_digest_prefix
+
+    name = str(bundle)
+    if bundle.exists() or not is_digest_prefix(name):
+        return BundleUpload.load(bundle)
+    if service is None:
+        raise PhysaiError(f"{name}: no such file; if it is the SHA-256 of a registered bundle, add --server URL")
+    return BundleUpload.open(fetch_bundle(service, name), source=name)
+
+
+def _flash_robot(
+    arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions, reports: InstallationReports
+) -> int:
     import asyncio
 
     from physai.deploy_jetson.cli.flash_text import Display, record, sentence
@@ -80,8 +111,13 @@ def _flash_robot(arguments: argparse.Namespace, upload: BundleUpload, options: F
 
     target = Target.parse(arguments.host, root=arguments.root, physai=arguments.physai or "physai")
     with Display(sys.stderr, quiet=arguments.json) as display:
-        flashed = asyncio.run(flash(target, upload, options, display.show))
+        try:
+            flashed = asyncio.run(flash(target, upload, options, display.show))
+        except PhysaiError as error:
+            reports.add(RobotReport(target, "failed", str(error)))
+            raise
     report = RobotReport(target, flashed.outcome, flashed.reason, flashed=flashed)
+    reports.add(report)
     print(json.dumps(record(report, upload), indent=2) if arguments.json else sentence(report, upload))
     return 1 if report.is_failure else 0
 
@@ -103,7 +139,9 @@ def _statement(path: Path | None) -> str:
     return data.decode("ascii").rstrip("\n")
 
 
-def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions) -> int:
+def _flash_fleet(
+    arguments: argparse.Namespace, upload: BundleUpload, options: FlashOptions, installations: InstallationReports
+) -> int:
     import asyncio
     from dataclasses import replace
 
@@ -121,6 +159,7 @@ def _flash_fleet(arguments: argparse.Namespace, upload: BundleUpload, options: F
 
         def finish(report: RobotReport) -> None:
             display.finish(report, upload)
+            installations.add(report)
 
         reports = asyncio.run(roll_out(fleet, flash_one, wait=options.wait, tell=finish))
     print(json.dumps(fleet_record(reports, upload), indent=2) if arguments.json else fleet_table(reports))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from physai.deploy_jetson.flash.protocol import Member, Offer, is_number
+from physai.sdk.base.file_names import POLICY_FILE
 from physai.sdk.bundle.archive import MANIFEST_FILE, BundleError, Members, read_archive, read_file
 
 
@@ -55,6 +56,11 @@ class BundleUpload:
     def sha256(self) -> str:
         """SHA-256 of the whole file."""
         return sha256(self.members.data).hexdigest()
+
+    @property
+    def policy_sha256(self) -> str | None:
+        """SHA-256 of the float32 policy; None for a bundle without one, which every robot refuses."""
+        return self.members.sha256(POLICY_FILE) if POLICY_FILE in self.members else None
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""`physai bundle`: pack, inspect, verify, sign and compare bundles."""
+"""`physai bundle`: pack, inspect, verify, sign, compare and publish bundles."""
 
 from __future__ import annotations
 
@@ -49,6 +49,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     compare = actions.add_parser("diff", help="list the differences between two bundles. Exit code 0: none; 1: some")
     compare.add_argument("left", type=Path, metavar="LEFT")
     compare.add_argument("right", type=Path, metavar="RIGHT")
+    push = actions.add_parser("push", help="publish a bundle in a service of `physai sim serve`")
+    push.add_argument("bundle", type=Path, metavar="BUNDLE")
+    push.add_argument("--server", required=True, metavar="URL", help="the service; token in PHYSAI_TOKEN")
     for action in actions.choices.values():
         action.add_argument("--json", action="store_true", help="print JSON")
 
@@ -97,7 +100,7 @@ def _add_verdict(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    actions = {"pack": _pack, "inspect": _inspect, "verify": _verify, "sign": _sign, "diff": _diff}
+    actions = {"pack": _pack, "inspect": _inspect, "verify": _verify, "sign": _sign, "diff": _diff, "push": _push}
     return actions[arguments.action](arguments)
 
 
@@ -314,8 +317,22 @@ def _diff(arguments: argparse.Namespace) -> int:
     return 1 if differences else 0
 
 
+def _push(arguments: argparse.Namespace) -> int:
+    from physai.sdk.base.service import Service
+    from physai.sdk.bundle.archive import read_file
+    from physai.sdk.bundle.registered import push_bundle
+
+    service = Service.parse(arguments.server)
+    digest = push_bundle(service, read_file(arguments.bundle))
+    if arguments.json:
+        print(json.dumps({"sha256": digest, "server": service.url}, indent=2))
+    else:
+        print(f"published    {digest}\nflash it     physai flash HOST {digest[:12]} --server {service.url}")
+    return 0
+
+
 command = CliCommand(
-    summary="pack, inspect, verify, sign and compare bundles",
+    summary="pack, inspect, verify, sign, compare and publish bundles",
     add_arguments=_add_arguments,
     run=_run,
 )

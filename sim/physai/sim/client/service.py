@@ -130,10 +130,10 @@ class ServiceClient:
     def register(
         self, kind: str, sha256: str, *, golden: str | None = None, robot: str | None = None
     ) -> dict[str, Any]:
-        """Registers a stored policy, twin or verdict; returns the entry.
+        """Registers a stored policy, twin, verdict or bundle; returns the entry.
 
         Args:
-            kind: `policy`, `twin` or `verdict`.
+            kind: `policy`, `twin`, `verdict` or `bundle`.
             sha256: the stored file.
             golden: for a policy, its stored `golden.npz`.
             robot: for a twin of an uploaded robot, that robot's hash.
@@ -145,7 +145,7 @@ class ServiceClient:
         return self._post(f"/v1/registry/{kind}", body, attempts=ATTEMPTS)
 
     def entries(self, kind: str) -> list[dict[str, Any]]:
-        """Registered policies, twins or verdicts, newest first."""
+        """Registered policies, twins, verdicts or bundles, newest first."""
         return self._get(f"/v1/registry/{kind}")
 
     def submit(self, kind: str, spec: Mapping[str, Any]) -> str:

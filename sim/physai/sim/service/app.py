@@ -29,6 +29,8 @@ from physai.sim.service.openenv.routes import openenv_routes
 from physai.sim.service.page.routes import page_routes
 from physai.sim.service.problems import DOCUMENTED, REQUEST_ID, ProblemError, answer
 from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.registry.installation_routes import installation_routes
+from physai.sim.service.registry.installations import Installations
 from physai.sim.service.registry.registry import Registry
 from physai.sim.service.registry.robot_routes import robot_routes
 from physai.sim.service.registry.routes import registry_routes
@@ -92,6 +94,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     app.include_router(recording_routes(manager))
     app.include_router(registry_routes(registry, blobs, body_limit=settings.limits.body_bytes))
     app.include_router(robot_routes(registry, blobs, body_limit=settings.limits.body_bytes))
+    app.include_router(installation_routes(Installations(engine)))
     app.include_router(job_routes(jobs, blobs, registry, limit=settings.limits.waiting_jobs))
     app.include_router(openenv_routes(manager, threads, settings.limits))
     app.include_router(observe_routes(engine, metrics, audit))

@@ -19,6 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.support.service import trained_policy
 
 from physai.sim.client import RemoteSession
+from physai.sim.client.service import request
 from physai.sim.service.process import ServiceProcess
 
 DRIVER = shutil.which("chromedriver")
@@ -156,6 +157,26 @@ def test_sessions_and_a_phone(service: ServiceProcess, browser: Browser) -> None
         wait(browser, lambda: session.description["id"] in text(browser))
         assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     browser.set_window_size(1200, 900)
+
+
+def test_what_robots_run(service: ServiceProcess, browser: Browser) -> None:
+    browser.get(f"{service.url}/#/robots")
+    wait(browser, lambda: "physai flash HOST BUNDLE --server URL" in text(browser))
+    policy = service.client.register("policy", service.client.upload(POLICY / "policy.onnx"))["sha256"]
+    flashed = {"unit": "cell-1", "bundle": "0" * 64, "policy": policy, "task": "cartpole-swingup", "version": 4711}
+    failed = flashed | {"bundle": "1" * 64, "version": 4712, "reason": "<img src=x onerror=alert(1)>" + "x" * 900}
+    for report in (flashed | {"outcome": "committed"}, failed | {"outcome": "rolled-back"}):
+        request("POST", service.url, "/v1/installations", json=report)
+    wait(browser, lambda: "rolled-back" in text(browser))
+    cells = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "td")]
+    assert cells[:4] == ["cell-1", policy[:12], "cartpole-swingup", "4711"]
+    assert cells[4].startswith("committed\nreported by local\nversion 4712, ")
+    assert "<img src=x onerror=alert(1)>" in cells[4], "shown as text"
+    browser.set_window_size(420, 844)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.set_window_size(1200, 900)
+    browser.get(f"{service.url}/#/policies")
+    wait(browser, lambda: "cell-1" in text(browser))
 
 
 def test_by_keyboard(service: ServiceProcess, browser: Browser) -> None:

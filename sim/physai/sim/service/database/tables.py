@@ -65,7 +65,7 @@ class ArtefactRow(Base):
 
 
 class EntryRow(Base):
-    """A registered robot model, twin, policy or verdict: content by hash, with what lists show of it."""
+    """A registered robot model, twin, policy, verdict or bundle: content by hash, with what lists show of it."""
 
     __tablename__ = "entries"
     __table_args__ = (Index("entries_by_kind", "kind", "name", "version"),)
@@ -80,6 +80,29 @@ class EntryRow(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     created: Mapped[float] = mapped_column(Float)
     created_by: Mapped[str] = mapped_column(String(64), default="")
+
+
+class InstallationRow(Base):
+    """What one flash reported of one robot; added and at last deleted, never changed."""
+
+    __tablename__ = "installations"
+    __table_args__ = (Index("installations_by_unit", "unit", "id"),)
+
+    id: Mapped[int] = mapped_column(Counter, primary_key=True, autoincrement=True)
+    unit: Mapped[str] = mapped_column(String(300))
+    bundle: Mapped[str] = mapped_column(Sha256)
+    policy: Mapped[str] = mapped_column(Sha256)
+    task: Mapped[str] = mapped_column(String(64))
+    version: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text)
+    since: Mapped[float] = mapped_column(Float)
+    """First report in a row by which the unit runs this bundle [s since 1970]."""
+    runs: Mapped[int | None] = mapped_column(Counter)
+    """The report of what the unit runs from this report on: this one, an earlier one or none."""
+    time: Mapped[float] = mapped_column(Float)
+    reported_by: Mapped[str] = mapped_column(String(64))
+    """Name of the token."""
 
 
 class TokenRow(Base):

@@ -1,5 +1,7 @@
 // The page of the service: plain DOM, no build step. Text from the service is only ever set as text, never as HTML.
 
+import { element, few, mark, short, table, when } from "./elements.js";
+
 const main = document.getElementById("main");
 const status = document.getElementById("status");
 const TOKEN_KEY = "physai-token";
@@ -42,30 +44,6 @@ function login() {
     dialog.addEventListener("close", () => { sessionStorage.setItem(TOKEN_KEY, input.value.trim()); resolve(); },
       { once: true });
   });
-}
-
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value != null) made.setAttribute(name, value);
-  }
-  made.append(...children.filter((child) => child != null));
-  return made;
-}
-
-const short = (sha256) => element("code", { title: sha256 }, sha256.slice(0, 12));
-const when = (seconds) => (seconds == null ? "" : new Date(seconds * 1000).toLocaleString());
-const LOOKS = { succeeded: "good", PASS: "good", credible: "good", failed: "bad", FAIL: "bad", "not credible": "bad" };
-const mark = (word) => element("span", { class: LOOKS[word] ?? "wait" }, word);
-
-function table(columns, rows, empty) {
-  if (!rows.length) return element("p", { class: "hint" }, empty);
-  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
-  const body = rows.map((row) =>
-    element("tr", {}, ...columns.map(([name, cell]) => element("td", { "data-label": name }, cell(row)))));
-  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
 }
 
 function show(title, ...content) {
@@ -199,8 +177,8 @@ async function download(id, name) {
 }
 
 function policies() {
-  const fetchData = () => Promise.all([json("/v1/registry/policy"), json("/v1/jobs?state=succeeded")]);
-  live(fetchData, ([entries, verdicts]) => {
+  const paths = ["/v1/registry/policy", "/v1/jobs?state=succeeded", "/v1/installations/latest"];
+  live(() => Promise.all(paths.map((path) => json(path))), ([entries, verdicts, units]) => {
     const latest = new Map();
     for (const found of [...verdicts].reverse()) if (found.kind === "validate") latest.set(found.spec.policy, found);
     const outcome = (entry) => {
@@ -212,6 +190,7 @@ function policies() {
       ["task", (entry) => `${entry.name}, version ${entry.version}`],
       ["robot", (entry) => entry.robot],
       ["verdict", outcome],
+      ["runs on", (entry) => few(units.filter(({ runs }) => runs?.policy === entry.sha256).map(({ unit }) => unit))],
       ["registered", (entry) => when(entry.created)],
     ], entries, "No policies yet. A validation registers its policy."));
   });
@@ -295,15 +274,35 @@ async function validate() {
   show("Validate a policy", form);
 }
 
+// What a unit runs, and below it what became of a later flash that did not change it.
+function installed({ runs, latest }) {
+  const line = (report, prefix) => element("div", {}, prefix, mark(report.outcome), element("br"),
+    element("span", { class: "hint" }, report.reason && `${report.reason}; `, `reported by ${report.reported_by}`));
+  const isLatest = runs?.time === latest.time;
+  return element("div", {}, runs && line(runs, ""),
+    isLatest ? null : line(latest, `version ${latest.version}, ${when(latest.time)}: `));
+}
+
 function robots() {
-  live(() => json("/v1/robots"), (entries) => {
+  live(() => Promise.all([json("/v1/robots"), json("/v1/installations/latest")]), ([entries, units]) => {
     show("Robots", table([
       ["robot", (entry) => short(entry.sha256)],
       ["name", (entry) => `${entry.name}, version ${entry.version}`],
       ["base", (entry) => entry.base],
       ["mass", (entry) => (entry.mass_kg == null ? "" : `${Number(entry.mass_kg).toPrecision(3)} kg`)],
       ["registered", (entry) => when(entry.created)],
-    ], entries, "No robots yet. Upload one: curl --data-binary @robot.zip …/v1/robots"));
+    ], entries, "No robots yet. Upload one: curl --data-binary @robot.zip …/v1/robots"),
+    element("h2", {}, "What robots run"),
+    element("p", { class: "hint" }, "As reported by those who flashed them, not by the robots: one on trial may have gone",
+      " back since, and a flash without --server is not listed."),
+    table([
+      ["unit", ({ unit }) => unit],
+      ["policy", ({ runs }) => (runs ? short(runs.policy) : "unknown")],
+      ["task", ({ runs }) => runs?.task ?? ""],
+      ["version", ({ runs }) => `${runs?.version ?? ""}`],
+      ["outcome", installed],
+      ["since", ({ runs }) => when(runs?.since)],
+    ], units, "No flash was reported yet. Report one with: physai flash HOST BUNDLE --server URL"));
   });
 }
 

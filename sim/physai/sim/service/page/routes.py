@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse
 from physai.sim.service.problems import ProblemError
 
 FOLDER = Path(__file__).parent
-FILES = {"app.js": "text/javascript", "style.css": "text/css"}
+FILES = {"app.js": "text/javascript", "elements.js": "text/javascript", "style.css": "text/css"}
 HEADERS = {
     # Only this service's own script runs, so that text from uploads can never act for the reader.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "

@@ -1,4 +1,4 @@
-"""The registry: robots, policies, twins and verdicts by content, checked when they are registered."""
+"""The registry: robots, policies, twins, verdicts and bundles by content, checked when they are registered."""
 
 import json
 import threading
@@ -12,9 +12,11 @@ from sqlalchemy.orm import Session
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
+from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.evidence.verdict import load_verdict
 from physai.sdk.onnx.trial import try_policy
-from physai.sdk.policy.header import MAX_POLICY_BYTES, PROVENANCE_PREFIX, parse_header
+from physai.sdk.policy.header import MAX_POLICY_BYTES, POLICY_FILE, PROVENANCE_PREFIX, parse_header
+from physai.sdk.signing.sign import read_claims
 from physai.sim.robots import load_robot, robot_names
 from physai.sim.service.database.tables import EntryRow
 from physai.sim.service.problems import ProblemError, invalid
@@ -22,7 +24,7 @@ from physai.sim.service.registry.blobs import BlobStore
 from physai.sim.service.registry.robot_trial import try_robot
 from physai.sim.twin.twin import load_twin
 
-FileKind = Literal["policy", "twin", "verdict"]
+FileKind = Literal["policy", "twin", "verdict", "bundle"]
 """What a stored file may be registered as."""
 EntryKind = Literal["robot", FileKind]
 Facts = dict[str, Any]
@@ -135,11 +137,11 @@ class Registry:
                 session.add(row)
             return _as_json(row)
 
-    def all(self, kind: EntryKind) -> list[Facts]:
-        """Entries of a kind, newest first."""
+    def all(self, kind: EntryKind, *, prefix: str = "") -> list[Facts]:
+        """Entries of a kind whose hash begins with `prefix`, newest first."""
+        wanted = select(EntryRow).where(EntryRow.kind == kind, EntryRow.sha256.startswith(prefix, autoescape=True))
         with Session(self._engine) as session:
-            rows = session.scalars(select(EntryRow).where(EntryRow.kind == kind).order_by(EntryRow.created.desc()))
-            return [_as_json(row) for row in rows]
+            return [_as_json(row) for row in session.scalars(wanted.order_by(EntryRow.created.desc()))]
 
     def get(self, kind: EntryKind, sha256: str) -> Facts:
         """One entry.
@@ -178,7 +180,27 @@ def _verdict(path: Path) -> tuple[str, Facts]:
     return verdict.policy_sha256, facts
 
 
-_READERS: dict[FileKind, Callable[[Path], tuple[str, Facts]]] = {"policy": _policy, "verdict": _verdict}
+def _bundle(path: Path) -> tuple[str, Facts]:
+    # Form and consistency only. Each robot verifies the signatures itself, by keys that this service does not have.
+    bundle = read_bundle(path)
+    manifest, claims = bundle.manifest, read_claims(bundle)
+    facts: Facts = {
+        "robot": manifest.robot,
+        "task": manifest.task,
+        "policy": bundle.members.sha256(POLICY_FILE),
+        "bundle_version": manifest.version,
+        "packed": manifest.created,
+        "signers": {"publisher": claims.publishers, "validator": claims.validators},
+        "verdict": claims.verdict is not None,
+    }
+    return manifest.task, facts
+
+
+_READERS: dict[FileKind, Callable[[Path], tuple[str, Facts]]] = {
+    "policy": _policy,
+    "verdict": _verdict,
+    "bundle": _bundle,
+}
 
 
 def _as_json(row: EntryRow) -> Facts:

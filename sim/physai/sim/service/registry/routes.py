@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse
 from pydantic import Field
 
@@ -51,9 +51,12 @@ def registry_routes(registry: Registry, blobs: BlobStore, *, body_limit: int) ->
         )
 
     @router.get("/registry/{kind}", dependencies=[requires("read")])
-    def list_entries(kind: FileKind) -> list[dict[str, Any]]:
+    def list_entries(
+        kind: FileKind,
+        prefix: Annotated[str, Query(pattern=r"^[0-9a-f]{0,64}$", description="first digits of the SHA-256")] = "",
+    ) -> list[dict[str, Any]]:
         """Entries, newest first."""
-        return registry.all(kind)
+        return registry.all(kind, prefix=prefix)
 
     @router.get("/registry/{kind}/{sha256}", dependencies=[requires("read")])
     def get_entry(kind: FileKind, sha256: Sha256) -> dict[str, Any]:

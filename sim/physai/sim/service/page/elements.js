@@ -1,0 +1,28 @@
+// What the views are built of. Text is only ever set as text, never as HTML.
+
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child != null));
+  return made;
+}
+
+export const short = (sha256) => element("code", { title: sha256 }, sha256.slice(0, 12));
+export const when = (seconds) => (seconds == null ? "" : new Date(seconds * 1000).toLocaleString());
+const LOOKS = { succeeded: "good", PASS: "good", credible: "good", failed: "bad", FAIL: "bad", "not credible": "bad",
+  committed: "good", unchanged: "good", "rolled-back": "bad" };
+export const mark = (word) => element("span", { class: LOOKS[word] ?? "wait" }, word);
+
+export function table(columns, rows, empty) {
+  if (!rows.length) return element("p", { class: "hint" }, empty);
+  const head = element("tr", {}, ...columns.map(([name]) => element("th", { scope: "col" }, name)));
+  const body = rows.map((row) =>
+    element("tr", {}, ...columns.map(([name, cell]) => element("td", { "data-label": name }, cell(row)))));
+  return element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+}
+
+export const few = (names) => names.slice(0, 5).join(", ") + (names.length > 5 ? ` and ${names.length - 5} more` : "");
