@@ -145,12 +145,12 @@ def _recorded(arguments: argparse.Namespace) -> tuple[_Session, RecordedPlayer]:
     """A player that replays the recording of a counterexample."""
     from physai.sim.playback.counterexample import RecordedPlayer, find_counterexample
 
-    for option in ("agent", "robot", "preset", "record", "duration_s"):
+    for option in ("agent", "preset", "record", "duration_s"):
         if getattr(arguments, option) is not None:
             raise PhysaiError(f"--counterexample replays a recording; omit --{option.replace('_', '-')}")
     case, path = find_counterexample(Path(arguments.what), arguments.counterexample)
     print(printable(f"counterexample {case.index}: {case.description}"), file=sys.stderr)
-    player = RecordedPlayer(path, task=arguments.task)
+    player = RecordedPlayer(path, task=arguments.task, robot=arguments.robot)
     return _Session(player.task, str(path)), player
 
 

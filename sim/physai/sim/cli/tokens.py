@@ -68,7 +68,10 @@ def _create(store: TokenStore, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"name": arguments.name, "scope": arguments.scope, "token": token}))
     else:
-        print(f"{token}\nThis is shown once; send it as `Authorization: Bearer …`, or set PHYSAI_TOKEN.")
+        print(
+            f"{token}\nThis is shown once; send it as `Authorization: Bearer …`, or set PHYSAI_TOKEN. "
+            "From now on the service answers nobody without a token."
+        )
     return 0
 
 

@@ -93,9 +93,8 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
     from physai.sim.client.validate import validate_on_server
     from physai.sim.report.validation import REPORT_FOLDER
 
-    for option in ("baseline", "latency"):
-        if getattr(arguments, option) is not None:
-            raise PhysaiError(f"--{option} works without --server only")
+    if arguments.baseline is not None:
+        raise PhysaiError("--baseline works without --server only")
     policy: Path = arguments.policy
     report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
     validate_on_server(
@@ -105,6 +104,7 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         twin=arguments.twin,
         robot=None if arguments.robot is None else Path(arguments.robot),
         gates=arguments.gates,
+        latency=arguments.latency,
         options={"task": arguments.task, "seed": arguments.seed, "accept": arguments.accept},
         access_token=os.environ.get("PHYSAI_TOKEN"),
         progress=lambda line: print(line, file=sys.stderr, flush=True),

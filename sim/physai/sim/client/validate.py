@@ -19,6 +19,7 @@ def validate_on_server(
     twin: Path | None = None,
     robot: Path | None = None,
     gates: Path | None = None,
+    latency: Path | None = None,
     options: Mapping[str, Any],
     access_token: str | None = None,
     progress: Callable[[str], None],
@@ -34,6 +35,7 @@ def validate_on_server(
         twin: calibrated twin; None for the nominal robot, in which no policy passes.
         robot: file of the policy's robot, if it is not built in.
         gates: gate settings.
+        latency: tick durations measured on the target computer.
         options: `task`, `seed` and `accept` as for `physai sim validate`.
         access_token: token of the service, if it needs one.
         progress: is called with each line of progress.
@@ -47,7 +49,7 @@ def validate_on_server(
     """
     client = ServiceClient(url, access_token=access_token)
     file = find_policy(policy)
-    files = {"policy": file, "golden": file.parent / GOLDEN_FILE, "twin": twin, "gates": gates}
+    files = {"policy": file, "golden": file.parent / GOLDEN_FILE, "twin": twin, "gates": gates, "latency": latency}
     # The golden outputs are optional; everything else that was named must exist.
     uploads = {
         key: client.upload(path)
@@ -66,6 +68,7 @@ def validate_on_server(
         for event in client.follow(job):
             progress(printable(str(event["text"])))
     except KeyboardInterrupt:
+        progress(f"cancelling job {job}")
         client.cancel(job)
         raise
     found = client.job(job)

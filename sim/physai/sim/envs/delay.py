@@ -233,7 +233,8 @@ def actuator_columns(task: Task, model: Any) -> list[int]:
             index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, joint)
             if index < 0:
                 raise TaskError(
-                    f"task {task.name} commands joint {joint!r}, but the model has no actuator of that name"
+                    f"task {task.name} commands joint {joint!r}, but the model has no actuator of that name; "
+                    "rename the actuator of that joint, or add a position servo for it"
                 )
             columns.append(index)
     return columns

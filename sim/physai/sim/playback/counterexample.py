@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sdk.contract.diff import require_same
 from physai.sdk.evidence.verdict import Counterexample, load_verdict
 from physai.sim.engines.protocol import Array
@@ -35,18 +35,25 @@ def find_counterexample(folder: Path, number: int) -> tuple[Counterexample, Path
     return case, (folder if folder.is_dir() else folder.parent) / case.recording
 
 
-def recorded_task(recording: Recording, *, task: str | None) -> Task:
+def recorded_task(recording: Recording, *, task: str | None, robot: str | None) -> Task:
     """The task a recording was made with.
 
     Args:
         recording: what was read.
         task: name or Python file; None to use the recorded name if it is a built-in task.
+        robot: name or file of the recorded robot; None for the task's own.
 
     Raises:
         TaskError: the task cannot be loaded, or is neither given nor built in.
         ContractMismatchError: the recording was made with another contract.
     """
-    loaded = load_task(task or built_in_task(recording.metadata.get("task", ""), source="the recording"))
+    name = task or built_in_task(recording.metadata.get("task", ""), source="the recording")
+    loaded = load_task(name, robot=robot)
+    if robot is None and recording.contract.robot.name != loaded.contract.robot.name:
+        raise TaskError(
+            f"the recording is of the robot {recording.contract.robot.name}, task {loaded.name} has "
+            f"{loaded.contract.robot.name}; name the recorded one's file with --robot FILE"
+        )
     require_same(recording.contract, loaded.contract, left="the recording", right=f"the task {loaded.name}")
     return loaded
 
@@ -54,12 +61,13 @@ def recorded_task(recording: Recording, *, task: str | None) -> Task:
 class RecordedPlayer:
     """Iterates over the moments of recorded episodes; a drop-in replacement for `Player`."""
 
-    def __init__(self, path: Path, *, task: str | None = None) -> None:
+    def __init__(self, path: Path, *, task: str | None = None, robot: str | None = None) -> None:
         """Reads the recording.
 
         Args:
             path: the recording.
             task: name or Python file of its task, if it is not built in.
+            robot: name or file of its robot, if it is not the task's own.
 
         Raises:
             RecordingError: it cannot be read, or contains no complete episode.
@@ -69,7 +77,7 @@ class RecordedPlayer:
         self.episodes = tuple(episode for episode in recording.episodes if episode.outcome is not None)
         if not self.episodes:
             raise RecordingError(f"{path}: no whole episode in it; validate the policy again")
-        self.task = recorded_task(recording, task=task)
+        self.task = recorded_task(recording, task=task, robot=robot)
         self.outcomes: list[EpisodeOutcome] = []
         self.forces: Array = np.zeros((self.task.model.nbody, 6))
         """Ignored; only live players apply external forces."""

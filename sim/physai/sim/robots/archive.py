@@ -28,22 +28,6 @@ MAX_FOLDERS = 16
 MODEL_SUFFIXES = (".xml", ".mjcf", ".urdf")
 ASSET_SUFFIXES = (".stl", ".obj", ".msh", ".png")
 """Suffixes of meshes and pictures that MuJoCo reads."""
-IGNORED_SUFFIXES = (
-    ".bmp",
-    ".dae",
-    ".jpeg",
-    ".jpg",
-    ".md",
-    ".mtl",
-    ".txt",
-    ".yaml",
-    ".yml",
-    ".xacro",
-    ".launch",
-    ".rviz",
-)
-"""Suffixes of files that often lie beside a robot and are left out."""
-_IGNORED_NAMES = ("license", ".ds_store")
 _IGNORED_FOLDER = "__MACOSX"
 
 _ENTRY = b"PK\x01\x02"
@@ -73,7 +57,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
 
     Raises:
         ModelError: the zip is damaged or encrypted, exceeds a bound of this module, or has an entry that is no plain
-            file, is there twice, leaves the archive or has an unknown suffix.
+            file, is there twice or leaves the archive.
     """
     # zipfile reads the whole directory at once, at several hundred bytes an entry.
     if data.count(_ENTRY) > MAX_FILES:
@@ -137,14 +121,9 @@ def _check_kind(entry: zipfile.ZipInfo) -> None:
 
 
 def _is_wanted(name: str) -> bool:
+    # Launch files, licences, source code and the like lie beside many robots.
     path = PurePosixPath(name)
-    suffix = path.suffix.lower()
-    if path.parts[0] == _IGNORED_FOLDER or path.name.lower() in _IGNORED_NAMES or suffix in IGNORED_SUFFIXES:
-        return False
-    if suffix not in MODEL_SUFFIXES + ASSET_SUFFIXES:
-        known = ", ".join(MODEL_SUFFIXES + ASSET_SUFFIXES)
-        raise ModelError(f"{name!r} is no file of a robot; leave it out, or convert it to one of {known}")
-    return True
+    return path.parts[0] != _IGNORED_FOLDER and path.suffix.lower() in MODEL_SUFFIXES + ASSET_SUFFIXES
 
 
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, left: int) -> bytes:

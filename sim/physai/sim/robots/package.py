@@ -19,6 +19,8 @@ ZIP_START = b"PK"
 
 Files = Mapping[str, bytes]
 
+_ROS_TAGS = ("gazebo", "ros2_control", "transmission")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RobotPackage:
@@ -64,6 +66,8 @@ def read_package(data: bytes, *, name: str = "robot", main: str | None = None) -
     if data.startswith(ZIP_START):
         files = unpack(data)
     else:
+        if b"<" not in data[:1000]:
+            raise ModelError(f"neither a zip nor an MJCF or URDF file, but {len(data)} bytes of something else")
         root = parse_xml(data, Path(f"{name}.xml")).root.tag
         files = {f"{name}.urdf" if root == "robot" else f"{name}.xml": data}
         check_name(next(iter(files)))
@@ -139,10 +143,15 @@ def _find_mesh(files: Files, urdf: Path, filename: str) -> str | None:
         for name in names:
             if found := _found(files, folder, name):
                 return found
-    raise ModelError(f"{urdf}: the mesh {filename[:80]!r} is not in the upload; add it or remove its <mesh>")
+    raise ModelError(
+        f"{urdf}: the mesh {filename[:80]!r} is not in the upload; zip the folder that package:// names, or remove its <mesh>"
+    )
 
 
 def _urdf(files: Files, parsed: XmlFile) -> RobotPackage:
+    # For ROS and Gazebo; MuJoCo must not see their plugins.
+    for element in [child for child in parsed.root if child.tag in _ROS_TAGS]:
+        parsed.root.remove(element)
     check_elements(dict.fromkeys(parsed.root.iter(), parsed), parsed.root)
     name = parsed.path.as_posix()
     meshes = (_find_mesh(files, parsed.path, mesh.get("filename", "")) for mesh in parsed.root.iter("mesh"))

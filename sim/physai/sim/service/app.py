@@ -80,8 +80,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
 
     app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
     app.state.executor = runner
-    required = tokens.count() > 0 or not is_loopback(settings.host)
-    access = app.state.access = Access(tokens, required=required, limits=settings.limits)
+    access = app.state.access = Access(tokens, loopback=is_loopback(settings.host), limits=settings.limits)
     app.add_middleware(GuardBodies, access=access, limit=settings.limits.body_bytes)
     metrics = CollectorRegistry()
     metrics.register(ServiceCollector(manager, jobs))

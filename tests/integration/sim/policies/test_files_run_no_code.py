@@ -162,9 +162,9 @@ def test_a_recording_runs_no_task_file(planted: Planted) -> None:
     contract = load_task("cartpole-swingup").contract
     recording = Recording(contract=contract, metadata={"task": str(planted.task)}, episodes=())
     with pytest.raises(TaskError, match="which is not built in"):
-        recorded_task(recording, task=None)
+        recorded_task(recording, task=None, robot=None)
     assert not planted.ran
-    assert recorded_task(recording, task=str(planted.task)).name == "cartpole-swingup"
+    assert recorded_task(recording, task=str(planted.task), robot=None).name == "cartpole-swingup"
     assert planted.ran
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.patience import until
 
 from physai.sdk.cli.main import main
 from physai.sim.client import RemoteSession, ServiceClient, ServiceError
 from physai.sim.service.auth.tokens import TokenStore
 from physai.sim.service.database.engine import open_database
-from physai.sim.service.process import ServiceProcess, free_port
+from physai.sim.service.process import ServiceProcess, free_port, running_service
 from physai.sim.service.settings import default_database
 
 
@@ -127,3 +128,13 @@ def test_what_cannot_be_served(
     port = ["--port", str(free_port())]
     assert main(["sim", "serve", "--data", str(tmp_path / "data"), *port, *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_first_token_closes_a_running_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running_service(tmp_path / "data", workers=0) as service:
+        jobs = f"{service.url}/v1/jobs"
+        assert httpx.get(jobs).status_code == 200
+        assert main(["sim", "tokens", "create", "ci", "--scope", "read", "--data", str(tmp_path / "data")]) == 0
+        token = capsys.readouterr().out.split()[0]
+        until(lambda: httpx.get(jobs).status_code == 401)
+        assert httpx.get(jobs, headers={"authorization": f"Bearer {token}"}).status_code == 200

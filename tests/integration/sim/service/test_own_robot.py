@@ -93,6 +93,13 @@ def test_the_whole_chain(
     assert contract["outcome"] == "PASS", contract
     assert verdict["twin_hash"] == load_twin(twin_file).hash
 
+    (first, *_) = [gate["counterexample"] for gate in verdict["gates"] if gate["counterexample"]]
+    play = ["play", "--counterexample", str(first["index"]), str(tmp_path / "report"), "--json"]
+    play += ["--video", str(tmp_path / "case.mp4"), "--width", "32", "--height", "32", "--fps", "1"]
+    assert main(play) == 2
+    assert "name the recorded one's file with --robot FILE" in capsys.readouterr().err
+    assert main([*play, "--robot", robot_file]) == 0, capsys.readouterr().err
+
 
 def test_a_twin_belongs_to_its_robot(service: ServiceProcess, arm: Path, tmp_path: Path) -> None:
     client = ServiceClient(service.url)
@@ -122,3 +129,13 @@ def test_a_folder_is_uploaded_with_its_meshes(service: ServiceProcess, tmp_path:
     assert client.add_robot(tmp_path / "my_arm.xml")["files"] == [
         {"path": name, "size": (tmp_path / name).stat().st_size} for name in ("link.obj", "my_arm.xml")
     ]
+
+
+def test_a_failed_job_runs_again_when_it_is_retried(service: ServiceProcess) -> None:
+    client = ServiceClient(service.url)
+    job = client.submit("train", {"task": "cartpole-swingup", "preset": "nonsense"})
+    for attempt in (1, 2):
+        events = [event["text"] for event in client.follow(job)]
+        assert client.job(job)["state"] == "failed"
+        assert len([text for text in events if "nonsense" in text]) == attempt, events
+        httpx.post(f"{service.url}/v1/jobs/{job}/retry").raise_for_status()

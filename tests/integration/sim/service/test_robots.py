@@ -126,7 +126,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         mjcf("<body>" + BODY + "<body><geom size='.1'/></body>" * 1200 + "</body>"),
         "nbody 1203, at most 1000 is served",
     ),
-    "empty": (b"", "not well-formed XML"),
+    "empty": (b"", "neither a zip nor an MJCF or URDF file, but 0 bytes"),
     "noise": (bytes(range(256)), "not well-formed XML"),
     "time": (SLOW, "ended with SIGXCPU; it may take 20 s of processor time"),
 }

@@ -253,3 +253,15 @@ def test_a_zip_on_the_disk_is_a_robot(tmp_path_factory: pytest.TempPathFactory) 
     path.write_bytes(zipped({"arm.xml": MJCF, "parts/arm.xml": ARM, "meshes/link.obj": TETRAHEDRON}))
     robot = load_robot(str(path))
     assert (robot.name, robot.path, robot.model.nmesh) == ("arm", path, 1)
+
+
+def test_parts_of_a_urdf_for_ros_and_gazebo_are_left_out() -> None:
+    parts = b"<ros2_control><plugin>lib.so</plugin></ros2_control><gazebo><plugin filename='x.so'/></gazebo></robot>"
+    files = {name: data.replace(b"</robot>", parts) for name, data in GOOD_URDF.items()}
+    package = read_package(zipped(files))
+    assert {child.tag for child in package.main.root} == {"link", "joint"}
+
+
+def test_what_is_no_model_at_all_is_said() -> None:
+    with pytest.raises(ModelError, match="neither a zip nor an MJCF or URDF file, but 8 bytes of something else"):
+        read_package(b"\x89PNG\r\n\x1a\n")

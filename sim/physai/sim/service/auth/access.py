@@ -1,6 +1,7 @@
 """Who may do what: tokens with scopes, and on loopback protection from web pages of other sites."""
 
 import ipaddress
+import math
 import time
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from physai.sim.service.problems import ProblemError
 from physai.sim.service.settings import Limits
 
 CACHE_S = 5.0
-"""How long a revoked token may still work [s]."""
+"""How long a revoked token may still work, and a service without tokens overlook the first one [s]."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,11 @@ LOCAL = Identity("local", "admin")
 class Access:
     """Identifies callers by their token; without tokens, requests must come from this machine's own programs."""
 
-    def __init__(self, tokens: TokenStore, *, required: bool, limits: Limits) -> None:
+    def __init__(self, tokens: TokenStore, *, loopback: bool, limits: Limits) -> None:
         self._tokens = tokens
-        self._required = required
+        self._loopback = loopback
+        self._counted_at = -math.inf
+        self._has_tokens = False
         self._requests = KeyedBuckets(limits.requests_per_s, burst=2.0 * limits.requests_per_s)
         self._failures = KeyedBuckets(limits.failures_per_s, burst=20.0)
         self._cache: dict[str, tuple[float, Identity]] = {}
@@ -63,7 +66,7 @@ class Access:
             return connection.state.identity
         self._refuse_other_sites(connection)
         try:
-            identity = self._find(connection) if self._required else LOCAL
+            identity = self._find(connection) if self.required else LOCAL
         except ProblemError:
             address = connection.client.host if connection.client else ""
             if not self._failures.take(address):
@@ -71,9 +74,17 @@ class Access:
             raise
         connection.state.identity = identity
         # Without tokens all callers are one, and a program of this machine needs no service to slow it down.
-        if self._required and not self._requests.take(identity.name):
+        if self.required and not self._requests.take(identity.name):
             raise ProblemError(429, "too-many-requests", "too many requests; wait, or step over the WebSocket")
         return identity
+
+    @property
+    def required(self) -> bool:
+        """Whether requests need a token: off loopback always, and as soon as there is one."""
+        now = time.monotonic()
+        if self._loopback and not self._has_tokens and now - self._counted_at > CACHE_S:
+            self._counted_at, self._has_tokens = now, self._tokens.count() > 0
+        return self._has_tokens or not self._loopback
 
     def _find(self, connection: HTTPConnection) -> Identity:
         scheme, _, token = connection.headers.get("authorization", "").partition(" ")
@@ -100,7 +111,7 @@ class Access:
         origin = connection.headers.get("origin")
         if origin is not None and _address(origin).netloc != host:
             raise ProblemError(403, "foreign-origin", f"a page of {origin[:200]!r} must not use this service")
-        if not self._required and not is_loopback(_address(f"//{host}").hostname or ""):
+        if not self.required and not is_loopback(_address(f"//{host}").hostname or ""):
             # A name of another site that resolves to 127.0.0.1 (DNS rebinding).
             raise ProblemError(
                 403, "foreign-host", f"host {host[:200]!r} is not this machine; use 127.0.0.1 or localhost"

@@ -46,7 +46,8 @@ def connect(url: str) -> Engine:
     try:
         engine = create_engine(url, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        raise PhysaiError(f"database URL {url!r:.200} cannot be used: {error}") from error
+        ways = "sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME"
+        raise PhysaiError(f"database URL {url!r:.200} cannot be used: {error}; give {ways}") from error
     if engine.dialect.name not in DIALECTS:
         raise PhysaiError(f"database {engine.dialect.name} is not supported; use {' or '.join(DIALECTS)}")
     if engine.dialect.name == "sqlite":

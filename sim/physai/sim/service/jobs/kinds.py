@@ -26,6 +26,7 @@ FILES: dict[str, str] = {
     "golden": "golden.npz",
     "twin": "twin.json",
     "gates": "gates.yaml",
+    "latency": "latency.json",
     # No recording's name begins with "_".
     "robot": "_robot.zip",
     "columns": "_columns.yaml",
@@ -87,6 +88,9 @@ class ValidateSpec(JobSpec):
     twin: Twin = None
     """Without it no policy passes."""
     gates: Sha256 | None = None
+    latency: Annotated[
+        Sha256 | None, Field(description="tick durations measured on the target; without them no policy passes")
+    ] = None
     task: Name | None = None
     robot: Robot = None
     seed: Seed = 0
@@ -97,7 +101,7 @@ class ValidateSpec(JobSpec):
     def arguments(self, folder: Path) -> list[str]:
         return [
             *("sim", "validate", f"{INPUT}/policy.onnx", "--report", OUTPUT, "--json"),
-            *self.options("seed", "accept", "twin", "gates", "robot", "task"),
+            *self.options("seed", "accept", "twin", "gates", "latency", "robot", "task"),
         ]
 
 

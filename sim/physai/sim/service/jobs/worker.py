@@ -143,6 +143,8 @@ class Worker:
         # command that failed.
         if not isinstance(result, dict) or code not in KINDS[claim.kind].answers:
             self._jobs.end(claim, "failed", error=_last_line(folder / LOG_FILE), artefacts=artefacts)
+            # A retry runs the command again instead of finding how this attempt ended.
+            (folder / EXIT_FILE).unlink()
             return
         self._jobs.end(claim, "succeeded", result={"exit_code": code, "document": result}, artefacts=artefacts)
 
