@@ -143,9 +143,8 @@ def _find_mesh(files: Files, urdf: Path, filename: str) -> str | None:
         for name in names:
             if found := _found(files, folder, name):
                 return found
-    raise ModelError(
-        f"{urdf}: the mesh {filename[:80]!r} is not in the upload; zip the folder that package:// names, or remove its <mesh>"
-    )
+    way_out = "zip the folder that package:// names, or remove its <mesh>"
+    raise ModelError(f"{urdf}: the mesh {filename[:80]!r} is not in the upload; {way_out}")
 
 
 def _urdf(files: Files, parsed: XmlFile) -> RobotPackage:
