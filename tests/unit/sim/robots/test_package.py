@@ -131,7 +131,7 @@ def test_a_mesh_folder_leads_nowhere_outside(key: str, folder: str) -> None:
 )
 def test_a_urdf_mesh_is_in_the_package_or_refused(name: str) -> None:
     urdf = URDF.replace(b"package://swing/meshes/link.obj", name.encode())
-    with pytest.raises(ModelError, match=r"is no path inside the upload|is not in the upload; add it"):
+    with pytest.raises(ModelError, match=r"is no path inside the upload|is not in the upload; zip the"):
         read_package(zipped({"a/b.urdf": urdf, "a/link.obj": TETRAHEDRON}))
 
 
