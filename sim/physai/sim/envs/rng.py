@@ -14,10 +14,10 @@ import numpy.typing as npt
 Seeds = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_STREAM = np.uint64(0xD1B54A32D192ED03)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+STREAM = np.uint64(0xD1B54A32D192ED03)
 _QUANTILES = 1 << 14
 
 _normal_quantiles = np.array(
@@ -42,23 +42,23 @@ class Stream(IntEnum):
 
 def mix(values: Seeds) -> Seeds:
     """Scrambles 64-bit integers so that neighbours share no structure; shape is kept."""
-    values = (values ^ (values >> np.uint64(30))) * _MIX_1
-    values = (values ^ (values >> np.uint64(27))) * _MIX_2
+    values = (values ^ (values >> np.uint64(30))) * MIX_1
+    values = (values ^ (values >> np.uint64(27))) * MIX_2
     return values ^ (values >> np.uint64(31))
 
 
 def episode_seeds(seed: int, worlds: npt.NDArray[np.integer], episodes: npt.NDArray[np.integer]) -> Seeds:
     """Seeds of the given episode of each world, shape (n,)."""
-    base = mix(np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) + _GOLDEN)
-    return mix(base + worlds.astype(np.uint64) * _GOLDEN + mix(episodes.astype(np.uint64) * _STREAM + _MIX_1))
+    base = mix(np.array([seed & 0xFFFFFFFFFFFFFFFF], np.uint64) + GOLDEN)
+    return mix(base + worlds.astype(np.uint64) * GOLDEN + mix(episodes.astype(np.uint64) * STREAM + MIX_1))
 
 
 def _words(seeds: Seeds, stream: Stream, count: int, steps: npt.NDArray[np.integer] | int) -> Seeds:
     """Raw 64-bit words, shape (n, count)."""
     # The step takes the bits from 20 on and the stream the top four, so no two draws share a counter.
     counters = np.atleast_1d(np.asarray(steps)).astype(np.uint64) * np.uint64(1 << 20) + np.uint64(int(stream) << 60)
-    keys = mix(seeds + counters * _STREAM)
-    return mix(keys[:, None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
+    keys = mix(seeds + counters * STREAM)
+    return mix(keys[:, None] + np.arange(1, count + 1, dtype=np.uint64) * GOLDEN)
 
 
 def uniform(

@@ -2,13 +2,14 @@
 
 import math
 
-import numpy as np
+from array_api_compat import array_namespace
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import load_robot
 from physai.sim.tasks.common import compiled, envelope, target_squared, timing
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
 
@@ -23,6 +24,8 @@ FROZEN_SAMPLES = 5
 PLAUSIBLE_SPEEDS = (20.0, 60.0)
 """Greatest plausible joint speeds [m/s, rad/s], as the robot has no velocity limits. In simulation the cart reaches
 9 m/s with full force along the whole rail, the pole 20 rad/s with random forces."""
+
+_HANGING, _SPREAD = Constant([0.0, math.pi]), Constant([1.0, 0.2])
 
 
 def uprightness(view: WorldView) -> Array:
@@ -65,17 +68,18 @@ def critic_state(view: WorldView) -> Array:
 def hanging(draw: Uniforms) -> tuple[Array, Array]:
     """Cart within 0.5 m of the middle, pole hanging within 0.1 rad, nearly at rest."""
     centre = draw[:, :2] - 0.5
-    qpos = np.array([0.0, math.pi]) + centre * np.array([1.0, 0.2])
+    qpos = _HANGING.like(draw) + centre * _SPREAD.like(draw)
     return qpos, 0.2 * (draw[:, 2:4] - 0.5)
 
 
 def anywhere(draw: Uniforms) -> tuple[Array, Array]:
     """Half of the episodes start hanging, half at any angle with up to 5 rad/s."""
+    xp = array_namespace(draw)
     qpos, qvel = hanging(draw)
     wild = draw[:, 4] < 0.5
-    qpos[wild, POLE] = 2.0 * math.pi * draw[wild, 1]
-    qvel[wild, POLE] = 10.0 * (draw[wild, 3] - 0.5)
-    return qpos, qvel
+    angle = xp.where(wild, 2.0 * math.pi * draw[:, 1], qpos[:, POLE])
+    speed = xp.where(wild, 10.0 * (draw[:, 3] - 0.5), qvel[:, POLE])
+    return xp.stack([qpos[:, CART], angle], axis=1), xp.stack([qvel[:, CART], speed], axis=1)
 
 
 def cartpole_swingup() -> Task:

@@ -4,13 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from physai.sdk.contract.robot import RobotSpec
 from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
 from physai.sdk.contract.terms import ActionTerm, TimingSpec
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import Term, WorldView
 
 
@@ -119,10 +118,10 @@ def overspeed(robot: RobotSpec, margin: float = 0.7) -> Term:
     It trains the policy to stay below the limits at which the robot's guard stops it.
     """
     # An infinite limit gives an excess of 0, so that joints without a limit need no case of their own.
-    limits = np.array([math.inf if j.velocity_limit is None else margin * j.velocity_limit for j in robot.joints])
+    limits = Constant([math.inf if j.velocity_limit is None else margin * j.velocity_limit for j in robot.joints])
 
     def term(view: WorldView) -> Array:
-        excess = view.xp.maximum(view.xp.abs(view.joint_vel) - limits, 0.0)
+        excess = view.xp.clip(view.xp.abs(view.joint_vel) - limits.like(view.joint_vel), 0.0, None)
         return view.xp.vecdot(excess, excess)
 
     return term

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mujoco
-import numpy as np
+from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -20,6 +20,7 @@ from physai.sdk.contract.terms import ActionSpec, ActionTerm, CommandSpec, Obser
 from physai.sim.engines.protocol import Array
 from physai.sim.robots import Robot, load_robot
 from physai.sim.tasks.common import compiled, joint_vel_squared, target_rate_squared, target_squared
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.realaigym import PRESET, board_model
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import Delay, Push, Randomise, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
@@ -38,6 +39,8 @@ twin with random full-scale torques 0.027 rad below the speed limit and 0.038 ra
 FROZEN_SAMPLES = 50
 """Number of equal samples that count as a frozen sensor: 0.1 s. The hardware's encoders repeat up to 8 samples under
 torque, and up to 39 while hanging at rest without a command."""
+
+_TOP = Constant([math.pi, 0.0])
 
 
 def height(view: WorldView) -> Array:
@@ -72,7 +75,7 @@ def balanced(view: WorldView) -> Array:
 
 def too_fast(view: WorldView) -> Array:
     """True where a joint exceeds 30 rad/s, 1.5 times the hardware's limit."""
-    return (view.xp.abs(view.joint_vel) > 30.0).any(axis=1)
+    return view.xp.any(view.xp.abs(view.joint_vel) > 30.0, axis=1)
 
 
 def critic_state(view: WorldView) -> Array:
@@ -104,21 +107,22 @@ SHORT_S = 2.5
 def anywhere(draw: Uniforms) -> tuple[Array, Array]:
     """Hanging, anywhere up to 8 rad/s, or near the top."""
     # All three kinds of start reuse the same draws: rows differ in kind, so no two depend on each other.
+    xp = array_namespace(draw)
     qpos, qvel = hanging(draw)
     kind = draw[:, 4:5]
     # Any angle with up to 8 rad/s, so that the policy also learns to recover from a failed swing-up.
     wild = 2.0 * math.pi * (draw[:, :2] - 0.5), 16.0 * (draw[:, 2:4] - 0.5)
-    top = np.array([math.pi, 0.0]) + 0.6 * (draw[:, :2] - 0.5), 4.0 * (draw[:, 2:4] - 0.5)
+    top = _TOP.like(draw) + 0.6 * (draw[:, :2] - 0.5), 4.0 * (draw[:, 2:4] - 0.5)
     rest = kind < HANGING_SHARE
     moving = kind < HANGING_SHARE + WILD_SHARE
-    qpos = np.where(rest, qpos, np.where(moving, wild[0], top[0]))
-    qvel = np.where(rest, qvel, np.where(moving, wild[1], top[1]))
+    qpos = xp.where(rest, qpos, xp.where(moving, wild[0], top[0]))
+    qvel = xp.where(rest, qvel, xp.where(moving, wild[1], top[1]))
     return qpos, qvel
 
 
 def short_unless_hanging(draw: Uniforms) -> Array:
     """Initial episode time [s], such that all training episodes but the hanging ones last SHORT_S."""
-    return np.where(draw[:, 4] < HANGING_SHARE, 0.0, EPISODE_LENGTH_S - SHORT_S)
+    return (EPISODE_LENGTH_S - SHORT_S) * array_namespace(draw).astype(draw[:, 4] >= HANGING_SHARE, draw.dtype)
 
 
 def _contract(name: str, robot: Robot, driven: str, torque_limit: float, torque_rate: float) -> PolicyContract:

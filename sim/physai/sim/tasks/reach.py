@@ -6,6 +6,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -30,6 +31,7 @@ from physai.sim.tasks.common import (
     target_rate_squared,
     timing,
 )
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
     CommandFunction,
@@ -84,7 +86,7 @@ class PoseError:
         if self._site < 0:
             raise TaskError(f"the model has no site named {site_name!r}; a reach task needs one at the end effector")
         self._body = int(model.site_bodyid[self._site])
-        self._quat = np.array(model.site_quat[self._site])[None]
+        self._quat = Constant(np.array(model.site_quat[self._site])[None])
 
     def position(self, view: WorldView) -> Array:
         """Target minus actual position [m], shape (num_worlds, 3)."""
@@ -106,7 +108,7 @@ class PoseError:
         return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
 
     def _rotation(self, view: WorldView) -> Array:
-        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat, view.xp)
+        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat.like(view.qpos), view.xp)
         return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
 
     def _angle(self, view: WorldView) -> Array:
@@ -130,21 +132,23 @@ def pose_command(
         facing: orientation in the middle as rotations about fixed x, y, z [rad].
         tilt: greatest deviation from it about each axis [rad].
     """
+    middle, size = Constant([*centre, *facing]), Constant([*half_size, *tilt])
 
     def draw_pose(draw: Uniforms) -> dict[str, Array]:
-        position = np.asarray(centre) + (2.0 * draw[:, :3] - 1.0) * np.asarray(half_size)
-        angles = np.asarray(facing) + (2.0 * draw[:, 3:6] - 1.0) * np.asarray(tilt)
-        return {COMMAND: np.concatenate([position, rotations.from_euler_xyz(angles, np)], axis=1)}
+        xp = array_namespace(draw)
+        pose = middle.like(draw) + (2.0 * draw - 1.0) * size.like(draw)
+        return {COMMAND: xp.concatenate([pose[:, :3], rotations.from_euler_xyz(pose[:, 3:], xp)], axis=1)}
 
     return draw_pose
 
 
 def near(home: Sequence[float], spread: float) -> ResetFunction:
     """Joint positions within `spread` [rad] of home, at rest."""
+    middle = Constant(home)
 
     def reset(draw: Uniforms) -> tuple[Array, Array]:
-        qpos = np.asarray(home) + spread * (2.0 * draw - 1.0)
-        return qpos, np.zeros_like(qpos)
+        qpos = middle.like(draw) + spread * (2.0 * draw - 1.0)
+        return qpos, 0.0 * qpos
 
     return reset
 
@@ -200,12 +204,14 @@ def _contract(
 
 
 def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
+    middle = Constant(home)
+
     def critic(view: WorldView) -> Array:
         """Joint positions from home, velocities, lag of the targets, pose error and its norms."""
         position, rotation = error.position(view), error.rotation(view)
         return view.xp.concatenate(
             [
-                view.joint_pos - np.asarray(home),
+                view.joint_pos - middle.like(view.joint_pos),
                 0.5 * view.joint_vel,
                 4.0 * (view.target - view.joint_pos),
                 position,

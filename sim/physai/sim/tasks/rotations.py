@@ -3,6 +3,9 @@
 from typing import Any
 
 from physai.sim.engines.protocol import Array
+from physai.sim.tasks.constant import Constant
+
+_CONJUGATE = Constant([1.0, -1.0, -1.0, -1.0])
 
 
 def multiply(p: Array, q: Array, xp: Any) -> Array:
@@ -22,7 +25,7 @@ def multiply(p: Array, q: Array, xp: Any) -> Array:
 
 def error_vector(target: Array, actual: Array, xp: Any) -> Array:
     """Rotation from actual to target as axis · 2 sin(angle / 2), the short way, shape (n, 3)."""
-    conjugate = actual * xp.asarray([1.0, -1.0, -1.0, -1.0])
+    conjugate = actual * _CONJUGATE.like(actual)
     error = multiply(target, conjugate, xp)
     # q and -q are the same rotation; a positive real part is the short way round.
     return xp.where(error[:, :1] < 0.0, -2.0, 2.0) * error[:, 1:]

@@ -10,6 +10,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+from array_api_compat import array_namespace
 
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import RobotSpec
@@ -24,6 +25,7 @@ from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, home_qpos, load_robot
 from physai.sim.tasks import rotations
 from physai.sim.tasks.common import envelope, once, position_action, target_rate_squared, timing
+from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
     Delay,
@@ -45,6 +47,7 @@ PHYSICS_DT, DECIMATION = 0.005, 4
 
 GREATEST_COMMAND = (1.0, 0.5, 1.0)
 """Forward [m/s], left [m/s], yaw to the left [rad/s]; commands lie between minus and plus these values."""
+_GREATEST = Constant(GREATEST_COMMAND)
 STANDING_SHARE = 0.1
 """Fraction of zero commands."""
 COMMAND_INTERVAL_S = 4.0
@@ -74,13 +77,13 @@ class Quadruped:
     def __init__(self, robot: Robot, model: Any) -> None:
         """Resolves names against the task's model."""
         joints = robot.spec.joints
-        self.home = np.array([joint.default_pos for joint in joints])
-        self.stiffness = np.array([joint.stiffness for joint in joints])
-        self.damping = np.array([joint.damping for joint in joints])
-        self.effort_limit = np.array([joint.effort_limit for joint in joints])
-        self._foot_z = [_sensor(model, f"{foot}_pos") + 2 for foot in FEET]
-        self._foot_x_vel = [_sensor(model, f"{foot}_vel") for foot in FEET]
-        self._foot_y_vel = [column + 1 for column in self._foot_x_vel]
+        self.home = Constant([joint.default_pos for joint in joints])
+        self.stiffness = Constant([joint.stiffness for joint in joints])
+        self.damping = Constant([joint.damping for joint in joints])
+        self.effort_limit = Constant([joint.effort_limit for joint in joints])
+        self._foot_z = Constant([_sensor(model, f"{foot}_pos") + 2 for foot in FEET])
+        self._foot_x_vel = Constant([_sensor(model, f"{foot}_vel") for foot in FEET])
+        self._foot_y_vel = Constant([_sensor(model, f"{foot}_vel") + 1 for foot in FEET])
 
     def lin_vel(self, view: WorldView) -> Array:
         """Velocity of the base [m/s], shape (num_worlds, 3)."""
@@ -93,7 +96,7 @@ class Quadruped:
     def foot_heights(self, view: WorldView) -> Array:
         """Heights of the feet's lowest points above the floor [m], shape (num_worlds, 4)."""
         # The sensors measure the centres of the spherical feet.
-        return once(view, "foot_heights", lambda v: v.derived["sensordata"][:, self._foot_z] - FOOT_RADIUS_M)
+        return once(view, "foot_heights", lambda v: _columns(v.derived["sensordata"], self._foot_z) - FOOT_RADIUS_M)
 
     def foot_speeds(self, view: WorldView) -> Array:
         """Horizontal speeds of the feet over the floor [m/s], shape (num_worlds, 4)."""
@@ -101,7 +104,7 @@ class Quadruped:
 
     def foot_contacts(self, view: WorldView) -> Array:
         """1 where a foot is within 2 mm of the floor, else 0, shape (num_worlds, 4)."""
-        return (self.foot_heights(view) < 0.002).astype(float)
+        return view.xp.astype(self.foot_heights(view) < 0.002, view.qpos.dtype)
 
     def efforts(self, view: WorldView) -> Array:
         """Torques of the position servos, clip(kp (u - q) - kd q', ±limit) [N·m], shape (num_worlds, 12)."""
@@ -109,12 +112,17 @@ class Quadruped:
 
     def _foot_speeds(self, view: WorldView) -> Array:
         data = view.derived["sensordata"]
-        x, y = data[:, self._foot_x_vel], data[:, self._foot_y_vel]
+        x, y = _columns(data, self._foot_x_vel), _columns(data, self._foot_y_vel)
         return view.xp.sqrt(x * x + y * y)
 
     def _efforts(self, view: WorldView) -> Array:
-        wanted = self.stiffness * (view.target - view.joint_pos) - self.damping * view.joint_vel
-        return view.xp.clip(wanted, -self.effort_limit, self.effort_limit)
+        like = view.joint_pos
+        wanted = self.stiffness.like(like) * (view.target - view.joint_pos) - self.damping.like(like) * view.joint_vel
+        return view.xp.clip(wanted, -self.effort_limit.like(like), self.effort_limit.like(like))
+
+
+def _columns(data: Array, columns: Constant) -> Array:
+    return array_namespace(data).take(data, columns.like(data), axis=1)
 
 
 def _gravity(view: WorldView) -> Array:
@@ -175,7 +183,7 @@ def rewards(body: Quadruped) -> dict[str, RewardTerm]:
         "height": (lambda v: (v.qpos[:, 2] - BASE_HEIGHT_M) ** 2, -10.0),
         "effort": (lambda v: v.xp.vecdot(body.efforts(v), body.efforts(v)), -1e-4),
         "target_rate": (target_rate_squared, -5e-5),
-        "pose": (lambda v: ((v.joint_pos - body.home) ** 2).sum(axis=1), -0.1),
+        "pose": (lambda v: ((v.joint_pos - body.home.like(v.joint_pos)) ** 2).sum(axis=1), -0.1),
         "swing": (swing, -0.5),
         "slip": (slip, -0.1),
     }
@@ -194,7 +202,7 @@ def critic_of(body: Quadruped) -> Callable[[WorldView], Array]:
                 10.0 * (view.qpos[:, 2:3] - BASE_HEIGHT_M),
                 body.gravity(view),
                 view.commands[COMMAND],
-                view.joint_pos - body.home,
+                view.joint_pos - body.home.like(view.joint_pos),
                 0.05 * view.joint_vel,
                 2.0 * (view.target - view.joint_pos),
                 10.0 * body.foot_heights(view),
@@ -212,27 +220,26 @@ RESET_DRAWS = 1 + 12 + 6
 
 def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
     """Home pose dropped from 3 cm, any heading, joints within 0.1 rad, base moving by up to 0.3 m/s and 0.3 rad/s."""
+    place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03])), Constant(home[7:])
 
     def reset(draw: Uniforms) -> tuple[Array, Array]:
+        xp = array_namespace(draw)
         centre = 2.0 * draw - 1.0
-        qpos = np.repeat(home[None], len(draw), axis=0)
-        qpos[:, 2] += 0.03
         # Half of the yaw angle, which is uniform in ±π.
-        half_yaw = 0.5 * math.pi * centre[:, 0]
-        qpos[:, 3], qpos[:, 6] = np.cos(half_yaw), np.sin(half_yaw)
-        qpos[:, 7:] += 0.1 * centre[:, 1:13]
-        qvel = np.zeros((len(draw), len(home) - 1))
-        qvel[:, :6] = 0.3 * centre[:, 13:19]
-        return qpos, qvel
+        half_yaw = 0.5 * math.pi * centre[:, :1]
+        zero = 0.0 * half_yaw
+        quat = [xp.cos(half_yaw), zero, zero, xp.sin(half_yaw)]
+        start = place.like(draw) + 0.0 * centre[:, :3]
+        qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * centre[:, 1:13]], axis=1)
+        return qpos, xp.concatenate([0.3 * centre[:, 13:19], 0.0 * centre[:, 1:13]], axis=1)
 
     return reset
 
 
 def draw_command(draw: Uniforms) -> dict[str, Array]:
     """Velocities uniform in their ranges, one in ten zero; needs four uniform numbers."""
-    command = (2.0 * draw[:, :3] - 1.0) * np.array(GREATEST_COMMAND)
-    command[draw[:, 3] < STANDING_SHARE] = 0.0
-    return {COMMAND: command}
+    command = (2.0 * draw[:, :3] - 1.0) * _GREATEST.like(draw)
+    return {COMMAND: array_namespace(draw).where(draw[:, 3:4] < STANDING_SHARE, 0.0, command)}
 
 
 def _model(robot: Robot) -> Any:
