@@ -101,6 +101,56 @@ class Engine(Protocol):
         ...
 
 
+class DeviceEngine(Protocol):
+    """Many worlds of one MuJoCo model whose arrays are torch tensors on one device.
+
+    No method synchronises with the host, allocates by data or depends on values in Python, so that a whole step of an
+    environment can be captured in a CUDA graph.
+    """
+
+    model: Any
+    """The compiled MjModel all worlds start from."""
+    num_worlds: int
+
+    def state(self, name: str) -> Array:
+        """A state field (`qpos`, `qvel`, `ctrl`), live, shape (num_worlds, …)."""
+        ...
+
+    def derived(self, name: str) -> Array:
+        """A derived field (`site_xpos`, `sensordata`, …), refreshed by `reset_where` and `drive`."""
+        ...
+
+    def parameter(self, name: str) -> Array:
+        """A model field with one value per world, live, shape (num_worlds, …)."""
+        ...
+
+    def parameters_changed(self, mask: Array) -> None:
+        """Recomputes the constants that depend on parameters written in the masked worlds, shape (num_worlds,)."""
+        ...
+
+    def reset_where(self, mask: Array, qpos: Array, qvel: Array) -> None:
+        """Puts the masked worlds into a fresh state at time 0; their controls stay as they are.
+
+        Args:
+            mask: worlds to reset, bool, shape (num_worlds,).
+            qpos: positions of all worlds, shape (num_worlds, nq); those of other worlds are not read.
+            qvel: velocities of all worlds, shape (num_worlds, nv).
+        """
+        ...
+
+    def drive(self, controls: Array) -> None:
+        """Advances every world by one physics step per control vector.
+
+        Args:
+            controls: actuator inputs, shape (num_worlds, steps, nu); the last ones stay in `state("ctrl")`.
+        """
+        ...
+
+    def diverged(self) -> Array:
+        """Worlds whose state is not finite or exceeds 1e10, bool, shape (num_worlds,)."""
+        ...
+
+
 def put(array: Array, snapshot: Mapping[str, Array], name: str) -> None:
     """Writes one array of a snapshot back in place.
 

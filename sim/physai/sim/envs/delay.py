@@ -1,6 +1,7 @@
 """What lies between a policy and its robot: sensor noise, bias and age, and the lag of commands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.interface import graph_interface
-from physai.sim.engines.protocol import Array, Engine, Snapshot, put
+from physai.sim.engines.protocol import Array, DeviceEngine, Engine, Snapshot, put
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
 from physai.sim.tasks.task import Delay, SensorModel, Stage, Task
 
@@ -24,6 +25,43 @@ def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> npt.N
     return (lower + np.floor(draw * (upper - lower + 1))).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class SensorLayout:
+    """The sensor fields that a contract's graph reads, side by side."""
+
+    slices: dict[str, slice]
+    """Columns of each field."""
+    sources: list[Callable[[], Array]]
+    """For each field, what returns its true values, shape (num_worlds, size)."""
+    noise_std: npt.NDArray[np.float32]
+    """Standard deviation of the noise of each column."""
+    bias: npt.NDArray[np.float32]
+    """Greatest constant offset of each column."""
+
+    @classmethod
+    def of(cls, task: Task, engine: Engine | DeviceEngine) -> "SensorLayout":
+        """The layout of a task's sensors.
+
+        Raises:
+            TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
+        """
+        known = [sensor.name for sensor in task.contract.robot.sensors]
+        for name in task.sensors:
+            if name not in known:
+                raise TaskError(f"task {task.name}: {unknown_name('sensor', name, known)}")
+        fields = graph_interface(task.contract).sensors
+        slices: dict[str, slice] = {}
+        width = 0
+        for name, size in fields.items():
+            slices[name] = slice(width, width + size)
+            width += size
+        std, bias = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        for name, part in slices.items():
+            model = task.sensors.get(name, SensorModel())
+            std[part], bias[part] = model.noise_std, model.bias
+        return cls(slices, [_source(name, task, engine) for name in fields], std, bias)
+
+
 class SensorPipeline:
     """Turns the true state into the sensor fields a policy gets."""
 
@@ -33,24 +71,10 @@ class SensorPipeline:
         Raises:
             TaskError: the task reads or distorts a sensor that is not there, or does not keep it current.
         """
-        known = [sensor.name for sensor in task.contract.robot.sensors]
-        for name in task.sensors:
-            if name not in known:
-                raise TaskError(f"task {task.name}: {unknown_name('sensor', name, known)}")
-        self._fields = graph_interface(task.contract).sensors
-        self._slices: dict[str, slice] = {}
-        width = 0
-        for name, size in self._fields.items():
-            self._slices[name] = slice(width, width + size)
-            width += size
-        self._sources = [_source(name, task, engine) for name in self._fields]
+        layout = SensorLayout.of(task, engine)
+        self._slices, self._sources, width = layout.slices, layout.sources, len(layout.noise_std)
         self._active = active
-        self._std = np.zeros(width, np.float32)
-        self._bias_range = np.zeros(width, np.float32)
-        for name, part in self._slices.items():
-            model = task.sensors.get(name, SensorModel())
-            self._std[part] = model.noise_std
-            self._bias_range[part] = model.bias
+        self._std, self._bias_range = layout.noise_std, layout.bias
         self._noisy = active and bool(self._std.any())
         self._quat = self._slices.get("imu_quat") if active else None
         self._bias = np.zeros((engine.num_worlds, width), np.float32)
@@ -121,7 +145,7 @@ class SensorPipeline:
         return {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
 
 
-def _source(name: str, task: Task, engine: Engine) -> Any:
+def _source(name: str, task: Task, engine: Engine | DeviceEngine) -> Callable[[], Array]:
     """A function that returns the true values of a sensor field, shape (num_worlds, size).
 
     Raises:
@@ -147,7 +171,7 @@ def _source(name: str, task: Task, engine: Engine) -> Any:
     return lambda: view
 
 
-def _current(field: str, needed: Stage, sensor: str, task: Task, engine: Engine) -> Array:
+def _current(field: str, needed: Stage, sensor: str, task: Task, engine: Engine | DeviceEngine) -> Array:
     if field not in task.derived or task.stage < needed:
         raise TaskError(
             f"task {task.name} reads sensor {sensor!r}: its derived needs {field!r} and its stage at least "

@@ -19,7 +19,9 @@ NEEDS_CONSTANTS: frozenset[str] = frozenset(getattr(mujoco.MjModel, _INPUTS))
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """A rule, resolved against a model."""
+
     rule: Randomise
     index: tuple[object, ...]
     """Index of the selected elements, the world axis included."""
@@ -35,9 +37,7 @@ class ParameterDraws:
         self._engine = engine
         self._values = {name: engine.parameter(name) for name in self.fields(task)}
         self._nominal = {name: np.array(getattr(engine.model, name)) for name in self._values}
-        for rule in task.randomisation:
-            _require_general_bodies(rule, engine.model, task)
-        self._entries = tuple(_entry(rule, self._nominal[rule.field], task) for rule in task.randomisation)
+        self._entries = entries(task, engine.model)
         self._count = sum(math.prod(entry.grid) for entry in self._entries)
         self._needs_constants = any(f in NEEDS_CONSTANTS for f in self.fields(task))
 
@@ -67,7 +67,18 @@ class ParameterDraws:
             self._engine.parameters_changed(mask)
 
 
-def _apply(entry: _Entry, rows: Array, change: Array) -> None:
+def entries(task: Task, model: Any) -> tuple[Entry, ...]:
+    """The task's rules in the order of their draws.
+
+    Raises:
+        TaskError: a range is empty, or MuJoCo simplifies a body that a rule changes.
+    """
+    for rule in task.randomisation:
+        _require_general_bodies(rule, model, task)
+    return tuple(_entry(rule, np.array(getattr(model, rule.field)), task) for rule in task.randomisation)
+
+
+def _apply(entry: Entry, rows: Array, change: Array) -> None:
     """Changes the selected elements; rows has shape (n, …), change (n, draws)."""
     change = change.reshape(len(rows), *(*entry.grid, *[1] * rows.ndim)[: rows.ndim - 1])
     if entry.rule.operation == "scale":
@@ -90,7 +101,7 @@ def _require_general_bodies(rule: Randomise, model: Any, task: Task) -> None:
             )
 
 
-def _entry(rule: Randomise, nominal: Array, task: Task) -> _Entry:
+def _entry(rule: Randomise, nominal: Array, task: Task) -> Entry:
     if not rule.lower <= rule.upper:
         raise TaskError(f"task {task.name}: range of {rule.field} is [{rule.lower}, {rule.upper}]")
     index: tuple[object, ...] = (slice(None), slice(None) if rule.rows is None else list(rule.rows))
@@ -101,4 +112,4 @@ def _entry(rule: Randomise, nominal: Array, task: Task) -> _Entry:
     # One number per row, or per element where columns are named: inertia and gains scale as a whole otherwise.
     per_row = 1 if rule.shared else selected.shape[0]
     per_column = 1 if rule.shared or rule.columns is None else selected.shape[1]
-    return _Entry(rule=rule, index=index, grid=(per_row, per_column))
+    return Entry(rule=rule, index=index, grid=(per_row, per_column))

@@ -53,7 +53,9 @@ def episode_seeds(base: int, worlds: torch.Tensor, episodes: torch.Tensor) -> Se
 
 
 def _words(seeds: Seeds, stream: Stream, count: int, steps: torch.Tensor | int) -> torch.Tensor:
-    keys = mix(seeds + (steps * (1 << 20) + _signed(int(stream) << 60)) * _STREAM)
+    # Products of Python's integers do not wrap; those of tensors do.
+    purpose = _signed((int(stream) << 60) * _STREAM % 2**64)
+    keys = mix(seeds + steps * _signed((_STREAM << 20) % 2**64) + purpose)
     return mix(keys[:, None] + torch.arange(1, count + 1, device=seeds.device) * _GOLDEN)
 
 

@@ -1,0 +1,109 @@
+"""Sensor errors and lagging commands on a device, with the draws of `physai.sim.envs.delay`."""
+
+import torch
+
+from physai.sim.engines.protocol import DeviceEngine
+from physai.sim.envs.delay import SensorLayout, actuator_columns
+from physai.sim.envs.device.rng import Seeds, normal, uniform
+from physai.sim.envs.rng import Stream
+from physai.sim.tasks.task import Delay, Task
+
+
+def draw_lags(delay: Delay, period_s: float, seeds: Seeds, column: int) -> torch.Tensor:
+    """Whole periods of lag per world, uniform over the delay's range, int64, shape (len(seeds),)."""
+    lower, upper = round(delay.lower_s / period_s), round(delay.upper_s / period_s)
+    draw = uniform(seeds, Stream.DELAY, 2)[:, column]
+    return lower + torch.floor(draw * (upper - lower + 1)).long()
+
+
+class DeviceSensors:
+    """Turns the true state into the sensor fields a policy gets."""
+
+    def __init__(self, task: Task, engine: DeviceEngine, *, step_dt: float, active: bool, device: torch.device) -> None:
+        """Prepares the fields the contract's graph reads; `active` switches noise, bias and delay on.
+
+        Raises:
+            TaskError: see `SensorLayout.of`.
+        """
+        layout = SensorLayout.of(task, engine)
+        self._slices, self._sources = layout.slices, layout.sources
+        self._active = active
+        self._std = torch.from_numpy(layout.noise_std).to(device)
+        self._bias_range = torch.from_numpy(layout.bias).to(device)
+        self._biased = active and bool(layout.bias.any())
+        self._noisy = active and bool(layout.noise_std.any())
+        self._quat = layout.slices.get("imu_quat") if active else None
+        self._bias = torch.zeros(engine.num_worlds, len(layout.bias), device=device)
+        self._delay, self._step_dt = task.sensor_delay, step_dt
+        depth = 1 + (round(task.sensor_delay.upper_s / step_dt) if active else 0)
+        self._past = torch.zeros(depth, engine.num_worlds, len(layout.bias), device=device)
+        self._lag = torch.zeros(engine.num_worlds, dtype=torch.int64, device=device)
+        self._fresh = torch.ones(engine.num_worlds, dtype=torch.bool, device=device)
+        self._worlds = torch.arange(engine.num_worlds, device=device)
+
+    def reset(self, mask: torch.Tensor, seeds: Seeds) -> None:
+        """Draws bias and lag for the new episodes of the masked worlds; seeds are those of all worlds."""
+        self._fresh |= mask
+        if self._biased:
+            draw = uniform(seeds, Stream.NOISE, self._bias.shape[1])
+            bias = ((2.0 * draw - 1.0) * self._bias_range).float()
+            self._bias.copy_(torch.where(mask[:, None], bias, self._bias))
+        if len(self._past) > 1:
+            self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._step_dt, seeds, column=0), self._lag))
+
+    def measure(self, seeds: Seeds, steps: torch.Tensor) -> dict[str, torch.Tensor]:
+        """One sample of every field, float32, shape (num_worlds, size) each."""
+        sample = torch.cat([source().float() for source in self._sources], dim=1)
+        if self._active:
+            sample = sample + self._bias
+        if self._noisy:
+            sample = sample + self._std * normal(seeds, Stream.NOISE, sample.shape[1], steps=steps + 1)
+        if self._quat is not None:
+            # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
+            quat = sample[:, self._quat]
+            sample[:, self._quat] = quat / torch.linalg.vector_norm(quat, dim=1, keepdim=True)
+        if len(self._past) > 1:
+            older = torch.cat([sample[None], self._past[:-1]])
+            # A new episode has no past: its first sample fills the whole history.
+            self._past.copy_(torch.where(self._fresh[:, None], sample, older))
+            self._fresh.zero_()
+            sample = self._past[self._lag, self._worlds]
+        return {name: sample[:, part] for name, part in self._slices.items()}
+
+
+class DeviceDelay:
+    """Advances the engine by whole control periods with each world's commands arriving at its own lag."""
+
+    def __init__(self, task: Task, engine: DeviceEngine, *, active: bool, device: torch.device) -> None:
+        """Maps commanded joints to actuators by name; `active` says whether commands lag at all."""
+        self._engine = engine
+        self._ctrl = engine.state("ctrl")
+        self._columns = torch.tensor(actuator_columns(task, engine.model), device=device)
+        timing = task.contract.timing
+        self._decimation, self._physics_dt = timing.decimation, timing.physics_dt
+        self._delay = task.action_delay if active else Delay()
+        depth = round(self._delay.upper_s / timing.physics_dt) // self._decimation + 2
+        worlds, dtype = engine.num_worlds, self._ctrl.dtype
+        self._past = torch.zeros(depth, worlds, len(self._columns), dtype=dtype, device=device)
+        self._lag = torch.zeros(worlds, dtype=torch.int64, device=device)
+        self._controls = torch.zeros(worlds, self._decimation, engine.model.nu, dtype=dtype, device=device)
+        self._worlds = torch.arange(worlds, device=device)
+        self._steps = torch.arange(self._decimation, device=device)
+
+    def reset(self, mask: torch.Tensor, seeds: Seeds, target: torch.Tensor) -> None:
+        """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
+        self._past.copy_(torch.where(mask[:, None], target.to(self._past.dtype), self._past))
+        # `ctrl` also has the actuators that no action term commands; they stay at zero.
+        held = torch.zeros_like(self._ctrl).index_copy(1, self._columns, target.to(self._ctrl.dtype))
+        self._ctrl.copy_(torch.where(mask[:, None], held, self._ctrl))
+        if self._delay.upper_s > 0.0:
+            self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._physics_dt, seeds, 1), self._lag))
+
+    def advance(self, target: torch.Tensor) -> None:
+        """Plays one command, shape (num_worlds, commanded joints)."""
+        newest_first = torch.cat([target[None].to(self._past.dtype), self._past])
+        # The command that was the newest a lag before each physics step.
+        age = -((self._steps - self._lag[:, None]) // self._decimation)
+        self._controls[:, :, self._columns] = newest_first[age, self._worlds[:, None]]
+        self._past.copy_(newest_first[:-1])
+        self._engine.drive(self._controls)

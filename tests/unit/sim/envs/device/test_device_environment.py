@@ -1,0 +1,68 @@
+"""The device environment plays what the CPU environment plays: the same draws, episodes, rewards and verdicts."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from physai.sim.envs.environment import Environment
+from physai.sim.tasks.registry import BUILT_IN, load_task
+from physai.sim.tasks.task import Task
+
+torch = pytest.importorskip("torch")
+from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
+
+from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep, seeds_of  # noqa: E402
+
+WORLDS, STEPS = 6, 120
+FLAGS = ("terminated", "truncated", "judged", "succeeded")
+
+
+def commands(task: Task, random: np.random.Generator, amplitude: float) -> dict[str, Any]:
+    """Random joint commands within the action terms' bounds."""
+    targets: dict[str, Any] = {}
+    for term in task.contract.action.terms:
+        lower, upper = np.maximum(term.lower, -3.0), np.minimum(term.upper, 3.0)
+        middle = np.array(term.offset)
+        targets[term.target_name] = middle + amplitude * random.uniform(
+            lower - middle, upper - middle, (WORLDS, len(lower))
+        )
+    return targets
+
+
+def check_same(step: Any, found: DeviceStep, *, tolerance: float) -> None:
+    for name in FLAGS:
+        assert np.array_equal(getattr(found, name).numpy(), getattr(step, name)), name
+    for name in ("critic", "final_critic", "reward"):
+        assert np.allclose(getattr(found, name).numpy(), getattr(step, name), rtol=tolerance, atol=tolerance), name
+    for fields, others in ((found.sensors, step.sensors), (found.commands, step.commands)):
+        assert fields.keys() == others.keys()
+        for name, value in fields.items():
+            assert np.allclose(value.numpy(), others[name], rtol=tolerance, atol=tolerance), name
+    for name, values in step.metrics.items():
+        assert np.allclose(found.metrics[name].numpy()[step.judged], values, atol=tolerance), name
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize(("training", "randomise"), [(False, True), (True, True), (True, False)])
+def test_both_play_the_same(name: str, training: bool, randomise: bool) -> None:
+    task = load_task(name)
+    host = Environment(task, WORLDS, seed=3, training=training, randomise=randomise, num_threads=1)
+    device = DeviceEnvironment(task, TorchMujoco(task, WORLDS), seed=3, training=training, randomise=randomise)
+    check_same(host.reset(), device.reset(), tolerance=1e-6)
+    random = np.random.default_rng(0)
+    ends = 0
+    for number in range(STEPS):
+        # Episodes end by time, too.
+        if number == STEPS // 2:
+            host.steps_in_episode[0] = device.steps_in_episode[0] = host.episode_steps - 3
+        targets = commands(task, random, amplitude=0.3)
+        step = host.step(targets)
+        found = device.step({key: torch.from_numpy(value) for key, value in targets.items()})
+        check_same(step, found, tolerance=1e-5)
+        assert np.array_equal(seeds_of(device), host.episode_seeds)
+        assert np.array_equal(device.steps_in_episode.numpy(), host.steps_in_episode)
+        for index, mean in enumerate(step.reward_terms.values()):
+            assert float(found.reward_terms[index]) == pytest.approx(mean, rel=1e-6, abs=1e-9)
+        ends += int(step.done.sum())
+    assert ends > 0
