@@ -1,0 +1,203 @@
+"""MuJoCo Warp as an engine on a device: torch tensors that share Warp's memory, made once."""
+
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.engines.protocol import Snapshot, Stage, put
+from physai.sim.engines.warp import modules
+
+_STATE = ("qpos", "qvel", "ctrl", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
+_CONSTANTS = (
+    "body_subtreemass",
+    "body_invweight0",
+    "dof_invweight0",
+    "tendon_invweight0",
+    "tendon_length0",
+    "eq_data",
+    "geom_aabb",
+    "geom_rbound",
+    "cam_pos0",
+    "cam_poscom0",
+    "cam_mat0",
+    "light_pos0",
+    "light_poscom0",
+    "light_dir0",
+)
+"""What `mujoco_warp.set_const` computes."""
+
+
+class WarpDeviceEngine:
+    """`DeviceEngine` on `mujoco_warp`, in single precision, on a CUDA device or on Warp's CPU device."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num_worlds: int,
+        *,
+        device: str = "cpu",
+        stage: int = Stage.NONE,
+        parameters: Sequence[str] = (),
+        derived: Sequence[str] = (),
+        max_contacts: int | None = None,
+        max_constraints: int | None = None,
+    ) -> None:
+        """Builds the worlds.
+
+        Args:
+            model: compiled model. The PGS solver, which mujoco_warp does not have, is replaced by Newton.
+            num_worlds: number of simulations.
+            device: `cpu`, `cuda` or `cuda:N`.
+            stage: how far the derived fields follow the state (see `Stage`).
+            parameters: model fields that may differ between worlds.
+            derived: derived fields that will be read.
+            max_contacts: contacts per world that memory is kept for; None for mujoco_warp's estimate.
+            max_constraints: constraints per world that memory is kept for; None for mujoco_warp's estimate.
+
+        Raises:
+            MissingExtraError: warp or mujoco_warp is not installed.
+            ModelError: mujoco_warp cannot simulate this model or vary a parameter, or there is no such device.
+        """
+        self._warp, self._mjw = modules()
+        self.model, self.num_worlds, self._stage = _supported(model), num_worlds, stage
+        self._device = device
+        with self._scope():
+            try:
+                self._put(parameters, max_contacts, max_constraints)
+            except (NotImplementedError, ValueError) as error:
+                raise ModelError(f"mujoco_warp cannot simulate this model: {error}") from error
+            torch_of = self._warp.to_torch
+            self._state = {name: torch_of(getattr(self._data, name)) for name in _STATE}
+            self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
+            self._parameters = {name: torch_of(getattr(self._model, name)) for name in self._per_world}
+            self._overflow: torch.Tensor = torch_of(self._data.overflow)
+        self._refresh()
+
+    def _put(self, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None) -> None:
+        declared = self._mjw.Model.__dataclass_fields__
+        varying = {name for name, field in declared.items() if getattr(field.type, "shape", ())[:1] == ("*",)}
+        unknown = sorted(set(parameters) - varying)
+        if unknown:
+            raise ModelError(f"mujoco_warp cannot vary {', '.join(unknown)} between worlds")
+        constants = [name for name in _CONSTANTS if name in varying] if parameters else []
+        # A field without elements has no axis to expand.
+        self._per_world = [
+            name for name in dict.fromkeys([*parameters, *constants]) if np.size(getattr(self.model, name, 0))
+        ]
+        self._model: Any = self._mjw.put_model(
+            self.model, batch_sizes=dict.fromkeys(self._per_world, self.num_worlds)
+        )
+        # Overflows are read by `require_capacity`, not printed by kernels.
+        self._model.opt.warn_overflow = 0
+        self._data: Any = self._mjw.make_data(
+            self.model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
+        )
+
+    @contextlib.contextmanager
+    def _scope(self) -> Generator[None]:
+        """Launches kernels on the device, in torch's order of execution."""
+        with self._warp.ScopedDevice(self._device):
+            if self._device == "cpu":
+                yield
+                return
+            with self._warp.ScopedStream(self._warp.stream_from_torch(torch.cuda.current_stream())):
+                yield
+
+    def state(self, name: str) -> torch.Tensor:
+        return self._state[name]
+
+    def derived(self, name: str) -> torch.Tensor:
+        return self._derived[name]
+
+    def parameter(self, name: str) -> torch.Tensor:
+        return self._parameters[name]
+
+    def parameters_changed(self, mask: torch.Tensor) -> None:
+        # Recomputed for all worlds: in those that did not change, to the same values.
+        with self._scope():
+            self._mjw.set_const(self._model, self._data, restore=False)
+
+    def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
+        for name, fresh in (("qpos", qpos), ("qvel", qvel)):
+            known = self._state[name]
+            known.copy_(torch.where(mask[:, None], fresh.to(known.dtype), known))
+        for name in ("time", "act", "qacc_warmstart", "xfrc_applied", "qfrc_applied"):
+            known = self._state[name]
+            known.masked_fill_(mask.reshape(-1, *[1] * (known.ndim - 1)), 0.0)
+        self._refresh()
+
+    def drive(self, controls: torch.Tensor) -> None:
+        control = self._state["ctrl"]
+        for step in range(controls.shape[1]):
+            control.copy_(controls[:, step])
+            with self._scope():
+                self._mjw.step(self._model, self._data)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Brings the derived fields up to the state, as far as `stage` says."""
+        if self._stage == Stage.NONE:
+            return
+        mjw, model, data = self._mjw, self._model, self._data
+        with self._scope():
+            mjw.fwd_position(model, data)
+            mjw.sensor_pos(model, data)
+            if self._stage >= Stage.VELOCITY:
+                mjw.fwd_velocity(model, data)
+                mjw.sensor_vel(model, data)
+        if self._stage >= Stage.ACCELERATION:
+            # The solver overwrites the warm start, and the next step must not depend on `stage`.
+            warmstart = self._state["qacc_warmstart"].clone()
+            with self._scope():
+                mjw.forward(model, data)
+            self._state["qacc_warmstart"].copy_(warmstart)
+
+    def diverged(self) -> torch.Tensor:
+        state = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
+        return ~(state.abs() <= mujoco.mjMAXVAL).all(dim=1)
+
+    def require_capacity(self) -> None:
+        """Checks that no world had more contacts or constraints than memory; waits for the device.
+
+        Raises:
+            ModelError: one had, so that some were dropped; the message has the numbers.
+        """
+        if not bool(self._overflow.any()):
+            return
+        contacts, constraints = int(self._data.nacon.numpy()[0]), int(self._data.nefc.numpy().max())
+        raise ModelError(
+            f"{int((self._overflow != 0).sum())} of {self.num_worlds} worlds have more contacts or constraints than "
+            f"their memory holds: {contacts} contacts in all worlds of {self._data.naconmax}, up to {constraints} "
+            f"constraints in one of {self._data.njmax}; give max_contacts and max_constraints"
+        )
+
+    def snapshot(self) -> Snapshot:
+        """State and parameters of all worlds; tensors on the device."""
+        arrays = {f"state/{name}": value.clone() for name, value in self._state.items()}
+        return arrays | {f"parameter/{name}": value.clone() for name, value in self._parameters.items()}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Returns to a snapshot, bit for bit.
+
+        Raises:
+            TaskError: it is of an engine with another model, other parameters or another number of worlds.
+        """
+        for prefix, arrays in (("state", self._state), ("parameter", self._parameters)):
+            for name, value in arrays.items():
+                put(value, snapshot, f"{prefix}/{name}")
+        self._refresh()
+
+
+def _supported(model: mujoco.MjModel) -> mujoco.MjModel:
+    if model.opt.solver != mujoco.mjtSolver.mjSOL_PGS:
+        return model
+    import copy
+
+    model = copy.copy(model)
+    model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    return model
