@@ -26,13 +26,13 @@ class TorchMujoco:
         self.num_worlds = num_worlds
 
     def state(self, name: str) -> Array:
-        return torch.from_numpy(self._engine.state(name))
+        return torch.as_tensor(self._engine.state(name))
 
     def derived(self, name: str) -> Array:
-        return torch.from_numpy(self._engine.derived(name))
+        return torch.as_tensor(self._engine.derived(name))
 
     def parameter(self, name: str) -> Array:
-        return torch.from_numpy(self._engine.parameter(name))
+        return torch.as_tensor(self._engine.parameter(name))
 
     def parameters_changed(self, mask: Array) -> None:
         self._engine.parameters_changed(mask.numpy())
@@ -45,4 +45,4 @@ class TorchMujoco:
         self._engine.drive(controls.numpy())
 
     def diverged(self) -> Array:
-        return torch.from_numpy(self._engine.diverged())
+        return torch.as_tensor(self._engine.diverged())

@@ -76,6 +76,9 @@ class WarpDeviceEngine:
             self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
             self._parameters = {name: torch_of(getattr(self._model, name)) for name in self._per_world}
             self._overflow: torch.Tensor = torch_of(self._data.overflow)
+            kinds = self._mjw.OverflowType
+            # Solver iterations run out without anything being lost.
+            self._lost = int(kinds.NEFC | kinds.NJMAX_NNZ | kinds.BROADPHASE | kinds.NARROWPHASE | kinds.CCD)
         self._refresh()
 
     def _put(self, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None) -> None:
@@ -89,9 +92,7 @@ class WarpDeviceEngine:
         self._per_world = [
             name for name in dict.fromkeys([*parameters, *constants]) if np.size(getattr(self.model, name, 0))
         ]
-        self._model: Any = self._mjw.put_model(
-            self.model, batch_sizes=dict.fromkeys(self._per_world, self.num_worlds)
-        )
+        self._model: Any = self._mjw.put_model(self.model, batch_sizes=dict.fromkeys(self._per_world, self.num_worlds))
         # Overflows are read by `require_capacity`, not printed by kernels.
         self._model.opt.warn_overflow = 0
         self._data: Any = self._mjw.make_data(
@@ -167,11 +168,12 @@ class WarpDeviceEngine:
         Raises:
             ModelError: one had, so that some were dropped; the message has the numbers.
         """
-        if not bool(self._overflow.any()):
+        lost = (self._overflow & self._lost) != 0
+        if not bool(lost.any()):
             return
         contacts, constraints = int(self._data.nacon.numpy()[0]), int(self._data.nefc.numpy().max())
         raise ModelError(
-            f"{int((self._overflow != 0).sum())} of {self.num_worlds} worlds have more contacts or constraints than "
+            f"{int(lost.sum())} of {self.num_worlds} worlds have more contacts or constraints than "
             f"their memory holds: {contacts} contacts in all worlds of {self._data.naconmax}, up to {constraints} "
             f"constraints in one of {self._data.njmax}; give max_contacts and max_constraints"
         )

@@ -6,18 +6,17 @@ A task's functions take a `WorldView` (live state of all worlds, SI units) and r
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array, Engine, Stage
 from physai.sim.robots import Robot
 
-Uniforms = npt.NDArray[Any]
-"""Uniform numbers in [0, 1), shape (n, size): the only source of randomness for a task's functions."""
+Uniforms: TypeAlias = Array
+"""Uniform numbers in [0, 1), float64, shape (n, size): the only source of randomness for a task's functions."""
 
 
 @dataclass

@@ -28,8 +28,8 @@ class DeviceSensors:
         layout = SensorLayout.of(task, engine)
         self._slices, self._sources = layout.slices, layout.sources
         self._active = active
-        self._std = torch.from_numpy(layout.noise_std).to(device)
-        self._bias_range = torch.from_numpy(layout.bias).to(device)
+        self._std = torch.as_tensor(layout.noise_std).to(device)
+        self._bias_range = torch.as_tensor(layout.bias).to(device)
         self._biased = active and bool(layout.bias.any())
         self._noisy = active and bool(layout.noise_std.any())
         self._quat = layout.slices.get("imu_quat") if active else None
@@ -61,7 +61,7 @@ class DeviceSensors:
         if self._quat is not None:
             # Isotropic noise on the unit sphere is a rotation by twice as much about a random axis.
             quat = sample[:, self._quat]
-            sample[:, self._quat] = quat / torch.linalg.vector_norm(quat, dim=1, keepdim=True)
+            sample[:, self._quat] = quat / (quat * quat).sum(dim=1, keepdim=True).sqrt()
         if len(self._past) > 1:
             older = torch.cat([sample[None], self._past[:-1]])
             # A new episode has no past: its first sample fills the whole history.

@@ -15,6 +15,7 @@ import torch
 from physai.sdk.base.errors import TaskError
 from physai.sim.engines.protocol import DeviceEngine
 from physai.sim.envs import rng as host_rng
+from physai.sim.envs.device.capturable import require_capturable
 from physai.sim.envs.device.delay import DeviceDelay, DeviceSensors
 from physai.sim.envs.device.randomization import DeviceParameters
 from physai.sim.envs.device.rng import base_of, episode_seeds, seeds_from, uniform
@@ -78,7 +79,7 @@ class DeviceEnvironment:
             first_world: number of the first world, for environments that share a seed with those of other devices.
 
         Raises:
-            TaskError: the task asks for what its model does not have.
+            TaskError: the task asks for what its model does not have, or its functions look at values on the host.
         """
         self.task, self.engine, self.training = task, engine, training
         self.num_worlds = engine.num_worlds
@@ -96,6 +97,7 @@ class DeviceEnvironment:
         self._delay = DeviceDelay(task, engine, active=randomise, device=self.device)
         self._worlds = torch.arange(first_world, first_world + self.num_worlds, device=self.device)
         self._allocate(qpos)
+        require_capturable(task, self._view, self.device)
 
     def _steps(self, duration_s: float) -> int:
         return round(duration_s / self.step_dt)

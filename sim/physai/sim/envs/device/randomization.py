@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from physai.sim.engines.protocol import DeviceEngine
@@ -36,7 +38,7 @@ class DeviceParameters:
         fields = ParameterDraws.fields(task)
         self._values = {name: engine.parameter(name) for name in fields}
         self._nominal = {
-            name: torch.from_numpy(np.array(getattr(engine.model, name), np.float64).reshape(1, -1))
+            name: torch.as_tensor(np.array(getattr(engine.model, name), np.float64).reshape(1, -1))
             .to(device)
             .expand(engine.num_worlds, -1)
             for name in fields
@@ -46,7 +48,8 @@ class DeviceParameters:
         for entry in entries(task, engine.model):
             for name in (entry.rule.field, *entry.rule.together):
                 shape = np.shape(getattr(engine.model, name))
-                numbers = np.arange(math.prod(shape)).reshape(shape)[entry.index[1:]]
+                index: Any = entry.index[1:]
+                numbers: npt.NDArray[np.int64] = np.arange(math.prod(shape)).reshape(shape)[index]
                 draws = np.arange(self._count, self._count + math.prod(entry.grid))
                 grid = (*entry.grid, *[1] * numbers.ndim)[: numbers.ndim]
                 drawn = np.broadcast_to(draws.reshape(grid), numbers.shape)
@@ -56,8 +59,8 @@ class DeviceParameters:
                         operation=entry.rule.operation,
                         lower=entry.rule.lower,
                         upper=entry.rule.upper,
-                        elements=torch.from_numpy(numbers.reshape(-1).copy()).to(device),
-                        draws=torch.from_numpy(drawn.reshape(-1).copy()).to(device),
+                        elements=torch.as_tensor(numbers.reshape(-1).copy()).to(device),
+                        draws=torch.as_tensor(drawn.reshape(-1).copy()).to(device),
                     )
                 )
             self._count += math.prod(entry.grid)

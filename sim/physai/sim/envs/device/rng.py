@@ -27,7 +27,7 @@ _GOLDEN, _MIX_1, _MIX_2, _STREAM = (
 
 def seeds_from(seeds: rng.Seeds, device: torch.device | str) -> Seeds:
     """The same seeds on a device."""
-    return torch.from_numpy(seeds.view(np.int64).copy()).to(device)
+    return torch.as_tensor(seeds.view(np.int64).copy()).to(device)
 
 
 def _shifted(values: torch.Tensor, bits: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ def uniform(seeds: Seeds, stream: Stream, size: int, *, steps: torch.Tensor | in
 
 @functools.cache
 def _table(device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(rng.NORMAL_TABLE).to(device)
+    return torch.as_tensor(rng.NORMAL_TABLE).to(device)
 
 
 def normal(seeds: Seeds, stream: Stream, size: int, *, steps: torch.Tensor | int = 0) -> torch.Tensor:

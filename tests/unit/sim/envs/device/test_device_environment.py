@@ -58,7 +58,7 @@ def test_both_play_the_same(name: str, training: bool, randomise: bool) -> None:
             host.steps_in_episode[0] = device.steps_in_episode[0] = host.episode_steps - 3
         targets = commands(task, random, amplitude=0.3)
         step = host.step(targets)
-        found = device.step({key: torch.from_numpy(value) for key, value in targets.items()})
+        found = device.step({key: torch.as_tensor(value) for key, value in targets.items()})
         check_same(step, found, tolerance=1e-5)
         assert np.array_equal(seeds_of(device), host.episode_seeds)
         assert np.array_equal(device.steps_in_episode.numpy(), host.steps_in_episode)

@@ -20,7 +20,7 @@ def test_episode_seeds_are_the_same(seed: int, worlds: int, episode: int) -> Non
     numbers, episodes = np.arange(worlds), np.arange(worlds) + episode
     wanted = rng.episode_seeds(seed, numbers, episodes)
     found = device_rng.episode_seeds(
-        device_rng.base_of(seed), torch.from_numpy(numbers), torch.from_numpy(episodes)
+        device_rng.base_of(seed), torch.as_tensor(numbers), torch.as_tensor(episodes)
     ).numpy()
     assert np.array_equal(found.view(np.uint64), wanted)
 
@@ -29,5 +29,5 @@ def test_episode_seeds_are_the_same(seed: int, worlds: int, episode: int) -> Non
 def test_draws_are_the_same(seeds: rng.Seeds, stream: Stream, size: int, step: int) -> None:
     on_device, steps = device_rng.seeds_from(seeds, "cpu"), np.arange(len(seeds)) + step
     for draw, device_draw in ((rng.uniform, device_rng.uniform), (rng.normal, device_rng.normal)):
-        found = device_draw(on_device, stream, size, steps=torch.from_numpy(steps)).numpy()
+        found = device_draw(on_device, stream, size, steps=torch.as_tensor(steps)).numpy()
         assert np.array_equal(found, draw(seeds, stream, size, steps=steps))
