@@ -3,7 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -59,8 +59,9 @@ def _functions(task: Task) -> Iterator[tuple[str, Callable[[Any], Any], int | No
 
 
 def _require_tensors(result: Any) -> None:
-    values: Any = result if isinstance(result, dict | tuple) else (result,)
-    for value in values.values() if isinstance(result, dict) else values:
+    if isinstance(result, dict):
+        result = tuple(cast("dict[str, Any]", result).values())
+    for value in cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,):
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"it returns a {type(value).__name__} instead of an array of view.xp")
 
