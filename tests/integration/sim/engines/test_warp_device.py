@@ -17,9 +17,8 @@ from physai.sim.tasks.task import Task
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
 from physai.sim.engines.warp_device import WarpDeviceEngine  # noqa: E402
+from physai.sim.envs.device.counting import OperationCounter  # noqa: E402
 from physai.sim.envs.device.environment import DeviceEnvironment, seeds_of  # noqa: E402
 
 # Compiles kernels for this machine, once.
@@ -70,27 +69,6 @@ def test_both_engines_play_the_same_for_a_second(name: str) -> None:
         assert np.allclose(drawn, host.engine.parameter(field), rtol=1e-6, atol=1e-6), field
 
 
-class Waits(TorchDispatchMode):
-    """Counts operations that need a value on the host, or whose result's shape depends on values."""
-
-    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "item", "equal")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func.overloadpacket.__name__)
-        self.count += 1
-        by_mask = name in ("index", "index_put_") and any(
-            index is not None and index.dtype == torch.bool for index in args[1]
-        )
-        if name in self.FORBIDDEN or by_mask:
-            self.found.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("name", ["cartpole-swingup", "pendubot-swingup", "ur10e-reach", "go2-velocity"])
 def test_a_step_never_waits_for_the_device(name: str) -> None:
     task = load_task(name)
@@ -98,14 +76,14 @@ def test_a_step_never_waits_for_the_device(name: str) -> None:
     device.reset()
     targets = on_device(targets_of(task)())
     device.step(targets)
-    with Waits() as waits:
+    with OperationCounter() as counter:
         device.step(targets)
-    assert waits.found == []
-    assert waits.count > 100
-    # The check itself sees what it looks for.
-    with Waits() as waits:
+    assert counter.waits == []
+    assert counter.torch_kernels > 100 < counter.warp_kernels
+    # The counter itself sees what it looks for.
+    with OperationCounter() as counter:
         _ = float(device.view.qpos[0, 0]), device.view.qpos[device.view.qpos[:, 0] > 0.0]
-    assert waits.found == ["_local_scalar_dense", "index"]
+    assert counter.waits == ["_local_scalar_dense", "index"]
 
 
 def falling(**options: Any) -> WarpDeviceEngine:
