@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -78,7 +79,9 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
         threads.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(runner.stop)
 
-    app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED)
+    # The framework's own /docs runs scripts of another site, beside the token that the page keeps.
+    quiet: dict[str, Any] = {"docs_url": None, "redoc_url": None}
+    app = FastAPI(title="physai sim serve", version="1", lifespan=lifespan, responses=DOCUMENTED, **quiet)
     app.state.executor = runner
     access = app.state.access = Access(tokens, loopback=is_loopback(settings.host), limits=settings.limits)
     app.add_middleware(GuardBodies, access=access, limit=settings.limits.body_bytes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -16,11 +17,13 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from tests.support.robot_zips import arm_with_mesh
 from tests.support.service import trained_policy
 
+from physai.sdk.cli.main import main
 from physai.sim.client import RemoteSession
 from physai.sim.client.service import request
-from physai.sim.service.process import ServiceProcess
+from physai.sim.service.process import ServiceProcess, running_service
 
 DRIVER = shutil.which("chromedriver")
 CHROMIUM = shutil.which("chromium")
@@ -209,3 +212,47 @@ def test_a_service_that_is_gone(service: ServiceProcess, browser: Browser) -> No
     assert "validate" in text(browser)
     service.start()
     wait(browser, lambda: "does not answer" not in browser.find_element(By.TAG_NAME, "body").text)
+
+
+def test_a_robot_of_ones_own_is_uploaded_and_shown(service: ServiceProcess, browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "my arm.zip").write_bytes(arm_with_mesh())
+    browser.get(f"{service.url}/#/robots/upload")
+    wait(browser, lambda: browser.find_elements(By.ID, "robotfile"))
+    browser.find_element(By.ID, "robotfile").send_keys(str(tmp_path / "my arm.zip"))
+    browser.find_element(By.CSS_SELECTOR, "form button").click()
+    wait(browser, lambda: "shoulder_pan_joint" in text(browser))
+    assert "my_arm.xml" in text(browser)
+    browser.get(f"{service.url}/#/robots")
+    wait(browser, lambda: "my_arm, version 1" in text(browser))
+
+
+def test_a_trained_policy_goes_on_to_its_validation(service: ServiceProcess, browser: Browser) -> None:
+    policy = trained_policy(service, seed=7)
+    (job,) = [found for found in httpx.get(f"{service.url}/v1/jobs").json() if found["spec"].get("seed") == 7]
+    browser.get(f"{service.url}/#/jobs/{job['id']}")
+    wait(browser, lambda: "Register and validate this policy" in text(browser))
+    browser.find_element(By.XPATH, "//button[contains(., 'Register and validate')]").click()
+    wait(browser, lambda: browser.find_elements(By.ID, "known"))
+    assert browser.find_element(By.ID, "known").get_attribute("value") == policy
+    accepted = browser.find_elements(By.CSS_SELECTOR, "[name=accept]:checked")
+    assert [box.get_attribute("value") for box in accepted] == ["robot"]
+
+
+def test_every_request_is_described_without_the_internet(service: ServiceProcess, browser: Browser) -> None:
+    browser.get_log("browser")  # what other tests left
+    browser.get(f"{service.url}/docs")
+    wait(browser, lambda: "POST /v1/sessions" in text(browser))
+    for path in httpx.get(f"{service.url}/openapi.json").json()["paths"]:
+        assert f" {path}" in text(browser), path
+    source = browser.page_source
+    assert "http" not in source.replace(service.url, "").replace("https://", "http://").split("<body>")[0]
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def test_a_wrong_token_is_said(browser: Browser, tmp_path: Path) -> None:
+    assert main(["sim", "tokens", "create", "ci", "--scope", "read", "--data", str(tmp_path / "data")]) == 0
+    with running_service(tmp_path / "data", workers=0) as protected:
+        browser.get(protected.url)
+        wait(browser, lambda: browser.find_element(By.ID, "token").is_displayed())
+        browser.find_element(By.ID, "token").send_keys("physai_wrong" + Keys.ENTER)
+        wait(browser, lambda: "unknown, revoked or expired" in browser.find_element(By.ID, "refusal").text)

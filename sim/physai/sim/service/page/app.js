@@ -1,62 +1,11 @@
 // The page of the service: plain DOM, no build step. Text from the service is only ever set as text, never as HTML.
 
-import { element, few, mark, short, table, when } from "./elements.js";
+import { ENDED, element, few, mark, short, table, when } from "./elements.js";
+import { compare, robotForm, validate } from "./forms.js";
+import { call, clear, json, main, post, problem, Refused, say, show } from "./service.js";
 
-const main = document.getElementById("main");
-const status = document.getElementById("status");
-const TOKEN_KEY = "physai-token";
 const REFRESH_MS = 2000;
-const ENDED = ["succeeded", "failed", "cancelled"];
 let leave = () => {};
-
-class Refused extends Error {}
-
-async function call(path, options = {}) {
-  const token = sessionStorage.getItem(TOKEN_KEY);
-  const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) };
-  let answer;
-  try {
-    answer = await fetch(path, { ...options, headers });
-  } catch {
-    throw new Refused("The service does not answer. It may be stopped, or the connection is down.");
-  }
-  if (answer.status === 401) {
-    await login();
-    return call(path, options);
-  }
-  if (!answer.ok) {
-    const problem = await answer.json().catch(() => ({ detail: answer.statusText }));
-    throw new Refused(problem.detail);
-  }
-  return answer;
-}
-
-const json = async (path, options) => (await call(path, options)).json();
-const post = (path, body) =>
-  json(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-
-function login() {
-  const dialog = document.getElementById("login");
-  const input = document.getElementById("token");
-  input.value = "";
-  dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.addEventListener("close", () => { sessionStorage.setItem(TOKEN_KEY, input.value.trim()); resolve(); },
-      { once: true });
-  });
-}
-
-function show(title, ...content) {
-  document.title = `${title} · physai`;
-  main.replaceChildren(element("h1", {}, title), ...content);
-}
-
-function say(text) {
-  status.textContent = text;
-  setTimeout(() => { if (status.textContent === text) status.textContent = ""; }, 6000);
-}
-
-const problem = (error) => element("p", { class: "bad", role: "alert" }, error.message);
 
 // Fetches and shows, again and again as long as the view is open; keeps what is shown when the service does not answer.
 function live(fetchData, view) {
@@ -69,7 +18,7 @@ function live(fetchData, view) {
         // Unchanged, it stays: a new table would take the selection and the click of whoever reads it.
         if (open && text !== shown) redraw(() => view(data));
         shown = text;
-        status.textContent = "";
+        clear();
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         if (!open) return;
@@ -107,7 +56,7 @@ function job(id) {
     try { await post(`/v1/jobs/${id}/${verb}`, {}); say(`${verb} requested`); } catch (error) { say(error.message); }
   };
   const cancel = element("button", { onclick: () => act("cancel") }, "Cancel");
-  const retry = element("button", { onclick: () => { act("retry"); location.reload(); } }, "Retry");
+  const retry = element("button", { onclick: async () => { await act("retry"); location.reload(); } }, "Retry");
   let shown = "";
   show(`Job ${id}`, facts, element("p", {}, cancel, " ", retry), element("h2", {}, "Progress"), log, results);
   const stop = follow(id, log);
@@ -159,14 +108,45 @@ function follow(id, log) {
 async function showResults(found, place) {
   const names = found.artefacts.map((artefact) => artefact.name);
   const link = (name) => element("button", { onclick: () => download(found.id, name) }, name);
-  place.replaceChildren(element("h2", {}, "Files"),
-    names.length ? element("p", {}, ...names.slice(0, 50).flatMap((name) => [link(name), " "]))
-      : element("p", { class: "hint" }, "This job wrote no files."));
   const report = names.find((name) => name.endsWith(".html"));
-  if (!report) return;
-  const text = await (await call(`/v1/jobs/${found.id}/artefacts/${report}`)).text();
-  // Sandboxed: a report repeats names that a client chose, so nothing in it may run.
-  place.append(element("h2", {}, "Report"), element("iframe", { title: "report", sandbox: "", srcdoc: text }));
+  if (report) {
+    const text = await (await call(`/v1/jobs/${found.id}/artefacts/${report}`)).text();
+    // Sandboxed: a report repeats names that a client chose, so nothing in it may run.
+    place.append(element("h2", {}, "Report"), element("iframe", { title: "report", sandbox: "", srcdoc: text }));
+  }
+  const results = names.filter((name) => !name.startsWith("record/")), record = names.filter((name) => name.startsWith("record/"));
+  place.append(element("h2", {}, "Files"), ...nextStep(found),
+    results.length ? element("p", { class: "files" }, ...results.slice(0, 50).flatMap((name) => [link(name), " "]))
+      : element("p", { class: "hint" }, "This job wrote no files."));
+  if (record.length) {
+    place.append(element("details", {}, element("summary", {}, `Record of the run: ${record.length} files`),
+      element("p", { class: "files" }, ...record.slice(0, 200).flatMap((name) => [link(name), " "]))));
+  }
+}
+
+// What a finished job was for: its policy or twin, registered with one button.
+function nextStep(found) {
+  const hash = (ending) => found.artefacts.find((artefact) => artefact.name.endsWith(ending))?.sha256;
+  const button = (text, work) => element("p", {}, element("button", { onclick: async (event) => {
+    event.target.disabled = true;
+    try { location.hash = await work(); } catch (error) { say(error.message); event.target.disabled = false; }
+  } }, text));
+  if (found.state !== "succeeded") return [];
+  if (found.kind === "train" && hash("policy.onnx")) {
+    return [button("Register and validate this policy", async () => {
+      const golden = hash("golden.npz"), sha256 = hash("policy.onnx");
+      await post("/v1/registry/policy", { sha256, ...(golden && { golden }) });
+      return `#/validate/${sha256}`;
+    })];
+  }
+  if (found.kind === "calibrate" && hash("twin.json")) {
+    const robot = /^[0-9a-f]{64}$/.test(found.spec.robot) ? { robot: found.spec.robot } : {};
+    return [button("Register this twin", async () => {
+      await post("/v1/registry/twin", { sha256: hash("twin.json"), ...robot });
+      return "#/twins";
+    })];
+  }
+  return [];
 }
 
 async function download(id, name) {
@@ -205,7 +185,7 @@ function twins() {
         element("br"), element("span", { class: "hint" }, entry.reasons.join("; ")))],
       ["evidence", (entry) => `${entry.recordings} recordings, from ${entry.origin}`],
       ["registered", (entry) => when(entry.created)],
-    ], entries, "No twins yet. Create one with: physai sim calibrate ROBOT LOGS"));
+    ], entries, "No twins yet. The page of a finished calibration registers its twin, and so does: physai sim validate RUN --twin FILE --server URL"));
   });
 }
 
@@ -233,48 +213,6 @@ async function watch(id) {
   } catch (error) { main.replaceChildren(problem(error)); }
 }
 
-async function validate() {
-  leave = () => {};
-  let known;
-  try { known = await json("/v1/registry/twin"); } catch (error) { main.replaceChildren(problem(error)); return; }
-  const file = (id, label, accept, required) =>
-    element("label", { for: id }, label, element("input", { id, type: "file", accept, required }));
-  const options = known.map((entry) => element("option", { value: entry.sha256 },
-    `${entry.robot}, version ${entry.version}${entry.credible ? "" : " (not credible)"}`));
-  const choice = element("select", { id: "twin" }, element("option", { value: "" }, "nominal robot: no policy can pass"),
-    ...options);
-  const submit = element("button", {}, "Validate");
-  const problems = element("div");
-  const form = element("form", {},
-    file("policy", "Policy (policy.onnx)", ".onnx", true),
-    file("golden", "Its reference outputs (golden.npz), if there are any", ".npz", false),
-    element("label", { for: "twin" }, "Twin", choice),
-    file("twinfile", "or upload one (twin.json)", ".json", false), submit, problems);
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    submit.disabled = true;
-    submit.textContent = "Uploading …";
-    try {
-      const upload = async (id) => {
-        const [chosen] = document.getElementById(id).files;
-        return chosen && (await json("/v1/blobs", { method: "POST", body: chosen })).sha256;
-      };
-      const [policy, golden, uploaded] = await Promise.all(["policy", "golden", "twinfile"].map(upload));
-      await post("/v1/registry/policy", { sha256: policy, ...(golden && { golden }) });
-      if (uploaded) await post("/v1/registry/twin", { sha256: uploaded });
-      const twin = uploaded || choice.value;
-      const spec = { policy, ...(golden && { golden }), ...(twin && { twin }) };
-      location.hash = `#/jobs/${(await post("/v1/jobs", { kind: "validate", spec })).id}`;
-    } catch (error) {
-      problems.replaceChildren(problem(error));
-      submit.disabled = false;
-      submit.textContent = "Validate";
-    }
-  });
-  show("Validate a policy", form);
-}
-
-// What a unit runs, and below it what became of a later flash that did not change it.
 function installed({ runs, latest }) {
   const line = (report, prefix) => element("div", {}, prefix, mark(report.outcome), element("br"),
     element("span", { class: "hint" }, report.reason && `${report.reason}; `, `reported by ${report.reported_by}`));
@@ -287,11 +225,11 @@ function robots() {
   live(() => Promise.all([json("/v1/robots"), json("/v1/installations/latest")]), ([entries, units]) => {
     show("Robots", table([
       ["robot", (entry) => short(entry.sha256)],
-      ["name", (entry) => `${entry.name}, version ${entry.version}`],
+      ["name", (entry) => element("a", { href: `#/robots/${entry.sha256}` }, `${entry.name}, version ${entry.version}`)],
       ["base", (entry) => entry.base],
       ["mass", (entry) => (entry.mass_kg == null ? "" : `${Number(entry.mass_kg).toPrecision(3)} kg`)],
       ["registered", (entry) => when(entry.created)],
-    ], entries, "No robots yet. Upload one: curl --data-binary @robot.zip …/v1/robots"),
+    ], entries, "No robots yet."), element("p", {}, element("a", { href: "#/robots/upload" }, "Upload a robot")),
     element("h2", {}, "What robots run"),
     element("p", { class: "hint" }, "As reported by those who flashed them, not by the robots: one on trial may have gone",
       " back since, and a flash without --server is not listed."),
@@ -306,63 +244,26 @@ function robots() {
   });
 }
 
-async function play(ids, tell) {
-  for (const id of ids) {
-    for (;;) {
-      const found = await json(`/v1/jobs/${id}`);
-      if (found.state === "succeeded") break;
-      if (ENDED.includes(found.state)) throw new Refused(`Job ${id} is ${found.state}. ${found.error ?? ""}`);
-      tell(`Playing: job ${id} is ${found.state} …`);
-      await new Promise((resolve) => setTimeout(resolve, 500));
-    }
-  }
-  return post("/v1/replays", { jobs: ids });
-}
-
-function outcomes(replay) {
-  const sum = (episodes, name) => episodes.reduce((total, episode) => total + episode[name], 0);
-  return table([
-    ["policy", ([name]) => name],
-    ["return of each episode", ([, episodes]) => episodes.map((episode) => Number(episode.return).toFixed(1)).join(", ")],
-    ["succeeded", ([, episodes]) => `${sum(episodes, "succeeded")} of ${sum(episodes, "judged")}`],
-  ], replay.outcomes.map((episodes, index) => ["AB"[index], episodes]), "");
-}
-
-async function compare() {
+async function robot(id) {
   leave = () => {};
-  let known;
-  try { known = await json("/v1/registry/policy"); } catch (error) { main.replaceChildren(problem(error)); return; }
-  if (!known.length) {
-    show("Compare", element("p", { class: "hint" }, "No policies yet. A validation registers its policy."));
-    return;
-  }
-  const choose = (id, label) => element("label", { for: id }, label, element("select", { id }, ...known.map((entry) =>
-    element("option", { value: entry.sha256 }, `${entry.name}, version ${entry.version} (${entry.sha256.slice(0, 8)})`))));
-  const submit = element("button", {}, "Play both");
-  const below = element("div", { "aria-live": "polite" });
-  const seed = element("input", { id: "seed", type: "number", min: 0, max: 1048575, value: 0, required: true });
-  const form = element("form", {}, choose("a", "Policy A"), choose("b", "Policy B"),
-    element("label", { for: "seed" }, "Seed", seed), submit);
-  if (known.length > 1) form.querySelector("#b").selectedIndex = 1;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    submit.disabled = true;
-    try {
-      const chosen = ["a", "b"].map((id) => form.querySelector(`#${id}`).value);
-      const ids = [];
-      for (const policy of chosen) {
-        ids.push((await post("/v1/jobs", { kind: "play", spec: { policy, seed: Number(seed.value) } })).id);
-      }
-      const replay = await play(ids, (text) => below.replaceChildren(element("p", { class: "hint" }, text)));
-      below.replaceChildren(outcomes(replay),
-        element("iframe", { src: replay.url, title: "3-D view of both policies", class: "view" }));
-    } catch (error) { below.replaceChildren(problem(error)); }
-    submit.disabled = false;
-  });
-  show("Two policies on the same seeds", form, below);
+  if (id === "upload") { show("Upload a robot", robotForm()); return; }
+  try {
+    const found = await json(`/v1/robots/${id}`);
+    const limit = (value) => (value == null ? "none" : Number(value).toPrecision(4));
+    show(`Robot ${found.name}`, element("p", {}, element("code", {}, found.sha256)),
+      element("p", {}, `${found.description}; ${found.base} base, ${Number(found.mass_kg).toPrecision(3)} kg`),
+      table([
+        ["joint", (joint) => joint.name],
+        ["kind", (joint) => joint.kind],
+        ["position", (joint) => `${limit(joint.position_lower)} … ${limit(joint.position_upper)}`],
+        ["speed", (joint) => limit(joint.velocity_limit)],
+        ["effort", (joint) => limit(joint.effort_limit)],
+      ], found.joints, ""),
+      element("h2", {}, "Files"), element("p", {}, found.files.map((file) => file.path).join(", ")));
+  } catch (error) { main.replaceChildren(problem(error)); }
 }
 
-const VIEWS = { jobs, policies, twins, robots, sessions, compare, validate };
+const VIEWS = { jobs, policies, twins, robots, sessions };
 
 function route() {
   leave();
@@ -374,6 +275,9 @@ function route() {
   main.replaceChildren(element("p", { class: "hint" }, "Loading …"));
   if (name === "jobs" && id) job(id);
   else if (name === "sessions" && id) watch(id);
+  else if (name === "robots" && id) robot(id);
+  else if (name === "validate") { leave = () => {}; validate(id); }
+  else if (name === "compare") { leave = () => {}; compare(); }
   else (VIEWS[name] ?? jobs)();
 }
 

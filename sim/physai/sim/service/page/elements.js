@@ -11,7 +11,11 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-export const short = (sha256) => element("code", { title: sha256 }, sha256.slice(0, 12));
+export const ENDED = ["succeeded", "failed", "cancelled"];
+
+// The service wants all 64 digits; a click copies them.
+export const short = (sha256) => element("button", { class: "hash", title: `copy ${sha256}`, type: "button",
+  onclick: () => navigator.clipboard?.writeText(sha256) }, element("code", {}, sha256.slice(0, 12)));
 export const when = (seconds) => (seconds == null ? "" : new Date(seconds * 1000).toLocaleString());
 const LOOKS = { succeeded: "good", PASS: "good", credible: "good", failed: "bad", FAIL: "bad", "not credible": "bad",
   committed: "good", unchanged: "good", "rolled-back": "bad" };

@@ -8,7 +8,8 @@ from fastapi.responses import FileResponse
 from physai.sim.service.problems import ProblemError
 
 FOLDER = Path(__file__).parent
-FILES = {"app.js": "text/javascript", "elements.js": "text/javascript", "style.css": "text/css"}
+SCRIPTS = ("app.js", "docs.js", "elements.js", "forms.js", "service.js")
+FILES = {"style.css": "text/css"} | dict.fromkeys(SCRIPTS, "text/javascript")
 HEADERS = {
     # Only this service's own script runs, so that text from uploads can never act for the reader.
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -20,12 +21,16 @@ HEADERS = {
 
 
 def page_routes() -> APIRouter:
-    """`/` and `/page/…`; not part of the OpenAPI document."""
+    """`/`, `/docs` and `/page/…`; not part of the OpenAPI document."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")
     async def index() -> FileResponse:
         return FileResponse(FOLDER / "index.html", media_type="text/html", headers=HEADERS)
+
+    @router.get("/docs")
+    async def docs() -> FileResponse:
+        return FileResponse(FOLDER / "docs.html", media_type="text/html", headers=HEADERS)
 
     @router.get("/page/{name}")
     async def asset(name: str) -> FileResponse:
