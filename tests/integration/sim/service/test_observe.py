@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.support.patience import until
 
 from physai.sim.client import RemoteSession, ServiceClient
 from physai.sim.service.auth.tokens import TokenStore
@@ -58,7 +59,10 @@ def test_a_problem_is_found_in_the_log_by_its_identifier(service: ServiceProcess
     answer = httpx.get(f"{service.url}/v1/jobs/none")
     identifier = answer.json()["request_id"]
     assert answer.headers["x-request-id"] == identifier
-    lines = [json.loads(line) for line in (service.data / "requests.log").read_text().splitlines()]
+    log = service.data / "requests.log"
+    # The line is written after the answer was sent.
+    until(lambda: identifier in log.read_text())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
     (line,) = [line for line in lines if line["request_id"] == identifier]
     assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/jobs/none", 404)
     assert 0.0 < line["ms"] < 10_000.0
