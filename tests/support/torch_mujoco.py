@@ -29,7 +29,7 @@ class TorchMujoco:
         return torch.as_tensor(self._engine.state(name))
 
     def derived(self, name: str) -> Array:
-        return torch.as_tensor(self._engine.derived(name))
+        return torch.as_tensor(self._engine.derived(name).copy())
 
     def parameter(self, name: str) -> Array:
         return torch.as_tensor(self._engine.parameter(name))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import array_namespace
 
 from physai.sim.engines.protocol import Array
 
@@ -26,8 +27,7 @@ class Constant:
             return self._values
         key = str(array.device), str(array.dtype)
         if key not in self._copies:
-            import torch
-
-            dtype = array.dtype if self._values.dtype.kind == "f" else torch.int64
-            self._copies[key] = torch.as_tensor(self._values, dtype=dtype, device=array.device)
+            xp: Any = array_namespace(array)
+            dtype = array.dtype if self._values.dtype.kind == "f" else xp.int64
+            self._copies[key] = xp.asarray(self._values, dtype=dtype, device=array.device)
         return self._copies[key]
