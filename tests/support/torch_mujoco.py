@@ -1,11 +1,12 @@
 """MuJoCo's own engine behind the device environment: the same physics as the CPU environment, in torch tensors."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from physai.sim.engines.mujoco import MujocoEngine
-from physai.sim.engines.protocol import Array
+from physai.sim.engines.protocol import Array, Snapshot
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.tasks.task import Task
 
@@ -29,7 +30,7 @@ class TorchMujoco:
         return torch.as_tensor(self._engine.state(name))
 
     def derived(self, name: str) -> Array:
-        return torch.as_tensor(self._engine.derived(name).copy())
+        return torch.as_tensor(self._engine.derived(name))
 
     def parameter(self, name: str) -> Array:
         return torch.as_tensor(self._engine.parameter(name))
@@ -46,3 +47,12 @@ class TorchMujoco:
 
     def diverged(self) -> Array:
         return torch.as_tensor(self._engine.diverged())
+
+    def require_capacity(self) -> None:
+        """MuJoCo allocates as it needs."""
+
+    def snapshot(self) -> Snapshot:
+        return {name: torch.tensor(value) for name, value in self._engine.snapshot().items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        self._engine.restore({name: value.numpy() for name, value in snapshot.items()})

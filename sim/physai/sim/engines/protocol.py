@@ -150,6 +150,26 @@ class DeviceEngine(Protocol):
         """Worlds whose state is not finite or exceeds 1e10, bool, shape (num_worlds,)."""
         ...
 
+    def require_capacity(self) -> None:
+        """Waits for the device and checks that no world had more contacts or constraints than memory.
+
+        Raises:
+            ModelError: one had, so that some were dropped.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """State and parameters of all worlds, on the device."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Returns to a snapshot of an engine with the same model, parameters and number of worlds, bit for bit.
+
+        Raises:
+            TaskError: the snapshot does not match.
+        """
+        ...
+
 
 def put(array: Array, snapshot: Mapping[str, Array], name: str) -> None:
     """Writes one array of a snapshot back in place.

@@ -106,7 +106,12 @@ class WarpDeviceEngine:
             if self._device == "cpu":
                 yield
                 return
-            with self._warp.ScopedStream(self._warp.stream_from_torch(torch.cuda.current_stream())):
+            current = torch.cuda.current_stream(self._device)
+            if self._warp.get_stream(self._device).cuda_stream == current.cuda_stream:
+                yield
+                return
+            # Everything runs in torch's stream, so there is nothing in Warp's to wait for; a capture forbids to wait.
+            with self._warp.ScopedStream(self._warp.stream_from_torch(current), sync_enter=False):
                 yield
 
     def state(self, name: str) -> torch.Tensor:

@@ -145,7 +145,7 @@ class TestLearningRate:
         rollout = play(ppo)
         rollout.mean.add_(shift)
         ppo.update(rollout, 0.9, seeded(0))
-        assert {group["lr"] for group in ppo.optimizer.param_groups} == {ppo.learning_rate}
+        assert {float(group["lr"]) for group in ppo.optimizer.param_groups} == {ppo.learning_rate}
         return ppo.learning_rate
 
     def test_it_rises_while_the_policy_hardly_moves(self) -> None:
@@ -156,14 +156,14 @@ class TestLearningRate:
 
     def test_it_stays_near_the_desired_divergence(self) -> None:
         shift = math.sqrt(CONFIG.desired_kl)  # KL = 2 · d²/2 at σ = 1
-        assert self.rate_after(CONFIG, shift) == 1e-3
+        assert self.rate_after(CONFIG, shift) == pytest.approx(1e-3)
 
     def test_it_stays_within_its_bounds(self) -> None:
-        assert self.rate_after(replace(CONFIG, max_learning_rate=1.2e-3), 0.0) == 1.2e-3
-        assert self.rate_after(replace(CONFIG, min_learning_rate=0.9e-3), 1.0) == 0.9e-3
+        assert self.rate_after(replace(CONFIG, max_learning_rate=1.2e-3), 0.0) == pytest.approx(1.2e-3)
+        assert self.rate_after(replace(CONFIG, min_learning_rate=0.9e-3), 1.0) == pytest.approx(0.9e-3)
 
     def test_a_fixed_one_is_left_alone(self) -> None:
-        assert self.rate_after(replace(CONFIG, schedule="fixed"), 1.0) == 1e-3
+        assert self.rate_after(replace(CONFIG, schedule="fixed"), 1.0) == pytest.approx(1e-3)
 
 
 class TestUpdate:

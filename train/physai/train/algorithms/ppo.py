@@ -4,9 +4,11 @@ With generalised advantage estimation (Schulman et al. 2016), a learning rate th
 and a critic that may see more than the actor. Shapes: T steps, N worlds, O observations, A actions.
 """
 
+import functools
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,9 +19,6 @@ from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import mlp
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-_BESIDE = ThreadPoolExecutor(max_workers=1, thread_name_prefix="critic")
-"""Computes the critic's gradient while the actor's is computed: two small networks use two processors better so than
-by splitting each matrix product."""
 
 
 class LearningDivergedError(PhysaiError):
@@ -29,32 +28,41 @@ class LearningDivergedError(PhysaiError):
 class Rollout:
     """T steps of N worlds, filled in order and reused; all float32."""
 
-    def __init__(self, config: TrainConfig, observations: int, critic: int, actions: int, hidden: int) -> None:
-        """Allocates for `config.horizon` steps of `config.num_envs` worlds."""
+    def __init__(
+        self,
+        config: TrainConfig,
+        observations: int,
+        critic: int,
+        actions: int,
+        hidden: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Allocates for `config.horizon` steps of `config.num_envs` worlds on a device."""
+        zeros = functools.partial(torch.zeros, device=device)
         steps, worlds = config.horizon, config.num_envs
-        self.observation = torch.zeros(steps, worlds, observations)
+        self.observation = zeros(steps, worlds, observations)
         """Normalised observations the actor saw, (T, N, O)."""
-        self.critic = torch.zeros(steps, worlds, critic)
+        self.critic = zeros(steps, worlds, critic)
         """Normalised critic inputs, (T, N, C)."""
         self.raw_observation = torch.zeros_like(self.observation)
         """Observations before normalisation, (T, N, O)."""
         self.raw_critic = torch.zeros_like(self.critic)
         """Critic inputs before normalisation, (T, N, C)."""
-        self.action = torch.zeros(steps, worlds, actions)
+        self.action = zeros(steps, worlds, actions)
         """Sampled network outputs before clipping, (T, N, A)."""
-        self.mean = torch.zeros(steps, worlds, actions)
-        self.log_std = torch.zeros(actions)
+        self.mean = zeros(steps, worlds, actions)
+        self.log_std = zeros(actions)
         """Logarithm of the exploration noise the actions were sampled with, (A,)."""
-        self.log_prob = torch.zeros(steps, worlds)
-        self.value = torch.zeros(steps, worlds)
-        self.reward = torch.zeros(steps, worlds)
-        self.bootstrap = torch.zeros(steps, worlds)
+        self.log_prob = zeros(steps, worlds)
+        self.value = zeros(steps, worlds)
+        self.reward = zeros(steps, worlds)
+        self.bootstrap = zeros(steps, worlds)
         """Value of the state a time-out cut off, 0 elsewhere, (T, N)."""
-        self.done = torch.zeros(steps, worlds)
+        self.done = zeros(steps, worlds)
         """1 where the episode ended with this step, (T, N)."""
-        self.hidden = torch.zeros(worlds, hidden)
+        self.hidden = zeros(worlds, hidden)
         """Recurrent state before the first step, (N, H)."""
-        self.last_value = torch.zeros(worlds)
+        self.last_value = zeros(worlds)
         """Values of the states after the last step, (N,)."""
         self.reward_terms: dict[str, float] = {}
         """Mean of each weighted reward term, per second."""
@@ -100,27 +108,24 @@ class UpdateStats:
     kl: float = 0.0
     clipped: float = 0.0
     """Share of samples whose probability ratio was clipped."""
-    count: int = field(default=0, repr=False)
-
-    def add(self, values: list[float]) -> None:
-        """Adds one minibatch's policy loss, value loss, entropy, KL and clipped share."""
-        self.count += 1
-        for name, value in zip(("policy_loss", "value_loss", "entropy", "kl", "clipped"), values, strict=True):
-            setattr(self, name, getattr(self, name) + (value - getattr(self, name)) / self.count)
 
 
 class PPO(nn.Module):
     """Actor, critic, exploration noise and their optimiser."""
 
+    _rate: Tensor
+
     def __init__(self, actor: nn.Module, critic_size: int, actions: int, config: TrainConfig) -> None:
-        """Takes over an actor (see `physai.train.models.policy_graph.Actor`) and builds a critic of the same widths."""
+        """Takes over an actor (see `physai.train.models.policy_graph.Actor`), builds a critic of the same widths there."""
         super().__init__()
         self.config = config
         self.actor = actor
         self.critic = mlp([critic_size, *config.hidden, 1], config.activation, 1.0)
         self.log_std = nn.Parameter(torch.full((actions,), math.log(config.initial_std)))
-        self.learning_rate = config.learning_rate
-        self.optimizer: Any = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+        self.to(next(actor.parameters()).device)
+        # A tensor, so that the schedule changes it where the networks are.
+        self.register_buffer("_rate", torch.tensor(config.learning_rate, device=self.log_std.device), persistent=False)
+        self.optimizer: Any = torch.optim.Adam(self.parameters(), lr=self._rate, fused=True)
 
     def act(self, observation: Tensor, hidden: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Samples actions.
@@ -162,20 +167,33 @@ class PPO(nn.Module):
         # A GRU learns from whole sequences, so its minibatches are worlds; else they are single steps.
         parts = [part.transpose(0, 1) if recurrent else part.flatten(0, 1) for part in parts]
         parts.append(rollout.hidden if recurrent else parts[0][:, :0])
-        stats = UpdateStats()
-        for _ in range(config.epochs):
-            order = torch.randperm(parts[0].shape[0], generator=generator)
-            shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
-            for batch in zip(*shuffled, strict=True):
-                self._step(batch, rollout.log_std, stats)
-        return stats
+        summaries: list[Tensor] = []
+        self.optimizer.found_inf = None
+        with self._beside() as beside:
+            for _ in range(config.epochs):
+                order = torch.randperm(parts[0].shape[0], generator=generator, device=generator.device)
+                order = order.to(advantage.device, non_blocking=True)
+                shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
+                summaries += [self._step(batch, rollout.log_std, beside) for batch in zip(*shuffled, strict=True)]
+        # The only look at values, after all was computed.
+        norm, *means = (float(value) for value in torch.stack(summaries).double().mean(dim=0).cpu())
+        if not math.isfinite(norm):
+            raise LearningDivergedError(f"gradient norm is {norm} at learning rate {self.learning_rate:.2g}")
+        return UpdateStats(*means)
 
-    def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, stats: UpdateStats) -> None:
-        """One gradient step on one minibatch; the critic's gradient is computed in parallel with the actor's."""
+    def _beside(self) -> AbstractContextManager[ThreadPoolExecutor | None]:
+        """A thread for the critic's gradient on a CPU."""
+        # Two small networks use two processors better so than by splitting each matrix product.
+        if self.log_std.device.type != "cpu":
+            return nullcontext()
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="critic")
+
+    def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, beside: ThreadPoolExecutor | None) -> Tensor:
+        """One gradient step on one minibatch; returns gradient norm and `UpdateStats` of it."""
         config = self.config
         observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
         self.optimizer.zero_grad(set_to_none=True)
-        critic = _BESIDE.submit(self._value_gradient, critic_input, target, old_value)
+        critic = beside and beside.submit(self._value_gradient, critic_input, target, old_value)
         mean = self._mean(observation, hidden, done)
         deviation = (action - mean) * torch.exp(-self.log_std)
         log_prob = (-0.5 * deviation * deviation - self.log_std - LOG_SQRT_2PI).sum(-1, keepdim=True)
@@ -184,30 +202,32 @@ class PPO(nn.Module):
         policy_loss = -torch.minimum(ratio * advantage, clipped_ratio * advantage).mean()
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
         torch.autograd.backward(policy_loss - config.entropy_weight * entropy)
-        value_loss = critic.result()
+        value_loss = critic.result() if critic else self._value_gradient(critic_input, target, old_value)
         norm = self._clip_gradients()
-        if not math.isfinite(norm):
-            raise LearningDivergedError(f"gradient norm is {float(norm)} at learning rate {self.learning_rate:.2g}")
+        # From the first norm that is not finite on, fused Adam leaves the weights as they are.
+        found = getattr(self.optimizer, "found_inf", None)
+        broken = (~torch.isfinite(norm)).float()
+        self.optimizer.found_inf = broken if found is None else torch.maximum(found, broken)
         with torch.no_grad():
             spread = torch.exp(2.0 * (old_log_std - self.log_std))
             shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
             kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
             clipped = (ratio != clipped_ratio).float().mean()
-            summary = [float(x) for x in torch.stack([policy_loss, value_loss, entropy, kl, clipped])]
+            summary = torch.stack([norm, policy_loss, value_loss, entropy, kl, clipped])
         # Only now: it changes log_std, and the divergence is that of the network the means came from.
         self.optimizer.step()
-        stats.add(summary)
         if config.schedule == "adaptive":
-            self._adapt(summary[3])
+            self._adapt(kl)
+        return summary
 
-    def _clip_gradients(self) -> float:
+    def _clip_gradients(self) -> Tensor:
         """Bounds the gradients of actor and critic, each by itself, so that a value far off does not slow the actor.
 
         Returns:
-            The norm of both together before.
+            The norm of both together before, shape ().
         """
         parts = [*self.actor.parameters(), self.log_std], self.critic.parameters()
-        return math.hypot(*(float(nn.utils.clip_grad_norm_(part, self.config.max_grad_norm)) for part in parts))
+        return torch.hypot(*(nn.utils.clip_grad_norm_(part, self.config.max_grad_norm) for part in parts))
 
     def _value_gradient(self, critic_input: Tensor, target: Tensor, old_value: Tensor) -> Tensor:
         """Adds the gradient of the critic's clipped loss to its parameters; returns the loss."""
@@ -228,17 +248,21 @@ class PPO(nn.Module):
             hidden = hidden * (1.0 - done[:, t])
         return torch.stack(means, dim=1)
 
-    def _adapt(self, kl: float) -> None:
+    def _adapt(self, kl: Tensor) -> None:
         """Keeps the KL divergence per update near the desired one (rsl_rl's rule)."""
         config = self.config
-        if kl > 2.0 * config.desired_kl:
-            self.learning_rate = max(config.min_learning_rate, self.learning_rate / 1.5)
-        elif kl < 0.5 * config.desired_kl:
-            self.learning_rate = min(config.max_learning_rate, self.learning_rate * 1.5)
-        self.set_learning_rate(self.learning_rate)
+        lower = torch.where(kl > 2.0 * config.desired_kl, self._rate / 1.5, self._rate)
+        rate = torch.where(kl < 0.5 * config.desired_kl, self._rate * 1.5, lower)
+        self._rate.copy_(rate.clamp(config.min_learning_rate, config.max_learning_rate))
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimiser's step size; waits for the device."""
+        return float(self._rate)
 
     def set_learning_rate(self, value: float) -> None:
         """Sets the optimiser's step size."""
-        self.learning_rate = value
+        self._rate.fill_(value)
+        # An optimiser's state that was loaded has a rate of its own.
         for group in self.optimizer.param_groups:
-            group["lr"] = value
+            group["lr"] = self._rate

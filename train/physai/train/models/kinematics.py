@@ -4,6 +4,7 @@ Quaternions are wxyz. Right multiplication by a constant quaternion is a constan
 constant vector by q is quadratic in q, so a chain of n joints is n small matrix products and one large one.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -34,7 +35,18 @@ def pick(vector: Tensor, columns: list[int]) -> Tensor:
     """The given columns of a vector, shape (n, len(columns)): one Gather in ONNX, no node if all are in order."""
     if columns == list(range(vector.shape[1])):
         return vector
-    return vector.index_select(1, torch.tensor(columns, dtype=torch.int64, device=vector.device))
+    indices = (
+        torch.tensor(columns, dtype=torch.int64)
+        if vector.device.type == "cpu"
+        else _indices(tuple(columns), vector.device)
+    )
+    return vector.index_select(1, indices)
+
+
+@functools.cache
+def _indices(columns: tuple[int, ...], device: torch.device) -> Tensor:
+    # Kept: copying them to a GPU in each call would wait for it. On the CPU an export would leave its own tensor here.
+    return torch.tensor(columns, dtype=torch.int64, device=device)
 
 
 class ForwardKinematics(nn.Module):
@@ -123,7 +135,8 @@ def pose_error(target: Tensor, position: Tensor, quat: Tensor) -> Tensor:
         quat: actual orientation wxyz, shape (n, 4).
     """
     products = (target[:, 3:].unsqueeze(2) * quat.unsqueeze(1)).flatten(1)
-    error = products @ _ERROR.to(products)
+    product = _ERROR if products.device.type == "cpu" else _error_on(products.device)
+    error = products @ product.to(products.dtype)
     short_way = torch.where(error[:, :1] < 0.0, -2.0, 2.0)
     return torch.cat([target[:, :3] - position, short_way * error[:, 1:]], dim=1)
 
@@ -140,6 +153,12 @@ def _error_product() -> Tensor:
 
 
 _ERROR = _error_product()
+
+
+@functools.cache
+def _error_on(device: torch.device) -> Tensor:
+    return _ERROR.to(device)
+
 
 MAX_ORIENTATION_ERROR = 2.0 * math.sin(math.pi / 2)
 """Greatest norm of the rotation part of `pose_error`, at half a turn."""

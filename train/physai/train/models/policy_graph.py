@@ -42,6 +42,8 @@ class Normaliser(nn.Module):
     mean: Tensor
     variance: Tensor
     count: Tensor
+    _shift: Tensor
+    _scale: Tensor
 
     def __init__(self, size: int) -> None:
         """Starts as the identity for vectors of `size` elements."""
@@ -73,9 +75,10 @@ class Normaliser(nn.Module):
 
     def refresh(self) -> None:
         """Recomputes the constants `forward` uses, after the statistics changed or were loaded."""
-        if float(self.count) > 0:
-            self._shift = self.mean.float()
-            self._scale = (1.0 / torch.sqrt(self.variance + 1e-4)).float()
+        # In place and without a look at the count: a CUDA graph keeps the addresses, and a look would wait.
+        seen = self.count > 0
+        self._shift.copy_(torch.where(seen, self.mean, 0.0))
+        self._scale.copy_(torch.where(seen, 1.0 / torch.sqrt(self.variance + 1e-4), 1.0))
 
 
 class ObservationTerms(nn.Module):
@@ -290,8 +293,9 @@ class PolicyGraph(nn.Module):
         return sizes
 
     def initial_state(self, num_worlds: int) -> State:
-        """State before the first call: all zeros."""
-        return {name: torch.zeros(num_worlds, size) for name, size in self.state_sizes.items()}
+        """State before the first call: all zeros, where the graph's constants are."""
+        device = self.normaliser.mean.device
+        return {name: torch.zeros(num_worlds, size, device=device) for name, size in self.state_sizes.items()}
 
     def observe(
         self, sensors: Mapping[str, Tensor], commands: Mapping[str, Tensor], state: Mapping[str, Tensor]

@@ -1,5 +1,7 @@
 """Sensor errors and lagging commands on a device, with the draws of `physai.sim.envs.delay`."""
 
+from collections.abc import Sequence
+
 import torch
 
 from physai.sim.engines.protocol import DeviceEngine
@@ -51,6 +53,10 @@ class DeviceSensors:
         if len(self._past) > 1:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._step_dt, seeds, column=0), self._lag))
 
+    def live(self) -> dict[str, torch.Tensor]:
+        """What a restart needs, first axis the world."""
+        return {"bias": self._bias, "past": self._past.swapaxes(0, 1), "lag": self._lag, "fresh": self._fresh}
+
     def measure(self, seeds: Seeds, steps: torch.Tensor) -> dict[str, torch.Tensor]:
         """One sample of every field, float32, shape (num_worlds, size) each."""
         sample = torch.cat([source().float() for source in self._sources], dim=1)
@@ -74,8 +80,10 @@ class DeviceSensors:
 class DeviceDelay:
     """Advances the engine by whole control periods with each world's commands arriving at its own lag."""
 
-    def __init__(self, task: Task, engine: DeviceEngine, *, active: bool, device: torch.device) -> None:
-        """Maps commanded joints to actuators by name; `active` says whether commands lag at all."""
+    def __init__(
+        self, task: Task, engine: DeviceEngine, *, active: bool, device: torch.device, periods: int = 1
+    ) -> None:
+        """Maps commanded joints to actuators by name; see `physai.sim.envs.delay.ActionDelay`."""
         self._engine = engine
         self._ctrl = engine.state("ctrl")
         self._columns = torch.tensor(actuator_columns(task, engine.model), device=device)
@@ -86,9 +94,10 @@ class DeviceDelay:
         worlds, dtype = engine.num_worlds, self._ctrl.dtype
         self._past = torch.zeros(depth, worlds, len(self._columns), dtype=dtype, device=device)
         self._lag = torch.zeros(worlds, dtype=torch.int64, device=device)
-        self._controls = torch.zeros(worlds, self._decimation, engine.model.nu, dtype=dtype, device=device)
+        self._periods = periods
+        self._controls = torch.zeros(worlds, periods * self._decimation, engine.model.nu, dtype=dtype, device=device)
         self._worlds = torch.arange(worlds, device=device)
-        self._steps = torch.arange(self._decimation, device=device)
+        self._steps = torch.arange(periods * self._decimation, device=device)
 
     def reset(self, mask: torch.Tensor, seeds: Seeds, target: torch.Tensor) -> None:
         """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
@@ -99,11 +108,15 @@ class DeviceDelay:
         if self._delay.upper_s > 0.0:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._physics_dt, seeds, 1), self._lag))
 
-    def advance(self, target: torch.Tensor) -> None:
-        """Plays one command, shape (num_worlds, commanded joints)."""
-        newest_first = torch.cat([target[None].to(self._past.dtype), self._past])
+    def live(self) -> dict[str, torch.Tensor]:
+        """What a restart needs, first axis the world."""
+        return {"past": self._past.swapaxes(0, 1), "lag": self._lag}
+
+    def advance(self, targets: Sequence[torch.Tensor]) -> None:
+        """Plays one command per control period, each of shape (num_worlds, commanded joints), oldest first."""
+        newest_first = torch.cat([torch.stack(tuple(reversed(targets))).to(self._past.dtype), self._past])
         # The command that was the newest a lag before each physics step.
-        age = -((self._steps - self._lag[:, None]) // self._decimation)
+        age = self._periods - 1 - (self._steps - self._lag[:, None]) // self._decimation
         self._controls[:, :, self._columns] = newest_first[age, self._worlds[:, None]]
-        self._past.copy_(newest_first[:-1])
+        self._past.copy_(newest_first[: len(self._past)])
         self._engine.drive(self._controls)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from physai.sdk.base.errors import TaskError
-from physai.sim.engines.protocol import DeviceEngine
+from physai.sim.engines.protocol import DeviceEngine, Snapshot, put
 from physai.sim.envs import rng as host_rng
 from physai.sim.envs.device.capturable import require_capturable
 from physai.sim.envs.device.delay import DeviceDelay, DeviceSensors
@@ -23,6 +23,8 @@ from physai.sim.envs.rng import Stream
 from physai.sim.tasks.task import Task, WorldView
 
 Tensor = torch.Tensor
+
+_OWN_STATE = ("_seeds", "_episode", "_step", "_command_age", "_held", "_target", "_previous_target")
 
 
 @dataclass(kw_only=True)
@@ -67,6 +69,7 @@ class DeviceEnvironment:
         training: bool = False,
         randomise: bool = True,
         first_world: int = 0,
+        action_repeat: int = 1,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
 
@@ -77,6 +80,7 @@ class DeviceEnvironment:
             training: start from the task's training states, first episodes staggered in time.
             randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
             first_world: number of the first world, for environments that share a seed with those of other devices.
+            action_repeat: control periods one call of `step` lasts.
 
         Raises:
             TaskError: the task asks for what its model does not have, or its functions look at values on the host.
@@ -85,7 +89,8 @@ class DeviceEnvironment:
         self.num_worlds = engine.num_worlds
         qpos = engine.state("qpos")
         self.device: torch.device = qpos.device
-        self.step_dt = task.contract.timing.control_dt
+        self.action_repeat = action_repeat
+        self.step_dt = task.contract.timing.control_dt * action_repeat
         self._base = base_of(seed)
         self._episode_steps = self._steps(task.episode_length_s)
         interval_s = task.episode_length_s if task.command_interval_s is None else task.command_interval_s
@@ -94,7 +99,7 @@ class DeviceEnvironment:
         self._hold_steps = max(1, self._steps(task.success.hold_s))
         self._parameters = DeviceParameters(task, engine, self.device) if randomise else None
         self._sensors = DeviceSensors(task, engine, step_dt=self.step_dt, active=randomise, device=self.device)
-        self._delay = DeviceDelay(task, engine, active=randomise, device=self.device)
+        self._delay = DeviceDelay(task, engine, active=randomise, device=self.device, periods=action_repeat)
         self._worlds = torch.arange(first_world, first_world + self.num_worlds, device=self.device)
         self._allocate(qpos)
         require_capturable(task, self._view, self.device)
@@ -192,23 +197,34 @@ class DeviceEnvironment:
             reward_terms=torch.zeros_like(self._weights),
         )
 
-    def step(self, target: Mapping[str, Tensor]) -> DeviceStep:
-        """Applies joint commands for one control period; worlds whose episode ended are already in their next one.
+    def step(self, *targets: Mapping[str, Tensor]) -> DeviceStep:
+        """Applies joint commands for one control period, or for `action_repeat` of them; see `Environment.step`.
 
         Args:
-            target: the graph's outputs by name [rad, m, N·m or N], shape (num_worlds, joints of the term).
+            targets: for each control period the graph's outputs by name [rad, m, N·m or N], shape (num_worlds,
+                joints of the term).
+
+        Returns:
+            Sensors and rewards after the last period; worlds whose episode ended are already in their next one.
+
+        Raises:
+            TaskError: the number of commands is not `action_repeat`.
         """
+        if len(targets) != self.action_repeat:
+            raise TaskError(f"step takes {self.action_repeat} control periods of commands, got {len(targets)}")
         view, task = self._view, self.task
-        command = torch.cat([target[term.target_name] for term in task.contract.action.terms], dim=1)
+        terms = task.contract.action.terms
+        periods = [torch.cat([target[term.target_name] for term in terms], dim=1) for target in targets]
         self._previous_target.copy_(self._target)
         self._step += 1
         self._command_age += 1
         self._push()
-        self._target.copy_(command)
-        self._delay.advance(self._target)
+        # Rewards see the newest command; `_delay` decides when the actuators do.
+        self._target.copy_(periods[-1])
+        self._delay.advance(periods)
         view.shared.clear()
         self._tell_time()
-        diverged = self.engine.diverged() | ~torch.isfinite(command).all(dim=1)
+        diverged = self.engine.diverged() | ~torch.isfinite(torch.cat(periods, dim=1)).all(dim=1)
         reward, reward_terms = self._reward(diverged)
         terminated = diverged
         for term in task.terminations.values():
@@ -235,6 +251,35 @@ class DeviceEnvironment:
             metrics=metrics,
             reward_terms=reward_terms,
         )
+
+    def snapshot(self) -> Snapshot:
+        """Everything a restarted environment needs to continue bit for bit; tensors only, first axis the world."""
+        live = {name: value.clone() for name, value in self._live().items()}
+        return live | {f"engine/{name}": value for name, value in self.engine.snapshot().items()}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Returns to a snapshot of an environment of the same task, options and size.
+
+        Raises:
+            TaskError: it is of another one.
+        """
+        prefix = "engine/"
+        engine = {name.removeprefix(prefix): value for name, value in snapshot.items() if name.startswith(prefix)}
+        self.engine.restore(engine)
+        for name, value in self._live().items():
+            put(value, snapshot, name)
+        self._view.shared.clear()
+        self._tell_time()
+
+    def _live(self) -> dict[str, Tensor]:
+        """The environment's own state."""
+        parts = {
+            "own": {name: getattr(self, name) for name in _OWN_STATE},
+            "sensors": self._sensors.live(),
+            "delay": self._delay.live(),
+            "commands": self._view.commands,
+        }
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
 
     def _critic(self) -> Tensor:
         return self.task.critic(self._view).float()

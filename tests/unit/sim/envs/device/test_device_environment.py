@@ -44,11 +44,14 @@ def check_same(step: Any, found: DeviceStep, *, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-@pytest.mark.parametrize(("training", "randomise"), [(False, True), (True, True), (True, False)])
-def test_both_play_the_same(name: str, training: bool, randomise: bool) -> None:
+@pytest.mark.parametrize(
+    ("training", "randomise", "repeat"), [(False, True, 1), (True, True, 1), (True, False, 1), (True, True, 3)]
+)
+def test_both_play_the_same(name: str, training: bool, randomise: bool, repeat: int) -> None:
     task = load_task(name)
-    host = Environment(task, WORLDS, seed=3, training=training, randomise=randomise, num_threads=1)
-    device = DeviceEnvironment(task, TorchMujoco(task, WORLDS), seed=3, training=training, randomise=randomise)
+    options: dict[str, Any] = {"seed": 3, "training": training, "randomise": randomise, "action_repeat": repeat}
+    host = Environment(task, WORLDS, num_threads=1, **options)
+    device = DeviceEnvironment(task, TorchMujoco(task, WORLDS), **options)
     check_same(host.reset(), device.reset(), tolerance=1e-6)
     random = np.random.default_rng(0)
     ends = 0
@@ -56,9 +59,9 @@ def test_both_play_the_same(name: str, training: bool, randomise: bool) -> None:
         # Episodes end by time, too.
         if number == STEPS // 2:
             host.steps_in_episode[0] = device.steps_in_episode[0] = host.episode_steps - 3
-        targets = commands(task, random, amplitude=0.3)
-        step = host.step(targets)
-        found = device.step({key: torch.as_tensor(value) for key, value in targets.items()})
+        targets = [commands(task, random, amplitude=0.3) for _ in range(repeat)]
+        step = host.step(*targets)
+        found = device.step(*({key: torch.as_tensor(value) for key, value in part.items()} for part in targets))
         check_same(step, found, tolerance=1e-5)
         assert np.array_equal(seeds_of(device), host.episode_seeds)
         assert np.array_equal(device.steps_in_episode.numpy(), host.steps_in_episode)
@@ -66,3 +69,29 @@ def test_both_play_the_same(name: str, training: bool, randomise: bool) -> None:
             assert float(found.reward_terms[index]) == pytest.approx(mean, rel=1e-6, abs=1e-9)
         ends += int(step.done.sum())
     assert ends > 0
+
+
+@pytest.mark.parametrize("name", ["pendubot-swingup", "go2-velocity", "ur10e-reach"])
+def test_it_continues_from_a_snapshot_bit_for_bit(name: str) -> None:
+    task = load_task(name)
+    random = np.random.default_rng(1)
+    played = [commands(task, random, amplitude=0.5) for _ in range(40)]
+    targets = [{key: torch.as_tensor(value) for key, value in part.items()} for part in played]
+    first = DeviceEnvironment(task, TorchMujoco(task, WORLDS), seed=5, training=True)
+    first.reset()
+    for part in targets[:20]:
+        first.step(part)
+    kept = first.snapshot()
+    second = DeviceEnvironment(task, TorchMujoco(task, WORLDS), seed=5, training=True)
+    second.reset()
+    second.restore(kept)
+    for part in targets[20:]:
+        left, right = first.step(part), second.step(part)
+        for name, value in vars(left).items():
+            other = vars(right)[name]
+            same = (
+                torch.equal(value, other)
+                if isinstance(value, torch.Tensor)
+                else all(torch.equal(x, other[key]) for key, x in value.items())
+            )
+            assert same, name
