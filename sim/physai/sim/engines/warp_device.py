@@ -46,6 +46,7 @@ class WarpDeviceEngine:
         derived: Sequence[str] = (),
         max_contacts: int | None = None,
         max_constraints: int | None = None,
+        deterministic: bool = False,
     ) -> None:
         """Builds the worlds.
 
@@ -58,6 +59,7 @@ class WarpDeviceEngine:
             derived: derived fields that will be read.
             max_contacts: contacts per world that memory is kept for; None for mujoco_warp's estimate.
             max_constraints: constraints per world that memory is kept for; None for mujoco_warp's estimate.
+            deterministic: compute in an order that is the same in every run, which is slower on a GPU.
 
         Raises:
             MissingExtraError: warp or mujoco_warp is not installed.
@@ -69,6 +71,7 @@ class WarpDeviceEngine:
         with self._scope():
             try:
                 self._put(parameters, max_contacts, max_constraints)
+                self._model.opt.deterministic = deterministic
             except (NotImplementedError, ValueError) as error:
                 raise ModelError(f"mujoco_warp cannot simulate this model: {error}") from error
             torch_of = self._warp.to_torch

@@ -116,7 +116,7 @@ class PPO(nn.Module):
     _rate: Tensor
 
     def __init__(self, actor: nn.Module, critic_size: int, actions: int, config: TrainConfig) -> None:
-        """Takes over an actor (see `physai.train.models.policy_graph.Actor`), builds a critic of the same widths there."""
+        """Takes over an actor (see `physai.train.models.policy_graph.Actor`); builds a critic like it beside it."""
         super().__init__()
         self.config = config
         self.actor = actor
