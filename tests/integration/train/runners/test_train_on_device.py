@@ -91,3 +91,21 @@ def test_no_step_of_a_rollout_waits_or_copies_from_the_host(name: str) -> None:
     assert long.torch_kernels > short.torch_kernels + 3 * 300
     assert long.waits == short.waits
     assert long.uploads == short.uploads
+
+
+@pytest.mark.exhaustive
+def test_what_is_learned_in_warp_succeeds_in_mujoco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A few minutes on Warp's CPU device; runs end by an evaluation, which is in MuJoCo."""
+    options = [
+        "--engine",
+        "warp",
+        "--device",
+        "cpu",
+        "--time-budget-s",
+        "1200",
+        "--json",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert train("cartpole-swingup", *options) == 0
+    assert json.loads(capsys.readouterr().out)["success"] >= 0.97
