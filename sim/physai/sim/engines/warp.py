@@ -1,6 +1,7 @@
 """The packages warp and mujoco_warp, imported when they are needed."""
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
@@ -12,6 +13,7 @@ from physai.sdk.base.errors import MissingExtraError
 PIP_LINE = "pip install warp-lang mujoco-warp"
 
 
+@functools.cache
 def modules() -> tuple[Any, Any]:
     """The packages warp and mujoco_warp.
 
@@ -42,3 +44,22 @@ def _muted() -> Generator[None]:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+
+
+@contextlib.contextmanager
+def on_torch_stream(device: str) -> Generator[None]:
+    """Launches Warp's kernels on a device in the order of torch's operations there."""
+    warp = modules()[0]
+    with warp.ScopedDevice(device):
+        if device == "cpu":
+            yield
+            return
+        import torch
+
+        current = torch.cuda.current_stream(device)
+        if warp.get_stream(device).cuda_stream == current.cuda_stream:
+            yield
+            return
+        # Everything runs in torch's stream, so there is nothing in Warp's to wait for; a capture forbids to wait.
+        with warp.ScopedStream(warp.stream_from_torch(current), sync_enter=False):
+            yield

@@ -1,7 +1,6 @@
 """MuJoCo Warp as an engine on a device: torch tensors that share Warp's memory, made once."""
 
-import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -10,7 +9,7 @@ import torch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.engines.protocol import Snapshot, Stage, put
-from physai.sim.engines.warp import modules
+from physai.sim.engines.warp import modules, on_torch_stream
 
 _STATE = ("qpos", "qvel", "ctrl", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
 _CONSTANTS = (
@@ -73,7 +72,7 @@ class WarpDeviceEngine:
         self._device = device
         self._records = record and device == "cpu"
         self._recorded: dict[Any, Any] = {}
-        with self._scope():
+        with on_torch_stream(self._device):
             try:
                 self._put(parameters, max_contacts, max_constraints)
                 self._model.opt.deterministic = deterministic
@@ -107,21 +106,6 @@ class WarpDeviceEngine:
             self.model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
         )
 
-    @contextlib.contextmanager
-    def _scope(self) -> Generator[None]:
-        """Launches kernels on the device, in torch's order of execution."""
-        with self._warp.ScopedDevice(self._device):
-            if self._device == "cpu":
-                yield
-                return
-            current = torch.cuda.current_stream(self._device)
-            if self._warp.get_stream(self._device).cuda_stream == current.cuda_stream:
-                yield
-                return
-            # Everything runs in torch's stream, so there is nothing in Warp's to wait for; a capture forbids to wait.
-            with self._warp.ScopedStream(self._warp.stream_from_torch(current), sync_enter=False):
-                yield
-
     def state(self, name: str) -> torch.Tensor:
         return self._state[name]
 
@@ -133,7 +117,7 @@ class WarpDeviceEngine:
 
     def parameters_changed(self, mask: torch.Tensor) -> None:
         # Recomputed for all worlds: in those that did not change, to the same values.
-        with self._scope():
+        with on_torch_stream(self._device):
             self._mjw.set_const(self._model, self._data, restore=False)
 
     def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
@@ -172,7 +156,7 @@ class WarpDeviceEngine:
 
     def _run(self, function: Callable[[Any, Any], None]) -> None:
         """Launches the kernels of a function of model and data, from its second call on from their record."""
-        with self._scope():
+        with on_torch_stream(self._device):
             if self._recorded.get(function) is not None:
                 self._warp.capture_launch(self._recorded[function])
             elif not self._records or function not in self._recorded:
