@@ -132,7 +132,7 @@ class WarpDeviceEngine:
         # It computes those of all worlds, on a GPU with sums in any order, and in single precision where the model's
         # own were computed in double precision.
         for values, before in zip(constants, kept, strict=True):
-            values.copy_(torch.where(_rows(mask, values), values, before))
+            torch.where(_rows(mask, values), values, before, out=values)
 
     def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         for name, fresh in (("qpos", qpos), ("qvel", qvel)):

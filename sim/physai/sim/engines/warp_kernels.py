@@ -33,7 +33,7 @@ class LoadedModule:
 Listener = Callable[[LoadedModule], None]
 
 
-class _Announcer:
+class SlowCompileNotice:
     """Says once on stderr that kernels are compiled, when that has taken a while."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Log:
     """Warp's logger: drops everything except errors and what it says about loaded modules."""
 
     def __init__(self) -> None:
-        self.listener: Listener = _Announcer()
+        self.listener: Listener = SlowCompileNotice()
 
     def debug(self, message: str) -> None:
         """Nothing."""

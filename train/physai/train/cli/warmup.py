@@ -30,9 +30,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.engines.warp import require_device
     from physai.sim.tasks.registry import load_task, task_names
 
-    tasks = [load_task(name) for name in arguments.task or task_names()]
     chosen = _by_hand(arguments)
     require_device(arguments.device)
+    tasks = [load_task(name) for name in arguments.task or task_names()]
     results = [_warm_up(task, arguments, chosen) for task in tasks]
     if arguments.json:
         print(json.dumps(results, indent=2))

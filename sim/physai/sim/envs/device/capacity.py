@@ -165,7 +165,8 @@ def store(task: Task, capacities: Capacities) -> Path:
 def stored(task: Task) -> Capacities | None:
     """What is kept for a task; None if nothing is, or it is damaged."""
     with suppress(OSError, ValidationError):
-        return Capacities.model_validate_json(read_plain(_path(task), limit=_MAX_BYTES))
+        data = read_plain(_path(task), limit=_MAX_BYTES)
+        return Capacities.model_validate_json(data) if len(data) <= _MAX_BYTES else None
     return None
 
 
