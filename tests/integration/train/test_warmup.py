@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("mujoco_warp")
 from physai.sim.engines.warp import modules
 from physai.sim.engines.warp_kernels import NOTICE, LoadedModule, SlowCompileNotice, listening
-from physai.sim.envs.device.capacity import Capacities, stored
+from physai.sim.envs.device.capacity import Capacities, store, stored
 from physai.sim.tasks.registry import load_task
 
 # Compiles kernels for this machine, once. Warp starts here, in the user's own folder of kernels.
@@ -83,14 +84,14 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     program = tmp_path / "environment.py"
     program.write_text(ENVIRONMENT)
     variables = {"WARP_CACHE_PATH": str(KERNELS), "PHYSAI_CACHE": str(tmp_path)}
-    (warmed,) = result("-c", START, "warmup", "cartpole-swingup", "--json", **variables)
+    (warmed,) = result("-c", START, "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
     assert warmed["modules"] > 20
     assert warmed["task"] == "cartpole-swingup"
     # An environment as a trainer builds it, of fewer and of more worlds than were warmed up.
     loaded, compiled = result(str(program), **variables)
     assert loaded > 20
     assert compiled == []
-    (again,) = result("-c", START, "warmup", "cartpole-swingup", "--json", **variables)
+    (again,) = result("-c", START, "warmup", "cartpole-swingup", "--json", "--device", "cpu", **variables)
     assert (again["modules"] > 20, again["compiled"]) == (True, 0)
 
 
@@ -132,22 +133,41 @@ def test_numbers_are_set_by_hand_and_measured_again(
 ) -> None:
     monkeypatch.setenv("PHYSAI_CACHE", str(tmp_path))
     task = load_task("cartpole-swingup")
-    assert main(["warmup", task.name, "--max-contacts", "5", "--max-constraints", "17"]) == 0
+    assert main(["warmup", task.name, "--max-contacts", "5", "--max-constraints", "17", "--device", "cpu"]) == 0
     assert "memory for 5 contacts and 17 constraints per world (set by hand)" in capsys.readouterr().out
     assert stored(task) == Capacities(max_contacts=5, max_constraints=17, by_hand=True)
-    assert main(["warmup", task.name, "--json"]) == 0
+    assert main(["warmup", task.name, "--json", "--device", "cpu"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["max_constraints"] == 17
-    assert main(["warmup", task.name, "--measure"]) == 0
+    assert main(["warmup", task.name, "--measure", "--device", "cpu"]) == 0
     assert "(measured)" in capsys.readouterr().out
     assert stored(task) == Capacities(max_contacts=8, max_constraints=32)
+
+
+def test_a_run_that_lacks_memory_stops_and_the_command_it_names_lets_it_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PHYSAI_CACHE", str(tmp_path))
+    task = load_task("go2-velocity")
+    store(task, Capacities(max_contacts=1, max_constraints=4, by_hand=True))
+    train = ["train", task.name, "--engine", "warp", "--device", "cpu", "--num-envs", "8", "--iterations", "2"]
+    train += ["--set", "horizon=8", "--set", "minibatches=2", "--out"]
+    assert main([*train, str(tmp_path / "stopped")]) == 2
+    named = re.search(r"physai (warmup TASK --max-contacts \d+ --max-constraints \d+)", capsys.readouterr().err)
+    assert named is not None
+    words = named[1].replace("TASK", task.name).split()
+    assert main([*words, "--device", "cpu"]) == 0
+    assert main([*train, str(tmp_path / "whole")]) == 0
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--device", "cuda:99"], "there is no device 'cuda:99'; this machine has cpu"),
-        (["--device", "gpu"], "there is no device 'gpu'"),
+        (["--device", "cuda:99"], "--device cuda:99: "),
+        (["--device", "gpu"], "--device gpu: expected auto, cpu, cuda or cuda:N"),
         (["nope"], "no task named 'nope'"),
+        (["--robot", "ur10e"], "--robot: name the one TASK that it is for; got 0"),
+        (["ur10e-reach", "cartpole-swingup", "--preset", "a", "--twin", "b"], "--twin and --preset: name the one TASK"),
+        (["ur10e-reach", "--twin", "missing.json"], "missing.json"),
         (["--max-contacts", "3"], "give both numbers, for one TASK"),
         (["--max-contacts", "3", "--max-constraints", "3"], "got 2 of 2 for 0 tasks"),
         (["cartpole-swingup", "--max-contacts", "0", "--max-constraints", "3"], "--max-contacts must lie in 1 …"),

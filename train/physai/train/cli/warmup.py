@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import PhysaiError
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", nargs="*", metavar="TASK", help="task names or Python files (default: all built-in)")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: a GPU if there is one)")
+    parser.add_argument("--robot", metavar="FILE", help="as in `physai train`, for one TASK")
+    parser.add_argument("--twin", type=Path, metavar="TWIN", help="as in `physai train`, for one TASK")
+    parser.add_argument("--preset", help="as in `physai train`, for one TASK")
+    parser.add_argument("--deterministic", action="store_true", help="kernels of `physai train --deterministic`")
     parser.add_argument("--measure", action="store_true", help="measure again how much memory contacts need")
     parser.add_argument("--max-contacts", type=int, metavar="N", help="set it instead: contacts per world")
     parser.add_argument("--max-constraints", type=int, metavar="N", help="set it instead: constraints per world")
@@ -28,15 +33,30 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from physai.sim.engines.warp import require_device
-    from physai.sim.tasks.registry import load_task, task_names
+    from physai.train.runners.devices import choose_device
 
     chosen = _by_hand(arguments)
+    arguments.device = choose_device(arguments.device, "warp")
     require_device(arguments.device)
-    tasks = [load_task(name) for name in arguments.task or task_names()]
+    tasks = _tasks(arguments)
     results = [_warm_up(task, arguments, chosen) for task in tasks]
     if arguments.json:
         print(json.dumps(results, indent=2))
     return 0
+
+
+def _tasks(arguments: argparse.Namespace) -> list[Task]:
+    from physai.sim.tasks.registry import task_names
+    from physai.train.runners.checkpoint import RunTaskSource
+
+    given = [f"--{name}" for name in ("robot", "twin", "preset") if getattr(arguments, name) is not None]
+    if given and len(arguments.task) != 1:
+        raise PhysaiError(f"{' and '.join(given)}: name the one TASK that it is for; got {len(arguments.task)}")
+    twin = str(arguments.twin.resolve()) if arguments.twin else None
+    return [
+        RunTaskSource(task=name, robot=arguments.robot, preset=arguments.preset, twin=twin).load()
+        for name in arguments.task or task_names()
+    ]
 
 
 def _by_hand(arguments: argparse.Namespace) -> Capacities | None:
@@ -81,7 +101,7 @@ def _warm_up(task: Task, arguments: argparse.Namespace, chosen: Capacities | Non
         if arguments.measure or chosen:
             store(task, chosen or measure(task, device=arguments.device))
         capacities = capacities_of(task, device=arguments.device)
-        warm_up(task, capacities, device=arguments.device)
+        warm_up(task, capacities, device=arguments.device, deterministic=arguments.deterministic)
     seconds = time.monotonic() - start
     if not arguments.json:
         how = "set by hand" if capacities.by_hand else "measured"

@@ -55,7 +55,12 @@ class Capacities(BaseModel):
 
 
 def build_engine(
-    task: Task, num_worlds: int, *, device: str = "cpu", capacities: Capacities | None = None
+    task: Task,
+    num_worlds: int,
+    *,
+    device: str = "cpu",
+    capacities: Capacities | None = None,
+    deterministic: bool = False,
 ) -> WarpDeviceEngine:
     """An engine with all that a task's `DeviceEnvironment` reads and varies.
 
@@ -64,6 +69,7 @@ def build_engine(
         num_worlds: number of simulations.
         device: `cpu`, `cuda` or `cuda:N`.
         capacities: memory of each world; None for what is stored, or else measured and then stored.
+        deterministic: compute in an order that is the same in every run; such kernels are compiled apart.
 
     Raises:
         MissingExtraError: warp or mujoco_warp is not installed.
@@ -75,7 +81,7 @@ def build_engine(
     contacts = capacities.max_contacts
     if not capacities.by_hand:
         contacts = math.ceil(contacts * max(1.0, PROBE_WORLDS / num_worlds))
-    return _engine(task, num_worlds, device, contacts, capacities.max_constraints)
+    return _engine(task, num_worlds, device, contacts, capacities.max_constraints, deterministic=deterministic)
 
 
 def capacities_of(task: Task, *, device: str = "cpu") -> Capacities:
@@ -116,7 +122,13 @@ def measure(task: Task, *, device: str = "cpu") -> Capacities:
 
 
 def _engine(
-    task: Task, num_worlds: int, device: str, max_contacts: int | None, max_constraints: int | None
+    task: Task,
+    num_worlds: int,
+    device: str,
+    max_contacts: int | None,
+    max_constraints: int | None,
+    *,
+    deterministic: bool = False,
 ) -> WarpDeviceEngine:
     return WarpDeviceEngine(
         task.model,
@@ -127,6 +139,7 @@ def _engine(
         derived=task.derived,
         max_contacts=max_contacts,
         max_constraints=max_constraints,
+        deterministic=deterministic,
     )
 
 
