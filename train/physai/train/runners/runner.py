@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
@@ -84,17 +83,9 @@ def device_engine(task: Task, config: TrainConfig, device: torch.device) -> "War
         MissingExtraError: warp or mujoco_warp is not installed.
         ModelError: MuJoCo Warp cannot simulate the task's model.
     """
-    from physai.sim.engines.warp_device import WarpDeviceEngine
+    from physai.sim.envs.device.capacity import build_engine
 
-    return WarpDeviceEngine(
-        task.model,
-        config.num_envs,
-        device=str(device),
-        stage=task.stage,
-        parameters=ParameterDraws.fields(task),
-        derived=task.derived,
-        deterministic=config.deterministic,
-    )
+    return build_engine(task, config.num_envs, device=str(device), deterministic=config.deterministic)
 
 
 def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
