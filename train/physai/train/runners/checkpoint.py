@@ -243,8 +243,7 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
         CheckpointError: the checkpoint cannot be read or does not fit the trainer.
         ContractMismatchError: it was trained with another contract.
     """
-    shares = _shares(trainer, folder) if trainer.ranks.leads else None
-    state = trainer.ranks.scatter(shares)
+    state = trainer.ranks.scatter(_shares(trainer, folder) if trainer.ranks.leads else [])
     try:
         _load_learner(trainer, state)
         if state["begins"]:

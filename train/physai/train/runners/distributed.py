@@ -4,6 +4,7 @@ Every rank has worlds of its own and the same weights. The processes are started
 (`physai.train.runners.launch`) or by torchrun, which set the environment variables that `joined` reads.
 """
 
+import io
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ T = TypeVar("T")
 
 dist: Any = torch.distributed
 """Any, because its functions have no complete types."""
+
+State = dict[str, Any]
+"""What a checkpoint holds: tensors, numbers, text, and lists and dictionaries of them."""
 
 STORE = "PHYSAI_RANKS_STORE"
 """File through which the ranks that `physai train --gpus` starts find each other."""
@@ -122,23 +126,22 @@ class Ranks:
             self._exchange(dist.broadcast_object_list, value, src=0, group=self._group)
         return cast(T, value[0])
 
-    def gather(self, value: T) -> list[T] | None:
-        """The values of all ranks, in their order, on the first rank; None on the others."""
+    def gather(self, state: State) -> list[State] | None:
+        """The states of all ranks, in their order, on the first rank; None on the others."""
         if self.size == 1:
-            return [value]
-        values: list[Any] | None = [None] * self.size if self.leads else None
-        self._exchange(dist.gather_object, value, values, dst=0, group=self._group)
-        return values
+            return [state]
+        parts: list[Any] | None = [None] * self.size if self.leads else None
+        self._exchange(dist.gather_object, _packed(state), parts, dst=0, group=self._group)
+        return [_unpacked(part) for part in parts] if parts else None
 
-    def scatter(self, values: Sequence[T] | None) -> T:
-        """This rank's one of the values that the first rank gives, one for each."""
+    def scatter(self, states: Sequence[State]) -> State:
+        """This rank's one of the states that the first rank gives, one for each; the others give none."""
         if self.size == 1:
-            assert values is not None
-            return values[0]
+            return states[0]
         received: list[Any] = [None]
-        given = list(values) if values is not None else None
+        given = [_packed(state) for state in states] if self.leads else None
         self._exchange(dist.scatter_object_list, received, given, src=0, group=self._group)
-        return received[0]
+        return _unpacked(received[0])
 
     def _exchange(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         # torch raises plain RuntimeErrors when a connection breaks.
@@ -147,6 +150,17 @@ class Ranks:
         except RuntimeError as error:
             reason = str(error).partition("\n")[0][:200]
             raise PeerLostError(f"rank {self.rank} of {self.size} lost contact with another one: {reason}") from error
+
+
+def _packed(state: State) -> bytes:
+    # As a checkpoint: pickle cannot carry tensors of all types.
+    data = io.BytesIO()
+    torch.save(state, data)
+    return data.getvalue()
+
+
+def _unpacked(data: bytes) -> State:
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def started() -> dict[str, int] | None:

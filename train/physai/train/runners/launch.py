@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from physai.train.runners.checkpoint import CHECKPOINT_FILE
 from physai.train.runners.distributed import PARENT, STORE, RanksError
 
 LOST = 75
@@ -125,7 +126,8 @@ def _judged(signals: _Signals, run: Path) -> int:
     culprit = next((rank for rank in failed if rank.ended not in _STOPPED), None) or (failed or ranks)[0]
     if culprit.number == 0 and culprit.ended == 2:
         return 2
+    saved = f"continue from the last checkpoint with --resume {run}"
     raise RanksError(
-        f"{culprit.how()}, so the other ranks were ended; continue from the last checkpoint with "
-        f"`physai train --resume {run} --gpus {len(ranks)}`"
+        f"{culprit.how()}, so the other ranks were ended; "
+        + (saved if (run / CHECKPOINT_FILE).exists() else "nothing was saved yet, start again")
     )
