@@ -2,12 +2,16 @@
 
 import multiprocessing.process
 import os
+import platform
 import socket
 import subprocess
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+# Asks `uname` the first time, and keeps the answer; Warp asks it when it starts.
+platform.processor()
 
 
 @pytest.fixture(autouse=True)

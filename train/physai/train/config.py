@@ -96,6 +96,10 @@ class TrainConfig:
     Exploration lowers the success rate; a value near 1 gives a policy that is more robust to changes of the robot."""
     checkpoint_every_s: float = 30.0
     seed: int = 0
+    engine: Literal["mujoco", "warp"] = "mujoco"
+    """`mujoco` steps the worlds on the CPU; `warp` steps them where the policy learns, on a GPU if there is one."""
+    deterministic: bool = False
+    """Make runs on one GPU equal to the last bit, which is slower; on the CPU they are."""
     num_threads: int = 0
     """Threads of engine and learner; 0 for one per processor."""
 
@@ -132,6 +136,8 @@ class TrainConfig:
             )
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"seed must lie in [0, {MAX_SEED}], got {reprlib.repr(self.seed)}")
+        if self.engine == "warp" and self.overlap:
+            raise ConfigError("overlap is for the CPU: with engine warp, collecting and learning share one device")
         self._check_sizes()
 
     def _check_sizes(self) -> None:

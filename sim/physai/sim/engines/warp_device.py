@@ -1,7 +1,7 @@
 """MuJoCo Warp as an engine on a device: torch tensors that share Warp's memory, made once."""
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -46,6 +46,8 @@ class WarpDeviceEngine:
         derived: Sequence[str] = (),
         max_contacts: int | None = None,
         max_constraints: int | None = None,
+        deterministic: bool = False,
+        record: bool = True,
     ) -> None:
         """Builds the worlds.
 
@@ -58,6 +60,9 @@ class WarpDeviceEngine:
             derived: derived fields that will be read.
             max_contacts: contacts per world that memory is kept for; None for mujoco_warp's estimate.
             max_constraints: constraints per world that memory is kept for; None for mujoco_warp's estimate.
+            deterministic: compute in an order that is the same in every run, which is slower on a GPU.
+            record: on the CPU device, record the kernels of a step once and replay them, which spares Python's part of
+                each launch. On a GPU whole steps of the environment are recorded instead.
 
         Raises:
             MissingExtraError: warp or mujoco_warp is not installed.
@@ -66,9 +71,12 @@ class WarpDeviceEngine:
         self._warp, self._mjw = modules()
         self.model, self.num_worlds, self._stage = _supported(model), num_worlds, stage
         self._device = device
+        self._records = record and device == "cpu"
+        self._recorded: dict[Any, Any] = {}
         with self._scope():
             try:
                 self._put(parameters, max_contacts, max_constraints)
+                self._model.opt.deterministic = deterministic
             except (NotImplementedError, ValueError) as error:
                 raise ModelError(f"mujoco_warp cannot simulate this model: {error}") from error
             torch_of = self._warp.to_torch
@@ -141,27 +149,41 @@ class WarpDeviceEngine:
         control = self._state["ctrl"]
         for step in range(controls.shape[1]):
             control.copy_(controls[:, step])
-            with self._scope():
-                self._mjw.step(self._model, self._data)
+            self._run(self._mjw.step)
         self._refresh()
 
     def _refresh(self) -> None:
         """Brings the derived fields up to the state, as far as `stage` says."""
         if self._stage == Stage.NONE:
             return
-        mjw, model, data = self._mjw, self._model, self._data
-        with self._scope():
-            mjw.fwd_position(model, data)
-            mjw.sensor_pos(model, data)
-            if self._stage >= Stage.VELOCITY:
-                mjw.fwd_velocity(model, data)
-                mjw.sensor_vel(model, data)
+        self._run(self._kinematics)
         if self._stage >= Stage.ACCELERATION:
             # The solver overwrites the warm start, and the next step must not depend on `stage`.
             warmstart = self._state["qacc_warmstart"].clone()
-            with self._scope():
-                mjw.forward(model, data)
+            self._run(self._mjw.forward)
             self._state["qacc_warmstart"].copy_(warmstart)
+
+    def _kinematics(self, model: Any, data: Any) -> None:
+        self._mjw.fwd_position(model, data)
+        self._mjw.sensor_pos(model, data)
+        if self._stage >= Stage.VELOCITY:
+            self._mjw.fwd_velocity(model, data)
+            self._mjw.sensor_vel(model, data)
+
+    def _run(self, function: Callable[[Any, Any], None]) -> None:
+        """Launches the kernels of a function of model and data, from its second call on from their record."""
+        with self._scope():
+            if self._recorded.get(function) is not None:
+                self._warp.capture_launch(self._recorded[function])
+            elif not self._records or function not in self._recorded:
+                # Kernels cannot be compiled while they are recorded.
+                function(self._model, self._data)
+                self._recorded[function] = None
+            else:
+                with self._warp.ScopedCapture(device="cpu") as capture:
+                    function(self._model, self._data)
+                self._recorded[function] = capture.graph
+                self._warp.capture_launch(capture.graph)
 
     def diverged(self) -> torch.Tensor:
         state = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)

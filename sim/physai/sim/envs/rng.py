@@ -38,6 +38,7 @@ class Stream(IntEnum):
     PUSH = 5
     DELAY = 6
     STAGGER = 7
+    EXPLORATION = 8
 
 
 def mix(values: Seeds) -> Seeds:

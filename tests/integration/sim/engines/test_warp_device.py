@@ -31,9 +31,11 @@ SLIDER = """<mujoco><option timestep="0.01" gravity="0 0 -10"/><worldbody>
 </worldbody></mujoco>"""
 
 
-def engine_of(task: Task, worlds: int = WORLDS) -> WarpDeviceEngine:
+def engine_of(task: Task, **options: Any) -> WarpDeviceEngine:
     parameters = ParameterDraws.fields(task)
-    return WarpDeviceEngine(task.model, worlds, stage=task.stage, parameters=parameters, derived=task.derived)
+    return WarpDeviceEngine(
+        task.model, WORLDS, stage=task.stage, parameters=parameters, derived=task.derived, **options
+    )
 
 
 def targets_of(task: Task) -> Callable[[], dict[str, Any]]:
@@ -72,7 +74,7 @@ def test_both_engines_play_the_same_for_a_second(name: str) -> None:
 @pytest.mark.parametrize("name", ["cartpole-swingup", "pendubot-swingup", "ur10e-reach", "go2-velocity"])
 def test_a_step_never_waits_for_the_device(name: str) -> None:
     task = load_task(name)
-    device = DeviceEnvironment(task, engine_of(task), seed=1, training=True)
+    device = DeviceEnvironment(task, engine_of(task, record=False), seed=1, training=True)
     device.reset()
     targets = on_device(targets_of(task)())
     device.step(targets)
@@ -143,3 +145,17 @@ def test_divergence_and_lack_of_memory_are_noticed() -> None:
         engine.require_capacity()
     with pytest.raises(ModelError, match="cannot vary nonsense between worlds"):
         WarpDeviceEngine(engine.model, 1, parameters=("nonsense",))
+
+
+@pytest.mark.parametrize("name", ["cartpole-swingup", "ur10e-reach", "go2-velocity"])
+def test_recorded_kernels_compute_the_same_bit_for_bit(name: str) -> None:
+    task = load_task(name)
+    plain, recorded = (DeviceEnvironment(task, engine_of(task, record=record), seed=4) for record in (False, True))
+    plain.reset()
+    recorded.reset()
+    draw = targets_of(task)
+    for _ in range(30):
+        targets = on_device(draw())
+        left, right = plain.step(targets), recorded.step(targets)
+        assert torch.equal(left.critic, right.critic)
+        assert torch.equal(plain.view.qpos, recorded.view.qpos)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from physai.sdk.contract.robot import ChainSegment, KinematicChain
 from physai.sim.robots import kinematic_chain, load_robot
 from physai.sim.tasks import rotations
-from physai.train.models.kinematics import MAX_ORIENTATION_ERROR, ForwardKinematics, pick, pose_error
+from physai.train.models.kinematics import MAX_ORIENTATION_ERROR, ForwardKinematics, Pick, pose_error
 
 HALF = math.sqrt(0.5)
 unit = st.floats(-1.0, 1.0)
@@ -120,8 +120,8 @@ def test_any_chain_against_mujoco(links: list[tuple[Any, Any, Any, float]]) -> N
 
 def test_pick_takes_columns_in_the_order_asked_for() -> None:
     vector = torch.arange(6.0).reshape(2, 3)
-    assert pick(vector, [2, 0]).numpy().tolist() == [[2.0, 0.0], [5.0, 3.0]]
-    assert pick(vector, [0, 1, 2]).numpy().tolist() == vector.numpy().tolist()
+    assert Pick([2, 0], 3)(vector).numpy().tolist() == [[2.0, 0.0], [5.0, 3.0]]
+    assert Pick([0, 1, 2], 3)(vector).numpy().tolist() == vector.numpy().tolist()
 
 
 def test_a_pose_error_by_hand() -> None:

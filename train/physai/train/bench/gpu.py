@@ -57,7 +57,7 @@ def _count(task: Task) -> list[BenchmarkResult]:
 
 def _environment(task: Task, worlds: int) -> DeviceEnvironment:
     engine = WarpDeviceEngine(
-        task.model, worlds, stage=task.stage, parameters=ParameterDraws.fields(task), derived=task.derived
+        task.model, worlds, stage=task.stage, parameters=ParameterDraws.fields(task), derived=task.derived, record=False
     )
     return DeviceEnvironment(task, engine, training=True)
 

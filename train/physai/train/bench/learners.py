@@ -65,8 +65,8 @@ class Ours:
     def check(self, iterations: int) -> None:
         if self._trainer.iteration != iterations:
             raise WorkloadError(f"physai ran {self._trainer.iteration} iterations, expected {iterations}")
-        if self._trainer.collector.env.diverged_episodes:
-            raise WorkloadError(f"physai: the physics diverged: {self._trainer.collector.env.diverged_episodes[0]}")
+        if self._trainer.collector.diverged:
+            raise WorkloadError(f"physai: the physics diverged in {self._trainer.collector.diverged} episodes")
         _check_finite("physai", self._trainer.learner.parameters())
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
+from physai.sdk.base.errors import CheckpointError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
@@ -28,10 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
-    parser.add_argument("--engine", choices=("mujoco",), default="mujoco", help="physics engine (default: mujoco)")
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to learn (default: auto)"
+        "--engine",
+        choices=("mujoco", "warp"),
+        help="physics engine: mujoco on the CPU, or warp where the policy learns (default: warp on a GPU, else mujoco)",
     )
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="where to learn: auto, cpu or cuda:N (default: auto, a GPU if there is one)",
+    )
+    parser.add_argument("--deterministic", action="store_true", help="make runs on one GPU equal, which is slower")
     parser.add_argument(
         "--gpus",
         type=int,
@@ -66,7 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Trains, alone or as one rank of several; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
     if arguments.options == ["help"]:
         return _print_settings()
-    _check_device(arguments.device)
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
 
@@ -129,16 +135,21 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     import torch
 
     from physai.train.runners import checkpoint, session
+    from physai.train.runners.devices import choose_device
     from physai.train.runners.runner import Trainer, learner_threads
 
     folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()
     if not arguments.resume and ranks.leads:
         checkpoint.save_config(folder, source, config, task.contract)
-    trainer = Trainer(task, config, ranks=ranks)
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
-    _say(f"training {task.name} with {worlds}, seed {config.seed}, into {folder}", leads=ranks.leads)
+    _say(
+        f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
+        leads=ranks.leads,
+    )
+    trainer = Trainer(task, config, device=device, ranks=ranks)
     outcome = session.run(
         trainer,
         folder,
@@ -167,6 +178,7 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainCo
     from physai.train.config import with_options
     from physai.train.presets import preset_for
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
+    from physai.train.runners.devices import choose_engine
 
     if not arguments.task:
         raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
@@ -175,6 +187,9 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainCo
     for name in ("num_envs", "seed", "iterations"):
         if getattr(arguments, name) is not None:
             options[name] = str(getattr(arguments, name))
+    options.setdefault("engine", arguments.engine or choose_engine(arguments.device))
+    if arguments.deterministic:
+        options["deterministic"] = "true"
     config = with_options(preset_for(arguments.task, arguments.preset), options)
     name = Path(arguments.task).stem if arguments.task.endswith(".py") else arguments.task
     folder = arguments.out or Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")
@@ -199,7 +214,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.train.runners.checkpoint import load_config
 
     source, config, _ = load_config(arguments.resume)
-    kept = ["num_envs", "seed", "out"]
+    kept = ["num_envs", "seed", "out", "engine"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
@@ -207,6 +222,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
         )
     fixed = [f"--{n.replace('_', '-')}" for n in kept if getattr(arguments, n) is not None]
     fixed += [f"--set {option}" for option in arguments.options]
+    fixed += ["--deterministic"] if arguments.deterministic else []
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
     if arguments.task and Path(arguments.task).name != Path(source.task).name:
@@ -224,19 +240,6 @@ def _option(text: str) -> tuple[str, str]:
     if not separator:
         raise PhysaiError(f"--set {text}: expected key=value")
     return key.strip().replace("-", "_"), value.strip()
-
-
-def _check_device(device: str) -> None:
-    """Raises DeviceError for `cuda`: this release learns on the CPU."""
-    if device != "cuda":
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        raise DeviceError("--device cuda: torch finds no GPU; use --device cpu, or install a CUDA build of torch")
-    raise DeviceError(
-        "--device cuda: training on a GPU needs the warp engine, which is not supported yet; use --device cpu"
-    )
 
 
 def _print_settings() -> int:

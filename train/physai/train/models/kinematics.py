@@ -4,7 +4,6 @@ Quaternions are wxyz. Right multiplication by a constant quaternion is a constan
 constant vector by q is quadratic in q, so a chain of n joints is n small matrix products and one large one.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -31,22 +30,34 @@ def _rotation_form(vector: Sequence[float] | Tensor) -> Tensor:
     return form.reshape(16, 3)
 
 
-def pick(vector: Tensor, columns: list[int]) -> Tensor:
-    """The given columns of a vector, shape (n, len(columns)): one Gather in ONNX, no node if all are in order."""
-    if columns == list(range(vector.shape[1])):
-        return vector
-    indices = (
-        torch.tensor(columns, dtype=torch.int64)
-        if vector.device.type == "cpu"
-        else _indices(tuple(columns), vector.device)
-    )
-    return vector.index_select(1, indices)
+def _error_product() -> Tensor:
+    """Matrix C with target ⊗ conjugate(actual) = flatten(target actualᵀ) @ C, shape (16, 4)."""
+    product = torch.zeros(4, 4, 4)
+    # Row i, column j: the unit quaternion e_i ⊗ conjugate(e_j).
+    for j in range(4):
+        unit = [0.0] * 4
+        unit[j] = 1.0 if j == 0 else -1.0
+        product[:, j] = _right_product(unit)
+    return product.reshape(16, 4)
 
 
-@functools.cache
-def _indices(columns: tuple[int, ...], device: torch.device) -> Tensor:
-    # Kept: copying them to a GPU in each call would wait for it. On the CPU an export would leave its own tensor here.
-    return torch.tensor(columns, dtype=torch.int64, device=device)
+_ERROR = _error_product()
+
+
+class Pick(nn.Module):
+    """Chosen columns of a vector: one Gather in ONNX, no node if they are all in order."""
+
+    indices: Tensor
+
+    def __init__(self, columns: Sequence[int], width: int) -> None:
+        """Keeps the columns of a vector of `width` elements where the module is."""
+        super().__init__()
+        self._all = list(columns) == list(range(width))
+        self.register_buffer("indices", torch.tensor(columns, dtype=torch.int64), persistent=False)
+
+    def forward(self, vector: Tensor) -> Tensor:
+        """The columns, shape (n, len(columns)), of a vector of shape (n, width)."""
+        return vector if self._all else vector.index_select(1, self.indices)
 
 
 class ForwardKinematics(nn.Module):
@@ -55,6 +66,7 @@ class ForwardKinematics(nn.Module):
     turn: Tensor
     keep: Tensor
     offset: Tensor
+    error_product: Tensor
 
     def __init__(self, chain: KinematicChain, joint_names: Sequence[str]) -> None:
         """Compiles the chain into constants.
@@ -65,12 +77,14 @@ class ForwardKinematics(nn.Module):
         """
         super().__init__()
         moving = [segment for segment in chain.segments if segment.joint is not None]
-        self._columns = [list(joint_names).index(segment.joint or "") for segment in moving]
+        columns = [list(joint_names).index(segment.joint or "") for segment in moving]
+        self.pick, self._joints = Pick(columns, len(joint_names)), len(columns)
         keep, turn, offset = _compile(chain.segments)
         # Transposed: with the worlds along the last axis every operation runs over contiguous memory.
         self.register_buffer("keep", keep.mT.float().contiguous(), persistent=False)
         self.register_buffer("turn", turn.mT.float().contiguous(), persistent=False)
         self.register_buffer("offset", offset.mT.float().contiguous(), persistent=False)
+        self.register_buffer("error_product", _ERROR.clone(), persistent=False)
 
     def forward(self, joint_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Tip position [m], shape (n, 3), and orientation wxyz, shape (n, 4), in the base frame.
@@ -78,12 +92,12 @@ class ForwardKinematics(nn.Module):
         Args:
             joint_pos: joint positions [rad], shape (n, joints).
         """
-        half = 0.5 * pick(joint_pos, self._columns).t().contiguous()
+        half = 0.5 * self.pick(joint_pos).t().contiguous()
         cosine, sine = torch.cos(half), torch.sin(half)
         one = torch.ones_like(joint_pos[:, :1]).t()
         quat = torch.cat([one, 0.0 * one, 0.0 * one, 0.0 * one])
         along = [quat]
-        for i in range(len(self._columns)):
+        for i in range(self._joints):
             quat = cosine[i] * (self.keep[i] @ quat) + sine[i] * (self.turn[i] @ quat)
             along.append(quat)
         frames = torch.stack(along)
@@ -123,7 +137,7 @@ def _rotate(quat: Tensor, vector: Sequence[float]) -> Tensor:
     return torch.outer(quat, quat).reshape(16) @ _rotation_form(vector)
 
 
-def pose_error(target: Tensor, position: Tensor, quat: Tensor) -> Tensor:
+def pose_error(target: Tensor, position: Tensor, quat: Tensor, product: Tensor = _ERROR) -> Tensor:
     """Target pose minus actual pose in the base frame, shape (n, 6).
 
     Position difference [m], then twice the vector part of the error quaternion taken the short way: the rotation
@@ -133,31 +147,12 @@ def pose_error(target: Tensor, position: Tensor, quat: Tensor) -> Tensor:
         target: position [m] and orientation wxyz, shape (n, 7).
         position: actual position [m], shape (n, 3).
         quat: actual orientation wxyz, shape (n, 4).
+        product: `ForwardKinematics.error_product`, which is on the device; the default is copied there in each call.
     """
     products = (target[:, 3:].unsqueeze(2) * quat.unsqueeze(1)).flatten(1)
-    product = _ERROR if products.device.type == "cpu" else _error_on(products.device)
-    error = products @ product.to(products.dtype)
+    error = products @ product.to(products)
     short_way = torch.where(error[:, :1] < 0.0, -2.0, 2.0)
     return torch.cat([target[:, :3] - position, short_way * error[:, 1:]], dim=1)
-
-
-def _error_product() -> Tensor:
-    """Matrix C with target ⊗ conjugate(actual) = flatten(target actualᵀ) @ C, shape (16, 4)."""
-    product = torch.zeros(4, 4, 4)
-    # Row i, column j: the unit quaternion e_i ⊗ conjugate(e_j).
-    for j in range(4):
-        unit = [0.0] * 4
-        unit[j] = 1.0 if j == 0 else -1.0
-        product[:, j] = _right_product(unit)
-    return product.reshape(16, 4)
-
-
-_ERROR = _error_product()
-
-
-@functools.cache
-def _error_on(device: torch.device) -> Tensor:
-    return _ERROR.to(device)
 
 
 MAX_ORIENTATION_ERROR = 2.0 * math.sin(math.pi / 2)

@@ -17,9 +17,9 @@ def as_tensor(array: Any) -> Tensor:
     return torch.as_tensor(array)
 
 
-def seeded(seed: int) -> torch.Generator:
-    """A separate random number generator with a seed."""
-    generator: Any = torch.Generator()
+def seeded(seed: int, device: str = "cpu") -> torch.Generator:
+    """A separate random number generator with a seed, for tensors on a device."""
+    generator: Any = torch.Generator(device)
     generator.manual_seed(seed)
     return generator
 

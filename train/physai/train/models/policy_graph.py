@@ -7,7 +7,7 @@ the exported ONNX graph contains, so there is one implementation for training an
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
 from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
-from physai.train.models.kinematics import ForwardKinematics, pick, pose_error
+from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error
 from physai.train.models.moments import Peers, moments
 from physai.train.models.perceptron import TanhPerceptron
 from physai.train.models.position_limits import PositionLimiter
@@ -91,13 +91,18 @@ class ObservationTerms(nn.Module):
         super().__init__()
         robot = contract.robot
         self._terms = contract.observation.terms
-        self._columns = {t.name: list(robot.joint_index(t.joints or robot.joint_names)) for t in self._terms}
+        # By index: the name of a term, as that of a chain, may contain a dot, which torch does not allow here.
+        self._picks = nn.ModuleList(
+            Pick(robot.joint_index(t.joints or robot.joint_names), len(robot.joints)) for t in self._terms
+        )
         default = torch.tensor([joint.default_pos for joint in robot.joints])
         self.register_buffer("_default_pos", default, persistent=False)
         self._sizes = {t.name: contract.term_width(t) for t in self._terms}
-        self._targets = [(t.target_name, list(robot.joint_index(t.joints))) for t in contract.action.terms]
+        self._targets = [t.target_name for t in contract.action.terms]
+        self._commanded = nn.ModuleList(
+            Pick(robot.joint_index(t.joints), len(robot.joints)) for t in contract.action.terms
+        )
         chains = {chain.name: chain for chain in robot.chains}
-        # By index: a chain's name may contain a dot, which torch does not allow in a module's name.
         used = dict.fromkeys(t.chain for t in self._terms if t.kind == "pose_error" and t.chain is not None)
         self._chains = {name: index for index, name in enumerate(used)}
         self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
@@ -113,8 +118,8 @@ class ObservationTerms(nn.Module):
         """Observation vector, shape (n, size), and the histories after this sample."""
         blocks: list[Tensor] = []
         histories: State = {}
-        for term in self._terms:
-            value = self._value(term, sensors, commands, state)
+        for term, pick in zip(self._terms, self._picks, strict=True):
+            value = self._value(term, pick, sensors, commands, state)
             if term.clip is not None:
                 value = value.clamp(-term.clip, term.clip)
             if term.offset != 0.0 or term.scale != 1.0:
@@ -131,38 +136,40 @@ class ObservationTerms(nn.Module):
     def _value(
         self,
         term: ObservationTerm,
+        pick: nn.Module,
         sensors: Mapping[str, Tensor],
         commands: Mapping[str, Tensor],
         state: Mapping[str, Tensor],
     ) -> Tensor:
-        columns = self._columns[term.name]
         source = term.source or ""
         if term.kind == "sensor":
-            return pick(sensors[source], columns) if source in JOINT_SENSORS else sensors[source]
+            return pick(sensors[source]) if source in JOINT_SENSORS else sensors[source]
         if term.kind == "joint_pos_rel":
-            return pick(sensors["joint_pos"] - self._default_pos, columns)
+            return pick(sensors["joint_pos"] - self._default_pos)
         if term.kind == "sin_cos":
-            angle = pick(sensors["joint_pos"], columns)
+            angle = pick(sensors["joint_pos"])
             return torch.cat([torch.sin(angle), torch.cos(angle)], dim=1)
         if term.kind == "projected_gravity":
             return projected_gravity(sensors["imu_quat"])
         if term.kind == "command":
             return commands[source]
         if term.kind == "pose_error":
-            position, quat = self._kinematics[self._chains[term.chain or ""]](sensors["joint_pos"])
-            return pose_error(commands[source], position, quat)
+            kinematics = cast("ForwardKinematics", self._kinematics[self._chains[term.chain or ""]])
+            position, quat = kinematics.forward(sensors["joint_pos"])
+            return pose_error(commands[source], position, quat, kinematics.error_product)
         if term.kind == "last_target":
-            return torch.cat([self._last_target(name, columns, sensors, state) for name, columns in self._targets], 1)
+            targets = zip(self._targets, self._commanded, strict=True)
+            return torch.cat([self._last_target(name, joints, sensors, state) for name, joints in targets], 1)
         return state[PREVIOUS_ACTION]
 
     @staticmethod
     def _last_target(
-        name: str, columns: list[int], sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
+        name: str, joints: nn.Module, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> Tensor:
         """Last command of one action term, for positions relative to the measured ones; 0 before the first command."""
         last = state[last_memory(name)]
         if name == POSITION_TARGET:
-            last = torch.where(state["started"] > 0.5, last - pick(sensors["joint_pos"], columns), 0.0 * last)
+            last = torch.where(state["started"] > 0.5, last - joints(sensors["joint_pos"]), 0.0 * last)
         return last
 
 
@@ -179,7 +186,9 @@ class ActionTerms(nn.Module):
         """Registers bounds and scales as constants."""
         super().__init__()
         self._terms = contract.action.terms
-        self._columns = {t.target_name: list(contract.robot.joint_index(t.joints)) for t in self._terms}
+        robot = contract.robot
+        position = [t.joints for t in self._terms if t.target_name == POSITION_TARGET]
+        self._measured = Pick(robot.joint_index(position[0] if position else ()), len(robot.joints))
         limits = position_limits(contract)
         self._limiter = PositionLimiter(limits) if limits else None
         observed = remembers_target(contract)
@@ -236,7 +245,7 @@ class ActionTerms(nn.Module):
             return (offset + scale * part).clamp(lower, upper)
         last = state[last_memory(term.target_name)]
         if term.target_name == POSITION_TARGET:
-            last = torch.where(state["started"] > 0.5, last, self._measured(sensors))
+            last = torch.where(state["started"] > 0.5, last, self._measured(sensors["joint_pos"]))
         return (last + scale * part).clamp(lower, upper)
 
     def _within_limits(
@@ -250,16 +259,13 @@ class ActionTerms(nn.Module):
         """Position commands within velocity and acceleration limits, and the last ones (before the first: measured)."""
         scale, offset, _, _ = self._constants(term)
         started = state["started"] > 0.5
-        last = torch.where(started, state[last_memory(POSITION_TARGET)], limiter.reference(self._measured(sensors)))
+        measured = limiter.reference(self._measured(sensors["joint_pos"]))
+        last = torch.where(started, state[last_memory(POSITION_TARGET)], measured)
         step = scale * part if term.kind.endswith("incremental") else offset + scale * part - last
         before = torch.zeros_like(last)
         if limiter.accelerates:
             before = torch.where(started, state[step_memory(POSITION_TARGET)], before)
         return limiter(step, last, before), last
-
-    def _measured(self, sensors: Mapping[str, Tensor]) -> Tensor:
-        """Measured positions of the position-commanded joints, in their term's order."""
-        return pick(sensors["joint_pos"], self._columns[POSITION_TARGET])
 
     def _constants(self, term: ActionTerm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         scale, offset, lower, upper = (

@@ -222,7 +222,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     if path.stat().st_size > MAX_CHECKPOINT_BYTES:
         raise CheckpointError(f"{path}: {path.stat().st_size} bytes, the limit is {MAX_CHECKPOINT_BYTES}")
     try:
-        state = cast(dict[str, Any], torch.load(path, weights_only=True))
+        state = cast(dict[str, Any], torch.load(path, map_location="cpu", weights_only=True))
         version = state["format_version"]
     except Exception as error:  # torch raises half a dozen unrelated types for a damaged file
         raise CheckpointError(f"{path}: damaged: {error}") from error

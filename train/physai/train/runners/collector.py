@@ -73,6 +73,11 @@ class Collector:
         self.env.curriculum = 0.0 if config.curriculum_iterations else 1.0
 
     @property
+    def diverged(self) -> int:
+        """Episodes that ended because the physics diverged."""
+        return len(self.env.diverged_episodes)
+
+    @property
     def success(self) -> float:
         """Share of the latest judged commands or episodes that succeeded, with exploration on."""
         return float(self.judged.mean()) if len(self.judged) else 0.0

@@ -1,14 +1,17 @@
 """The training loop: collect, learn, judge, save."""
 
+import copy
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
@@ -17,7 +20,12 @@ from physai.train.config import ConfigError, TrainConfig
 from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
 from physai.train.runners.collector import Collector, Learner
+from physai.train.runners.devices import make_deterministic
 from physai.train.runners.distributed import Ranks, local_size
+
+if TYPE_CHECKING:
+    from physai.sim.engines.warp_device import WarpDeviceEngine
+    from physai.train.runners.device_collector import DeviceCollector
 
 
 @dataclass
@@ -72,6 +80,26 @@ def check_action_repeat(task: Task, config: TrainConfig) -> None:
         )
 
 
+def device_engine(task: Task, config: TrainConfig, device: torch.device) -> "WarpDeviceEngine":
+    """The worlds of a run with engine `warp`.
+
+    Raises:
+        MissingExtraError: warp or mujoco_warp is not installed.
+        ModelError: MuJoCo Warp cannot simulate the task's model.
+    """
+    from physai.sim.engines.warp_device import WarpDeviceEngine
+
+    return WarpDeviceEngine(
+        task.model,
+        config.num_envs,
+        device=str(device),
+        stage=task.stage,
+        parameters=ParameterDraws.fields(task),
+        derived=task.derived,
+        deterministic=config.deterministic,
+    )
+
+
 def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
     """An untrained policy graph for the task's contract."""
     probe = PolicyGraph(task.contract, torch.nn.Identity())
@@ -86,25 +114,33 @@ def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
 class Trainer:
     """One training run in memory; `physai.train.runners.checkpoint` puts it on disk and takes it back."""
 
-    def __init__(self, task: Task, config: TrainConfig, *, ranks: Ranks | None = None) -> None:
+    def __init__(self, task: Task, config: TrainConfig, *, device: str = "cpu", ranks: Ranks | None = None) -> None:
         """Builds worlds, graph and learner from the configuration's seed.
 
         Args:
             task: what to learn.
-            config: settings; `num_envs` are the worlds of this process.
+            config: settings; its engine decides where the worlds are stepped, `num_envs` are those of this process.
+            device: where to learn, `cpu` or `cuda:N`; a GPU takes engine `warp`.
             ranks: the processes that learn together; this one alone if None.
+
+        Raises:
+            ConfigError: the engine steps worlds on the CPU and the device is another one.
         """
         self.task, self.config = task, config
         self.ranks = ranks or Ranks()
         check_action_repeat(task, config)
+        self.device = torch.device(device)
+        if config.engine != "warp" and self.device.type != "cpu":
+            raise ConfigError(f"engine {config.engine} steps worlds on the CPU; learning on {device} takes engine warp")
+        if config.deterministic and self.device.type != "cpu":
+            make_deterministic()
         seed_torch(config.seed)
-        self.generator = seeded(config.seed + 1)
-        graph = build_graph(task, config)
+        self.generator = seeded(config.seed + 1, device)
+        graph = build_graph(task, config).to(self.device)
         ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
-        self.learner = Learner(graph, ppo, Normaliser(task.critic_size))
+        self.learner = Learner(graph, ppo, Normaliser(task.critic_size).to(self.device))
         self.ranks.follow_first(self.learner)
-        beside = self.ranks.beside() if config.overlap else self.ranks
-        self.collector = Collector(task, config, self.learner, num_threads=engine_threads(config), ranks=beside)
+        self.collector = self._collector()
         self.gamma = config.gamma(task.contract.timing.control_dt)
         self.pending: Rollout | None = None
         """With overlap, the rollout that is collected but not yet learned from."""
@@ -116,6 +152,17 @@ class Trainer:
         """Episodes of all ranks that ended because the physics diverged."""
         self.seconds = 0.0
 
+    def _collector(self) -> "Collector | DeviceCollector":
+        config = self.config
+        ranks = self.ranks.beside() if config.overlap else self.ranks
+        if config.engine != "warp":
+            return Collector(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
+        from physai.train.runners.device_collector import DeviceCollector
+
+        return DeviceCollector(
+            self.task, config, self.learner, device_engine(self.task, config, self.device), ranks=ranks
+        )
+
     @property
     def graph(self) -> PolicyGraph:
         """The policy being trained."""
@@ -125,7 +172,7 @@ class Trainer:
         """An empty rollout of this run's sizes."""
         hidden = int(getattr(self.graph.actor, "state_size", 0))
         sizes = (self.graph.observation.size, self.task.critic_size, self.task.contract.action.size, hidden)
-        return Rollout(self.config, *sizes)
+        return Rollout(self.config, *sizes, device=self.device)
 
     def train_iteration(self) -> IterationStats:
         """Collects one rollout, learns from one, and reports.
@@ -174,10 +221,10 @@ class Trainer:
         # By iteration, so that a run continues with any number of ranks.
         numbers = np.arange(self.ranks.rank * shards, (self.ranks.rank + 1) * shards)
         seeds = episode_seeds(self.config.seed + 1, numbers, np.full(shards, self.iteration)) >> np.uint64(1)
-        return [seeded(int(seed)) for seed in seeds]
+        return [seeded(int(seed), str(self.device)) for seed in seeds]
 
     def _stats(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
-        diverged = len(self.collector.env.diverged_episodes)
+        diverged = self.collector.diverged
         # Equal on all ranks, which therefore agree on when to judge, save and stop.
         elapsed, reward, diverged = self.ranks.means([elapsed, float(rollout.reward.mean()), diverged])
         self.seconds += elapsed
@@ -198,8 +245,9 @@ class Trainer:
         )
 
     def evaluate(self, episodes: int = 256) -> dict[str, float]:
-        """Judges the policy without exploration; see `evaluate_graph`."""
-        return evaluate_graph(self.graph, self.task, episodes=episodes, num_threads=self.config.num_threads)
+        """Judges the policy without exploration, in MuJoCo on the CPU; see `evaluate_graph`."""
+        graph = self.graph if self.device.type == "cpu" else copy.deepcopy(self.graph).cpu()
+        return evaluate_graph(graph, self.task, episodes=episodes, num_threads=self.config.num_threads)
 
 
 def evaluate_graph(

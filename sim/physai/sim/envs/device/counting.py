@@ -1,5 +1,6 @@
 """Counts what a step does on its device: kernels it launches, and values it waits for."""
 
+import traceback
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,8 @@ class OperationCounter(TorchDispatchMode):
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         self.waits: list[str] = []
         """Operations that wait for the device, by name."""
+        self.uploads: list[str] = []
+        """Where numbers of the host became a tensor, which on a GPU are copied there."""
         self.torch_kernels = 0
         self.warp_kernels = 0
         self._warp: Any = modules()[0]
@@ -57,6 +60,8 @@ class OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.overloadpacket.__name__)
         indices = args[1] if name in ("index", "index_put_", "index_put") else ()
+        if name == "lift_fresh":
+            self.uploads.append("".join(traceback.format_stack(limit=4)))
         if name in _WAITS or any(index is not None and index.dtype == torch.bool for index in indices):
             self.waits.append(name)
         elif name not in _NO_KERNEL:

@@ -51,8 +51,8 @@ class Captured(Generic[T]):
 
     def _capture(self) -> bool:
         """Records the function without running it; returns whether that worked, and warns once if not."""
-        torch.cuda.synchronize(self._device)
         try:
+            torch.cuda.synchronize(self._device)
             self._record()
         except Exception as error:  # CUDA, Warp and torch raise types of their own
             # A capture that failed leaves the device usable, but memory that it reserved unusable.

@@ -55,7 +55,9 @@ def episode_seeds(base: int, worlds: torch.Tensor, episodes: torch.Tensor) -> Se
 def _words(seeds: Seeds, stream: Stream, count: int, steps: torch.Tensor | int) -> torch.Tensor:
     # Products of Python's integers do not wrap; those of tensors do.
     purpose = _signed((int(stream) << 60) * _STREAM % 2**64)
-    keys = mix(seeds + steps * _signed((_STREAM << 20) % 2**64) + purpose)
+    step = _signed((_STREAM << 20) % 2**64)
+    offset = _signed(steps * step % 2**64) if isinstance(steps, int) else steps * step
+    keys = mix(seeds + offset + purpose)
     return mix(keys[:, None] + torch.arange(1, count + 1, device=seeds.device) * _GOLDEN)
 
 

@@ -54,9 +54,9 @@ def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
     fields = differing_fields(task.model, models)
     _require_general_bodies(task, fields)
     if batch.engine == "warp":
-        from physai.sim.engines.warp import WarpEngine
+        from physai.sim.engines.warp_host import HostWarpEngine
 
-        engine: Any = WarpEngine(task.model, len(seeds), fields=fields, stage=under.stage, derived=under.derived)
+        engine: Any = HostWarpEngine(task.model, len(seeds), fields=fields, stage=under.stage, derived=under.derived)
     else:
         engine = LastStateEngine(
             task.model, len(seeds), num_threads=1, stage=under.stage, parameters=tuple(fields), derived=under.derived

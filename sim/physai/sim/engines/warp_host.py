@@ -1,0 +1,105 @@
+"""MuJoCo Warp for environments written in numpy: an independent implementation of MuJoCo's physics."""
+
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import array_api_compat.numpy
+import numpy as np
+import torch
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.engines.protocol import Array, Snapshot, Stage
+from physai.sim.engines.warp_device import WarpDeviceEngine
+
+_FOLLOWING = frozenset(
+    {
+        "actuator_length0",
+        "body_margin",
+        "bvh_aabb",
+        "dof_M0",
+        "dof_length",
+        "flexedge_invweight0",
+        "flexedge_length0",
+    }
+)
+"""Constants that MuJoCo derives from other fields and that MuJoCo Warp does without."""
+
+
+class HostWarpEngine:
+    """`Engine` on a `WarpDeviceEngine` of the CPU device; its arrays are numpy views of the same memory."""
+
+    xp: ModuleType = array_api_compat.numpy
+
+    def __init__(
+        self,
+        model: Any,
+        num_worlds: int,
+        *,
+        fields: Mapping[str, Array],
+        stage: int = Stage.NONE,
+        derived: Sequence[str] = (),
+    ) -> None:
+        """Builds the worlds.
+
+        Args:
+            model: compiled MjModel.
+            num_worlds: number of simulations.
+            fields: model fields that differ between worlds, including constants derived from them, shape (n, …).
+            stage: how far the derived fields follow the state after a step.
+            derived: derived fields that will be read.
+
+        Raises:
+            MissingExtraError: warp or mujoco_warp is not installed.
+            ModelError: mujoco_warp cannot simulate this model, or cannot vary one of the fields.
+        """
+        varied = {name: rows for name, rows in fields.items() if name not in _FOLLOWING}
+        options = [name for name in varied if name.startswith("opt.")]
+        if options:
+            raise ModelError(f"the second engine cannot vary {', '.join(options)} between worlds")
+        self._engine = WarpDeviceEngine(model, num_worlds, stage=stage, parameters=tuple(varied), derived=derived)
+        self.model, self.num_worlds = self._engine.model, num_worlds
+        for name, rows in varied.items():
+            if np.size(rows):
+                self.parameter(name)[...] = rows
+        self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
+
+    def state(self, name: str) -> Array:
+        return self._engine.state(name).numpy()
+
+    def derived(self, name: str) -> Array:
+        return self._engine.derived(name).numpy()
+
+    def parameter(self, name: str) -> Array:
+        return self._engine.parameter(name).numpy()
+
+    def parameters_changed(self, mask: Array) -> None:
+        if mask.any():
+            self._engine.parameters_changed(torch.as_tensor(mask))
+
+    def reset(self, mask: Array, qpos: Array, qvel: Array) -> None:
+        if not mask.any():
+            return
+        self.last_qpos, self.last_qvel = self.state("qpos").copy(), self.state("qvel").copy()
+        rows = {"qpos": self.last_qpos.copy(), "qvel": self.last_qvel.copy()}
+        rows["qpos"][mask], rows["qvel"][mask] = qpos, qvel
+        self._engine.reset_where(torch.as_tensor(mask), *map(torch.as_tensor, rows.values()))
+
+    def step(self, num_steps: int) -> None:
+        self.drive(np.repeat(self.state("ctrl")[:, None], num_steps, axis=1))
+
+    def drive(self, controls: Array) -> None:
+        self._engine.drive(torch.as_tensor(controls))
+
+    def diverged(self) -> Array:
+        self._engine.require_capacity()
+        return self._engine.diverged().numpy()
+
+    def snapshot(self, *, parameters: bool = True) -> Snapshot:
+        kept = {name: value.numpy() for name, value in self._engine.snapshot().items()}
+        return {name: value for name, value in kept.items() if parameters or not name.startswith("parameter/")}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        known = {name: value for name, value in self._engine.snapshot().items() if name.startswith("parameter/")}
+        given = {name: torch.as_tensor(value) for name, value in snapshot.items()}
+        self._engine.restore(known | given)
