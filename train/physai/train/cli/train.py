@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, PhysaiError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
@@ -115,18 +115,20 @@ def _starts_ranks(arguments: argparse.Namespace) -> bool:
 
 def _launch(arguments: argparse.Namespace) -> int:
     """Runs this command line again, once per rank."""
+    import torch
+
+    from physai.train.runners.devices import choose_device
     from physai.train.runners.launch import launch
 
-    if arguments.device != "cpu":
-        import torch
-
-        if torch.cuda.device_count() < arguments.gpus:
-            raise DeviceError(
-                f"--gpus {arguments.gpus}: torch finds {torch.cuda.device_count()} GPUs; start as many processes at "
-                "most, or add --device cpu to start them on the CPU"
-            )
-    # Settings that are wrong are refused before any process starts.
-    folder = (_resume(arguments) if arguments.resume else _new(arguments))[0]
+    # What is wrong is refused before any process starts.
+    folder, _, config = _resume(arguments) if arguments.resume else _new(arguments)
+    device = choose_device(arguments.device, config.engine)
+    count = torch.cuda.device_count()
+    if arguments.device != "cpu" and (device == "cpu" or count < arguments.gpus):
+        raise DeviceError(
+            f"--gpus {arguments.gpus}, but torch finds {count} and engine {config.engine} learns on {device}; start "
+            "fewer processes, or add --device cpu to start them on the CPU"
+        )
     chosen = [] if arguments.resume else ["--out", str(folder)]
     return launch([sys.executable, "-m", "physai", *sys.argv[1:], *chosen], arguments.gpus, run=folder)
 
@@ -139,6 +141,11 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     from physai.train.runners.runner import Trainer, learner_threads
 
     folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    if ranks.size > 1 and ":" in arguments.device:
+        raise DeviceError(
+            f"--device {arguments.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
+            "its own, and CUDA_VISIBLE_DEVICES to choose which"
+        )
     device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()

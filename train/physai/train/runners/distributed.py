@@ -72,7 +72,7 @@ class Ranks:
         """This rank's device, given the one that the user chose: on GPUs each rank has its own.
 
         Args:
-            chosen: `cpu`, `cuda` or `cuda:N`; N counts only for a process alone.
+            chosen: `cpu` or `cuda:N`; N counts only for a process alone.
 
         Raises:
             DeviceError: the computer has fewer GPUs than ranks.
