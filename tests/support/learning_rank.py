@@ -38,22 +38,28 @@ class Job:
 
 def learn(job: Job, ranks: Ranks) -> None:
     """Does one job."""
-    settings: dict[str, Any] = {"horizon": 6, "epochs": 2, "minibatches": 3, "hidden": (16, 16), "gru_size": 8}
-    config = TrainConfig(**{**settings, "num_threads": 1, "num_envs": job.worlds, **job.settings})
+    shared: dict[str, Any] = {"horizon": 6, "epochs": 2, "minibatches": 3, "hidden": (16, 16), "gru_size": 8}
+    settings: dict[str, Any] = {**shared, "num_threads": 1, "num_envs": job.worlds, **job.settings}
+    config = TrainConfig(**settings)
     trainer = Trainer(load_task("cartpole-swingup"), config, ranks=ranks)
     if job.resume:
         restore_checkpoint(trainer, Path(job.resume))
-    played = [trainer.collector.env.episode_seeds]
+    played = [_seeds(trainer)]
     stats: dict[str, float] = {}
     for _ in range(job.iterations):
         stats = flat_stats(trainer.train_iteration())
-        played.append(trainer.collector.env.episode_seeds)
+        played.append(_seeds(trainer))
     folder = Path(job.out)
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / f"seeds-{ranks.rank}.npy", np.stack(played))
     if ranks.leads:
         (folder / "stats.json").write_text(json.dumps(stats))
     save_checkpoint(trainer, folder)
+
+
+def _seeds(trainer: Trainer) -> np.ndarray[Any, Any]:
+    # A copy: those of the device environment are live.
+    return np.asarray(trainer.collector.env.episode_seeds).copy()
 
 
 def as_text(jobs: list[Job]) -> str:

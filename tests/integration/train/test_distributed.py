@@ -22,6 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mlp": {"action_repeat": 10, "curriculum_iterations": 4},
     "gru": {"actor": "gru", "minibatches": 2},
     "overlap": {"overlap": True, "action_repeat": 10},
+    "warp": {"engine": "warp", "action_repeat": 10, "curriculum_iterations": 4},
 }
 ITERATIONS = 8
 LEARNER = ("graph", "ppo", "critic_normaliser", "optimizer", "learning_rate", "iteration", "env_steps", "seconds")
@@ -93,15 +94,16 @@ class TestSameResult:
         assert (weights(runs / "ranks-2" / "mlp") - weights(runs / "ranks-4" / "mlp")).abs().max() > 1e-2
 
     @pytest.mark.parametrize("count", [2, 4])
-    def test_statistics_are_of_all_ranks(self, count: int, runs: Path) -> None:
+    @pytest.mark.parametrize("name", VARIANTS)
+    def test_statistics_are_of_all_ranks(self, name: str, count: int, runs: Path) -> None:
         together, alone = (
-            json.loads((runs / f"{kind}-{count}" / "mlp" / "stats.json").read_text()) for kind in ("ranks", "one-for")
+            json.loads((runs / f"{kind}-{count}" / name / "stats.json").read_text()) for kind in ("ranks", "one-for")
         )
         measured = {"seconds", "steps_per_s"}
         assert together.keys() == alone.keys()
         assert together["env_steps"] == count * WORLDS * 6 * ITERATIONS
-        for name in together.keys() - measured:
-            assert together[name] == pytest.approx(alone[name], rel=1e-3, abs=1e-4), name
+        for key in together.keys() - measured:
+            assert together[key] == pytest.approx(alone[key], rel=1e-3, abs=1e-4), key
 
     @pytest.mark.parametrize("count", [2, 4])
     def test_outcomes_are_those_of_all_worlds_in_the_same_order(self, count: int, runs: Path) -> None:
@@ -128,8 +130,8 @@ class TestSeeds:
     def test_a_rank_that_comes_back_begins_episodes_that_nobody_played(self, runs: Path) -> None:
         """Four ranks, then one, then two: the second one's worlds have the numbers of earlier ones."""
         earlier = [seeds(runs / "ranks-4" / "mlp", rank) for rank in range(4)] + [seeds(runs / "1-continued", 0)]
-        before = set(np.concatenate([part.flatten() for part in earlier]))
-        again = set(seeds(runs / "1-to-2", 1).flatten()) | set(seeds(runs / "2-continued", 1).flatten())
+        before = {int(seed) for part in earlier for seed in part.flatten()}
+        again = {int(seed) for name in ("1-to-2", "2-continued") for seed in seeds(runs / name, 1).flatten()}
         assert len(again) >= WORLDS
         assert not again & before
 
