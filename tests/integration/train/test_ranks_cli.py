@@ -16,8 +16,11 @@ from tests.support.patience import until
 
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.cli.main import main
+from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint
-from physai.train.runners.distributed import Ranks
+from physai.train.runners.distributed import Ranks, RanksError
+from physai.train.runners.launch import launch
+from physai.train.runners.runner import processors
 
 SETTINGS = ["horizon=6", "epochs=1", "minibatches=2", "hidden=8,8", "num_threads=1", "stop_at_success=none"]
 OPTIONS = [part for setting in SETTINGS for part in ("--set", setting)]
@@ -67,6 +70,19 @@ def ranks_of(parent: int) -> dict[int, int]:
     return found
 
 
+def listening(process: int) -> set[str]:
+    """Local addresses on which a process accepts TCP connections, as the kernel writes them: 0100007F is 127.0.0.1."""
+    folder = Path(f"/proc/{process}")
+    sockets = {os.readlink(descriptor) for descriptor in (folder / "fd").iterdir()}
+    addresses: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        for line in (folder / "net" / table).read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == "0A" and f"socket:[{columns[9]}]" in sockets:
+                addresses.add(columns[1].partition(":")[0])
+    return addresses
+
+
 @pytest.mark.slow
 class TestRun:
     def test_it_reports_once_and_continues_with_fewer(self, tmp_path: Path) -> None:
@@ -88,11 +104,13 @@ class TestRun:
         assert read_checkpoint(folder)["env_steps"] == 3 * 2 * 4 * 6 + 4 * 6
 
     def test_ctrl_c_ends_all_with_a_checkpoint(self, tmp_path: Path) -> None:
+        """And until then they listen on the loopback address only."""
         folder = tmp_path / "run"
         with started([*NEW, "--gpus", "2", "--iterations", "1000000", "--out", str(folder), "--json"]) as process:
             until(lambda: len(logged(folder)) > 2)
             children = ranks_of(process.pid)
             assert sorted(children) == [0, 1]
+            assert {address for child in children.values() for address in listening(child)} == {"0100007F"}
             process.send_signal(signal.SIGINT)
             out, errors = ended(process, 130)
         assert json.loads(out)["reason"] == "stopped by a signal; continue with --resume"
@@ -127,6 +145,26 @@ class TestRun:
             process.kill()
             until(lambda: not any(Path(f"/proc/{child}").exists() for child in children.values()))
         assert read_checkpoint(folder)["iteration"] >= 0
+
+    def test_one_judges_and_all_stop(self, tmp_path: Path) -> None:
+        """A threshold that even an untrained policy reaches."""
+        easy = [part for setting in ("stop_at_success=0", "eval_min_success=0") for part in ("--set", setting)]
+        with started([*NEW, *easy, "--gpus", "2", "--out", str(tmp_path / "run"), "--json"]) as process:
+            outcome = json.loads(ended(process, 0)[0])
+        assert (outcome["iterations"], outcome["reason"]) == (1, "0.0% success without exploration")
+        assert outcome["success"] == 0.0
+
+    def test_a_rank_that_fails_is_named_with_its_last_words(self, tmp_path: Path) -> None:
+        """The other one would wait for ever."""
+        program = (
+            "import os, sys, time; "
+            "time.sleep(600) if os.environ['RANK'] == '0' else sys.exit('noise\\nphysai: error: no memory')"
+        )
+        message = (
+            r"^rank 1 ended with exit code 1 \(physai: error: no memory\), so the other ranks were ended; nothing "
+        )
+        with pytest.raises(RanksError, match=message):
+            launch([sys.executable, "-c", program], 2, run=tmp_path)
 
     def test_what_the_first_rank_refuses_is_said_once(self, tmp_path: Path) -> None:
         missing = str(tmp_path / "missing.xml")
@@ -211,6 +249,14 @@ class TestRefused:
     def test_a_rank_without_a_gpu_of_its_own(self) -> None:
         with pytest.raises(DeviceError, match=r"1000 ranks on this computer need as many GPUs, torch finds \d+; "):
             Ranks(999, 1000, 999).device("cuda:0")
+
+
+def test_ranks_of_a_computer_share_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = processors(TrainConfig())
+    variables = {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert processors(TrainConfig()) == max(1, alone // 2)
 
 
 def test_one_process_is_no_rank(tmp_path: Path) -> None:
