@@ -126,6 +126,12 @@ class Ranks:
             self._exchange(dist.broadcast_object_list, value, src=0, group=self._group)
         return cast(T, value[0])
 
+    def first_here_first(self, build: Callable[[], T]) -> T:
+        """What each rank builds, the first one of each computer before the others, which find what it left on disk."""
+        built = build() if self.local_rank == 0 else None
+        self.any(False)
+        return build() if built is None else built
+
     def gather(self, state: State) -> list[State] | None:
         """The states of all ranks, in their order, on the first rank; None on the others."""
         if self.size == 1:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.rng import episode_seeds
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
@@ -87,17 +86,9 @@ def device_engine(task: Task, config: TrainConfig, device: torch.device) -> "War
         MissingExtraError: warp or mujoco_warp is not installed.
         ModelError: MuJoCo Warp cannot simulate the task's model.
     """
-    from physai.sim.engines.warp_device import WarpDeviceEngine
+    from physai.sim.envs.device.capacity import build_engine
 
-    return WarpDeviceEngine(
-        task.model,
-        config.num_envs,
-        device=str(device),
-        stage=task.stage,
-        parameters=ParameterDraws.fields(task),
-        derived=task.derived,
-        deterministic=config.deterministic,
-    )
+    return build_engine(task, config.num_envs, device=str(device), deterministic=config.deterministic)
 
 
 def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
@@ -159,9 +150,13 @@ class Trainer:
             return Collector(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
         from physai.train.runners.device_collector import DeviceCollector
 
-        return DeviceCollector(
-            self.task, config, self.learner, device_engine(self.task, config, self.device), ranks=ranks
-        )
+        def build() -> DeviceCollector:
+            return DeviceCollector(
+                self.task, config, self.learner, device_engine(self.task, config, self.device), ranks=ranks
+            )
+
+        # The others find compiled kernels and measured capacities.
+        return ranks.first_here_first(build)
 
     @property
     def graph(self) -> PolicyGraph:
