@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from physai.sdk.contract.interface import graph_interface
 from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.session import open_session
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import MAX_POLICY_BYTES, NEXT_PREFIX, STATE_PREFIX, PolicyError
@@ -18,23 +19,45 @@ from physai.sim.engines.protocol import Array
 Floats = npt.NDArray[np.float32]
 
 
+def read_policy(path: Path | str) -> bytes:
+    """Reads a policy file after a trial run in a subprocess.
+
+    Raises:
+        PolicyError: the file cannot be read, or is rejected.
+        ContractError: its contract is malformed.
+        ApartError: it hangs, crashes or needs too much memory; see `try_policy`.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_POLICY_BYTES + 1)
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    try_policy(data, source=str(path))
+    return data
+
+
 class OnnxPolicy:
     """An exported policy; keeps the graph's recurrent state between calls, one row per world."""
 
-    def __init__(self, data: bytes, *, source: str, num_threads: int = 1) -> None:
+    def __init__(self, data: bytes, *, source: str, num_threads: int = 1, device: PolicyDevice = CPU) -> None:
         """Opens a policy; call `reset` before the first command.
 
         Args:
             data: the ONNX file.
             source: name of the file in messages.
             num_threads: threads per call; more than one is faster for large networks only.
+            device: where it is computed; `DevicePolicy` keeps what it computes there.
 
         Raises:
+            DeviceError: the device cannot compute all of it.
             PolicyError: the file is rejected, see `open_session`.
             ContractError: its contract is malformed.
         """
         # Spinning threads would take processor time from the physics.
-        self._session, self.header = open_session(data, source=source, num_threads=num_threads, spin=False)
+        self._session, self.header = open_session(
+            data, source=source, num_threads=num_threads, spin=False, device=device
+        )
         self.source = source
         self._targets = list(graph_interface(self.contract).targets)
         self._commands = CommandMemory(self.contract)
@@ -51,14 +74,7 @@ class OnnxPolicy:
             ContractError: its contract is malformed.
             ApartError: it hangs, crashes or needs too much memory; see `try_policy`.
         """
-        path = Path(path)
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_POLICY_BYTES + 1)
-        except OSError as error:
-            raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
-        try_policy(data, source=str(path))
-        return cls(data, source=str(path), num_threads=num_threads)
+        return cls(read_policy(path), source=str(path), num_threads=num_threads)
 
     @property
     def contract(self) -> PolicyContract:
