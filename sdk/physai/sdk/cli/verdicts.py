@@ -30,6 +30,7 @@ class Rederive(Protocol):
         task: str | None,
         robot: str | None,
         replays: int | None,
+        device: str,
         tell: Callable[[str], None],
     ) -> Verdict: ...
 
@@ -43,6 +44,7 @@ def add_record_arguments(parser: argparse.ArgumentParser) -> None:
         help="report folder of `physai sim validate`; the verdict is recomputed from its record before it is signed",
     )
     parser.add_argument("--replay", metavar="N", default="all", help="batches of episodes to replay (default: all)")
+    parser.add_argument("--device", default="cpu", help="`--device` of the validation (default: cpu)")
     parser.add_argument("--task", help="task file of the verdict, if the task is not built in")
     parser.add_argument("--robot-file", metavar="FILE", help="MJCF or URDF of the robot, if it is not built in")
 
@@ -70,6 +72,7 @@ def rederived(bundle: Bundle, arguments: argparse.Namespace) -> Verdict:
         task=arguments.task,
         robot=arguments.robot_file,
         replays=_replays(arguments.replay),
+        device=arguments.device,
         tell=lambda text: print(text, file=sys.stderr) if sys.stderr.isatty() else None,
     )
 

@@ -219,6 +219,10 @@ class Evidence(Frozen):
     """Origins that the validator accepted."""
 
 
+Device = Annotated[str, Field(pattern=r"^(cuda|tensorrt):[0-9]{1,3}$")]
+"""What computed a policy, if not the CPU."""
+
+
 class Verdict(Frozen):
     """All gates and what they were held over: change one byte of any of the four and the verdict is of another."""
 
@@ -239,6 +243,8 @@ class Verdict(Frozen):
     versions: Annotated[dict[Name, VerdictLine], Field(max_length=64)]
     """Versions of the packages that took part: mujoco, onnxruntime, numpy."""
     physai_version: VerdictLine
+    device: Device | None = Field(default=None, exclude_if=lambda device: device is None)
+    """What computed the policy; left out of the document for the CPU."""
 
     @model_validator(mode="after")
     def _outcome_follows(self) -> Self:

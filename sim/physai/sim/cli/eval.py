@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from physai.sdk.base.errors import unknown_name
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import progress_bar, require_range
+from physai.sim.cli.options import add_device_argument, progress_bar, require_range
 
 if TYPE_CHECKING:
     from physai.sim.policies.onnx import OnnxPolicy
@@ -24,21 +24,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="number of episodes (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
     parser.add_argument("--preset", help="run a published benchmark instead: realaigym-v2 (double pendulum)")
+    add_device_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluates the policy with onnxruntime; does not need torch."""
-    from physai.sim.policies.onnx import OnnxPolicy
+    """Evaluates the policy with onnxruntime; on the CPU it does not need torch."""
+    from physai.sim.policies.devices import choose_policy_device, make_policy
+    from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_policy
 
+    device = choose_policy_device(arguments.device)
     path = find_policy(arguments.policy)
-    policy = OnnxPolicy.load(path)
+    policy = make_policy(read_policy(path), source=str(path), device=device)
     result = _board(policy, arguments.preset) if arguments.preset else _episodes(policy, path, arguments)
     if arguments.json:
-        print(json.dumps({"policy": str(path), "fingerprint": policy.fingerprint, **result}))
+        identity = {"policy": str(path), "fingerprint": policy.fingerprint, "device": str(device)}
+        print(json.dumps({**identity, **result}))
     else:
-        print(_text(result))
+        print(_text(result) if device.kind == "cpu" else f"{_text(result)}\n  computed on {device}")
     return 0
 
 

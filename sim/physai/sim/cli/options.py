@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,16 @@ def require_range(option: str, value: int, least: int, most: int) -> None:
     """Raises PhysaiError unless the option's value lies in the range, both ends included."""
     if not least <= value <= most:
         raise PhysaiError(f"{option} must lie in {least} … {most}, got {value}")
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds `--device`, which `choose_policy_device` reads."""
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="what computes the policy: cpu, cuda[:N], or tensorrt[:N] for TensorRT on that GPU (default: cpu)",
+    )
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

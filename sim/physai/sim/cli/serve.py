@@ -8,7 +8,7 @@ from pathlib import Path
 
 from physai.sdk.base.errors import MissingExtraError, PhysaiError
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import require_range
+from physai.sim.cli.options import add_device_argument, require_range
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="database: sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME (default: SQLite in the data folder)",
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="jobs that run at once (default: 1)")
+    add_device_argument(parser)
     parser.add_argument(
         "--log",
         type=Path,
@@ -42,12 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
         from physai.sim.service.server import prepare
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"physai sim serve needs {error.name}; pip install 'physai-sdk[serve]'") from error
+    from physai.sim.policies.devices import choose_policy_device
     from physai.sim.service.settings import ServiceSettings, default_database
 
     require_range("--port", arguments.port, 1, 65535)
     require_range("--workers", arguments.workers, 0, 256)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise PhysaiError("--tls-cert and --tls-key belong together; give both or neither")
+    device = choose_policy_device(arguments.device)
     data = arguments.data.absolute()
     settings = ServiceSettings(
         data=data,
@@ -55,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         port=arguments.port,
         workers=arguments.workers,
+        device=str(device),
         log=arguments.log,
         tls_cert=arguments.tls_cert,
         tls_key=arguments.tls_key,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli.options import require_range
+from physai.sim.cli.options import add_device_argument, require_range
 
 if TYPE_CHECKING:
     from physai.sdk.evidence.verdict import GateResult, Verdict
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of worker processes (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
+    add_device_argument(parser)
     parser.add_argument(
         "--server", metavar="URL", help="validate in this service of `physai sim serve`; token in PHYSAI_TOKEN"
     )
@@ -61,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sdk.evidence.latency import load_evidence
     from physai.sdk.evidence.origin import parse_accepted
     from physai.sim.gates.settings import GateSettings, load_gates
+    from physai.sim.policies.devices import choose_policy_device
     from physai.sim.report.validation import REPORT_FOLDER, ValidationOptions, validate
     from physai.sim.twin.twin import load_twin
 
@@ -68,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     policy: Path = arguments.policy
     if arguments.server is not None:
         return _run_on_server(arguments)
+    device = choose_policy_device(arguments.device)
     report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
     twin = None if arguments.twin is None else load_twin(arguments.twin)
     options = ValidationOptions(
@@ -79,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         baseline=arguments.baseline,
         seed=arguments.seed,
         jobs=arguments.jobs,
+        device=device,
         twin_name="the nominal robot, not calibrated" if twin is None else str(arguments.twin),
     )
     verdict = validate(policy, twin, report=report, options=options, progress=_progress)
@@ -95,6 +99,11 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
 
     if arguments.baseline is not None:
         raise PhysaiError("--baseline works without --server only")
+    if arguments.device != "cpu":
+        raise PhysaiError(
+            f"--device {arguments.device} works without --server only; a service computes where "
+            "`physai sim serve --device` says"
+        )
     policy: Path = arguments.policy
     report: Path = arguments.report or (policy if policy.is_dir() else policy.parent) / REPORT_FOLDER
     validate_on_server(
@@ -195,6 +204,8 @@ def _text(verdict: Verdict, report: Path) -> str:
         lines.append(f"\n{', '.join(summary.waiting)}: would pass in a credible twin")
     evidence = verdict.evidence
     lines.append(f"\ntwin      from {evidence.twin}\nlatency   from {evidence.latency}")
+    if verdict.device is not None:
+        lines.append(f"device    {verdict.device}")
     lines.append(f"settings  {verdict.gates_sha256}")
     lines.append(f"report    {report / 'report.html'}")
     return "\n".join(lines)

@@ -60,6 +60,7 @@ def judge(
         outcome=combine(result.outcome for result in results),
         versions=_versions(),
         physai_version=version("physai-sdk"),
+        device=None if context.subject.device.kind == "cpu" else str(context.subject.device),
     )
 
 

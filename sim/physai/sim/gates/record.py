@@ -19,6 +19,7 @@ from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence, load_evidence, save_evidence
 from physai.sdk.evidence.origin import OriginKind, parse_accepted
 from physai.sdk.evidence.verdict import VERDICT_FILE, GateResult, Verdict, load_verdict
+from physai.sdk.onnx.device import PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE
 from physai.sim.gates.checks.gate import Context
@@ -29,6 +30,7 @@ from physai.sim.gates.execution.workers import play
 from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import all_gates, find_all
 from physai.sim.gates.settings import parse_gates
+from physai.sim.policies.devices import choose_policy_device
 from physai.sim.policies.resolve import choose_task_source
 from physai.sim.twin.twin import load_twin, save_twin
 
@@ -81,6 +83,7 @@ def rederive(
     task: str | None = None,
     robot: str | None = None,
     replays: int | None = REPLAYS,
+    device: str = "cpu",
     tell: Callable[[str], None] = lambda text: None,
 ) -> Verdict:
     """Derive the verdict of a report folder again from its record, for the policies of a bundle.
@@ -91,20 +94,28 @@ def rederive(
         task: built-in name or Python file given by the user; a file must never choose code to run.
         robot: built-in name, MJCF or URDF file given by the user.
         replays: number of batches to replay; None for all.
+        device: what computes the policies, given by the user as for `choose_policy_device`; must be that of the run.
         tell: called with a line of progress.
 
     Raises:
         RecordError: the record is missing, a replayed batch differs, or the verdict differs.
+        DeviceError: this machine lacks the device.
         PhysaiError: the record is malformed.
     """
-    stated = load_verdict(report)
+    stated, here = load_verdict(report), choose_policy_device(device)
+    played_on = stated.device or "cpu"
+    if played_on != str(here):
+        raise RecordError(
+            f"{VERDICT_FILE} was computed on {played_on} and would be replayed on {here}, which may round otherwise; "
+            f"give --device {played_on}"
+        )
     folder = report / FOLDER
     if not folder.is_dir():
         raise RecordError(
             f"{folder}: no record of the run; sign on the computer that validated, with the folder that "
             "`physai sim validate` wrote"
         )
-    context, evidence = _context(folder, members, stated, task, robot)
+    context, evidence = _context(folder, members, stated, task, robot, here)
     for data in context.subject.arms.values():
         try_policy(data, source=str(report))
     store = _Recorded(folder, len(list(folder.glob("*.npz"))), batches=[])
@@ -137,7 +148,12 @@ class _Recorded(Store):
 
 
 def _context(
-    folder: Path, members: Mapping[str, bytes], stated: Verdict, task: str | None, robot: str | None
+    folder: Path,
+    members: Mapping[str, bytes],
+    stated: Verdict,
+    task: str | None,
+    robot: str | None,
+    device: PolicyDevice,
 ) -> tuple[Context, LatencyEvidence | None]:
     inputs = _inputs(folder / _INPUTS_FILE)
     source = str(folder / _INPUTS_FILE)
@@ -154,6 +170,7 @@ def _context(
         arms=arms,
         seed=inputs["seed"],
         golden=members.get(GOLDEN_FILE),
+        device=device,
     )
     accept: tuple[OriginKind, ...] = parse_accepted(",".join(inputs["accept"]), option=source)
     settings = parse_gates(inputs["gates"], source=source)

@@ -159,6 +159,7 @@ def _identity(verdict: Verdict, page: Page) -> Iterator[str]:
         ("latency from", str(verdict.evidence.latency)),
         ("verdict SHA-256", verdict.sha256),
         ("created", verdict.created),
+        ("computed on", verdict.device or "cpu"),
         ("physai", verdict.physai_version),
         ("with", ", ".join(f"{name} {version}" for name, version in sorted(verdict.versions.items()))),
     )

@@ -11,6 +11,7 @@ from physai.sdk.base.files import require_replaceable, write_atomic
 from physai.sdk.evidence.latency import LatencyEvidence
 from physai.sdk.evidence.origin import OriginKind
 from physai.sdk.evidence.verdict import VERDICT_FILE, Verdict, save_verdict
+from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.onnx.trial import try_policy
 from physai.sdk.policy.header import PolicyError
 from physai.sim.gates.checks.gate import Context, GateFinding
@@ -51,6 +52,8 @@ class ValidationOptions:
     seed: int = 0
     jobs: int = 1
     """Worker processes; the verdict does not depend on their number."""
+    device: PolicyDevice = CPU
+    """What computes the policies; `choose_policy_device` makes sure that it is there."""
     twin_name: str = ""
     """Name of the twin in the report."""
 
@@ -102,7 +105,9 @@ def _open(policy: Path, twin: Twin | None, options: ValidationOptions) -> Valida
     path = find_policy(policy)
     origin = find_origin(path, task=options.task, robot=options.robot)
     twin = nominal_twin(origin.load().robot) if twin is None else twin
-    subject = open_subject(path, twin, origin=origin, baseline=options.baseline, seed=options.seed)
+    subject = open_subject(
+        path, twin, origin=origin, baseline=options.baseline, seed=options.seed, device=options.device
+    )
     for data in subject.arms.values():
         # The contract gate reports these two errors. A graph that hangs or exhausts memory must not reach any gate, so
         # every other error propagates.

@@ -66,7 +66,7 @@ def create_app(settings: ServiceSettings, *, executor: JobExecutor | None = None
     manager = SessionManager(settings.limits)
     threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="session")
     views = Views(limit=settings.limits.views)
-    runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers)
+    runner = executor or LocalExecutor(jobs, settings.database, settings.data, settings.workers, device=settings.device)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:

@@ -45,6 +45,8 @@ class ServiceSettings:
     port: int = 8800
     workers: int = 1
     """Jobs that run at the same time."""
+    device: str = "cpu"
+    """What computes the policies of `validate` jobs, as `physai sim validate --device` takes it."""
     limits: Limits = field(default_factory=Limits)
     log: Path | None = None
     """File of a JSON line per request; `-` is standard error, and None a file in the data folder."""

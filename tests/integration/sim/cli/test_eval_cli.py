@@ -62,6 +62,7 @@ def test_a_run_folder_as_json(run_folder: Path, capsys: Captured) -> None:
     policy = run_folder / "export" / "policy.onnx"
     assert result["policy"] == str(policy)
     assert result["fingerprint"] == load_contract(policy).fingerprint
+    assert result["device"] == "cpu"
     assert result["task"] == "cartpole-swingup"
     assert (result["judged"], result["succeeded"], result["success"]) == (3, 0, 0.0)
     # Clopper-Pearson with no success in n: upper bound 1 - 0.025^(1/n).

@@ -56,6 +56,18 @@ def verdict(*gates: GateResult, **fields: Any) -> Verdict:
     return Verdict(**given | fields)
 
 
+def test_a_device_is_stated_unless_it_is_the_cpu() -> None:
+    assert b"device" not in canonical_json(verdict(gate()))
+    for name in ("cuda:0", "tensorrt:12"):
+        stated = verdict(gate(), device=name)
+        assert json.loads(canonical_json(stated))["device"] == name
+        assert parse_verdict(canonical_json(stated), source="it") == stated
+        assert stated.sha256 != verdict(gate()).sha256
+    for name in ("cpu", "cuda", "cuda:1234", "cuda:0\n", ""):
+        with pytest.raises(ValidationError, match="device"):
+            verdict(gate(), device=name)
+
+
 @pytest.mark.parametrize("outcomes", list(product(VerdictOutcome, repeat=3)), ids=lambda o: "-".join(o))
 def test_every_combination_of_three(outcomes: tuple[VerdictOutcome, ...]) -> None:
     expected = FAIL if FAIL in outcomes else INCONCLUSIVE if INCONCLUSIVE in outcomes else PASS

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
+from physai.sdk.onnx.device import CPU, PolicyDevice
 from physai.sdk.policy.header import GOLDEN_FILE, MAX_POLICY_BYTES, POLICY_FILE, PolicyError
 from physai.sim.gates.execution.batch import Arm
+from physai.sim.policies.devices import make_policy
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import TaskSource, find_policy
 from physai.sim.tasks.task import Task
@@ -30,6 +32,8 @@ class ValidationSubject:
     seed: int = 0
     golden: bytes | None = None
     """The reference outputs that were exported with the policy."""
+    device: PolicyDevice = CPU
+    """What computes the policies."""
     _policies: dict[Arm, OnnxPolicy] = field(default_factory=dict[Arm, OnnxPolicy], compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
@@ -55,23 +59,31 @@ class ValidationSubject:
             "task": repr(self.origin),
             "contract": self.task.contract.fingerprint,
             "seed": str(self.seed),
+            "device": str(self.device),
         }
 
     def policy(self, arm: Arm = "policy") -> OnnxPolicy:
         """Return one of the graphs; loaded once per process.
 
         Raises:
+            DeviceError: the device cannot compute all of it.
             PolicyError: the file is invalid.
             ContractError: its contract is malformed.
         """
         if arm not in self._policies:
             name = str(self.path) if arm == "policy" else f"{self.path.parent} ({arm})"
-            self._policies[arm] = OnnxPolicy(self.arms[arm], source=name)
+            self._policies[arm] = make_policy(self.arms[arm], source=name, device=self.device)
         return self._policies[arm]
 
 
 def open_subject(
-    path: Path, twin: Twin, *, origin: TaskSource, baseline: Path | None = None, seed: int = 0
+    path: Path,
+    twin: Twin,
+    *,
+    origin: TaskSource,
+    baseline: Path | None = None,
+    seed: int = 0,
+    device: PolicyDevice = CPU,
 ) -> ValidationSubject:
     """Read the policy and its sibling files.
 
@@ -81,6 +93,7 @@ def open_subject(
         origin: the task to play, see `find_origin`.
         baseline: run folder or file of an older policy to compare with.
         seed: selects the episodes.
+        device: what computes the policies.
 
     Raises:
         PolicyError: a file cannot be read or is too large.
@@ -101,6 +114,7 @@ def open_subject(
         arms=arms,
         seed=seed,
         golden=_read(golden) if golden.is_file() else None,
+        device=device,
     )
 
 

@@ -28,13 +28,13 @@ class JobExecutor(Protocol):
 class LocalExecutor:
     """Worker processes of this machine, started again whenever one dies."""
 
-    def __init__(self, jobs: JobQueue, url: str, data: Path, workers: int) -> None:
-        """An executor of `workers` processes, which run one job each at a time."""
+    def __init__(self, jobs: JobQueue, url: str, data: Path, workers: int, *, device: str = "cpu") -> None:
+        """An executor of `workers` processes, which run one job each at a time; `device` is for `validate` jobs."""
         self._jobs = jobs
         self._node = node_name(data)
         self._command = [
             *(sys.executable, "-m", "physai.sim.service.jobs.worker"),
-            *(str(os.getpid()), self._node, url, str(data)),
+            *(str(os.getpid()), self._node, url, str(data), device),
         ]
         self._workers = workers
         self._stopping = threading.Event()

@@ -53,6 +53,8 @@ class JobSpec(BaseModel):
     kind: ClassVar[str]
     answers: ClassVar[tuple[int, ...]] = (0, 1)
     """Exit codes of a command that gave an answer, if it also printed a document."""
+    takes_device: ClassVar[bool] = False
+    """Whether the command takes `--device`, which the operator of the service chooses."""
 
     def inputs(self) -> dict[str, str]:
         """Stored files that the job reads: hash by file name in its input folder."""
@@ -81,6 +83,7 @@ class ValidateSpec(JobSpec):
     kind: ClassVar[str] = "validate"
     # 2 is the verdict INCONCLUSIVE.
     answers: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    takes_device: ClassVar[bool] = True
 
     policy: Sha256
     golden: Sha256 | None = None

@@ -1,6 +1,6 @@
 """A worker process: takes jobs from the queue and runs each in a process of its own.
 
-`python -m physai.sim.service.jobs.worker PARENT_PID NODE URL DATA`; dies with the service that started it.
+`python -m physai.sim.service.jobs.worker PARENT_PID NODE URL DATA DEVICE`; dies with the service that started it.
 """
 
 import json
@@ -48,8 +48,9 @@ def node_name(data: Path) -> str:
 class Worker:
     """Runs jobs one after another."""
 
-    def __init__(self, jobs: JobQueue, blobs: BlobStore, folder: Path, name: str) -> None:
-        """A worker that keeps the jobs' folders in `folder`."""
+    def __init__(self, jobs: JobQueue, blobs: BlobStore, folder: Path, name: str, *, device: str = "cpu") -> None:
+        """A worker that keeps the jobs' folders in `folder`; `device` is for `validate` jobs."""
+        self._device = device
         self._jobs = jobs
         self._blobs = blobs
         self._folder = folder
@@ -101,7 +102,7 @@ class Worker:
                 incoming = target.with_name(f".{name}.new")
                 shutil.copyfile(self._blobs.path(sha256), incoming)
                 incoming.replace(target)
-        return spec.arguments(folder)
+        return [*spec.arguments(folder), *(["--device", self._device] if spec.takes_device else [])]
 
     def _watch(self, claim: Claim, process: "subprocess.Popen[bytes]", folder: Path) -> str:
         """Reports progress until the process has ended; returns ended, cancelled, stopped or lost."""
@@ -180,11 +181,12 @@ def _last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")[:2000]
 
 
-def main(parent: int, node: str, url: str, data: Path) -> int:
+def main(parent: int, node: str, url: str, data: Path, device: str) -> int:
     """Runs a worker until SIGTERM or the parent's death."""
     if not die_with_parent(parent):
         return 1
-    worker = Worker(JobQueue(connect(url)), BlobStore(data / "blobs"), data / "jobs", f"{node}:{parent}:{os.getpid()}")
+    name = f"{node}:{parent}:{os.getpid()}"
+    worker = Worker(JobQueue(connect(url)), BlobStore(data / "blobs"), data / "jobs", name, device=device)
 
     def stop(_: int, __: FrameType | None) -> None:
         worker.stopping = True
@@ -196,4 +198,4 @@ def main(parent: int, node: str, url: str, data: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3], Path(sys.argv[4]), sys.argv[5]))
