@@ -106,7 +106,6 @@ class TestSameResult:
             # With engine warp each rank keeps its own latest outcomes, which are not quite the latest of all.
             tolerance = 0.2 if (name, key) == ("warp", "success") else 1e-4
             assert together[key] == pytest.approx(alone[key], rel=1e-3, abs=tolerance), key
-        assert together["success"] > 0.0
 
     @pytest.mark.parametrize("count", [2, 4])
     def test_outcomes_are_those_of_all_worlds_in_the_same_order(self, count: int, runs: Path) -> None:
