@@ -78,7 +78,7 @@ def cold_start(task: str, worlds: int, device: str) -> list[BenchmarkResult]:
         WorkloadError: a run failed.
     """
     seconds: list[float] = []
-    for _ in range(4):
+    for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:
             sizes = ("--num-envs", str(worlds), "--iterations", "1")
             run = physai("train", task, "--out", f"{folder}/run", *learn_on(device), *sizes, "--json")

@@ -20,11 +20,11 @@ _INTRODUCTION = """# Benchmarks on a GPU
 own. A result that needs a card says "not measured" where there is none.
 """
 _EXPLANATIONS = """
-- `syncs_per_step`, `launches_per_step`, `allocs_per_step.eager`: values that the host waits for, kernels, and results
-  of torch operations in memory of their own, in one step whose operations are launched one by one. Both libraries are
-  counted by the same code, mjlab in a step in which an episode ends. Launches of the solver's loop depend on how many
-  iterations it takes. On a GPU both replay kernels from CUDA graphs: physai all of a step's, mjlab those of
-  `launches_per_step.warp`.
+- `syncs_per_step`, `launches_per_step`, `allocs_per_step.eager`: values of tensors that the host waits for, kernels of
+  torch and Warp, and results of torch operations in memory of their own, in one step whose operations are launched one
+  by one. Both libraries are counted by the same code, mjlab in a step in which an episode ends. Launches of the
+  solver's loop depend on how many iterations it takes. On a GPU both replay kernels from CUDA graphs: physai all of a
+  step's, mjlab its simulation's.
 - `allocs_per_step.TASK`: memory that torch's allocator hands out in a step that is replayed as a CUDA graph.
 - `bytes_per_world`, `most_worlds`: memory of the device environment for one more world, and how many such worlds fit a
   card.

@@ -53,8 +53,10 @@ class WholeEnvironment:
         self._cycle = device_targets(task, worlds, device)
         first, repeat = self._cycle[0], self.config.action_repeat
         self._targets = [{name: value.clone() for name, value in first.items()} for _ in range(repeat)]
-        # Sum of observations and rewards, episodes that ended, episodes that diverged.
-        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self._values = torch.zeros((), dtype=torch.float64, device=device)
+        self._diverged = torch.zeros((), dtype=torch.int64, device=device)
+        self.ended = torch.zeros_like(self._diverged)
+        """Episodes that ended."""
         self._advance: Captured[None] = Captured(self._step, self.env.device)
         self._played = 0
         self.env.reset()
@@ -63,9 +65,9 @@ class WholeEnvironment:
     def _step(self) -> None:
         step = self.env.step(*self._targets)
         observation = self._graph.observe(step.sensors, step.commands, self._memory)[0]
-        ended = (step.terminated | step.truncated).sum()
-        values = observation.sum() + step.reward.sum()
-        self._sums += torch.stack([values.double(), ended.double(), step.diverged.sum().double()])
+        self._values += observation.sum() + step.reward.sum()
+        self._diverged += step.diverged.sum()
+        self.ended += (step.terminated | step.truncated).sum()
 
     def play(self, steps: int) -> None:
         """That many environment steps, to their end."""
@@ -85,15 +87,15 @@ class WholeEnvironment:
             raise WorkloadError(f"{task.name}: {self._played} steps were played, expected {steps}")
         if self.env.device.type == "cuda" and not self._advance.replayed:
             raise WorkloadError(f"{task.name}: steps were not replayed: {self._advance.why_not}")
-        values, ended, diverged = (float(total) for total in self._sums)
+        values, ended, diverged = float(self._values), int(self.ended), int(self._diverged)
         if not math.isfinite(values):
             raise WorkloadError(f"{task.name}: observations and rewards sum to {values}")
         worlds, length = self.env.num_worlds, round(task.episode_length_s / self.env.step_dt)
         # First episodes are staggered over a whole length.
         if ended < worlds * steps // (2 * length) or diverged > 0.001 * worlds * steps:
             raise WorkloadError(
-                f"{task.name}: {ended:.0f} episodes of {length} steps ended in {steps} steps of {worlds} worlds, "
-                f"{diverged:.0f} diverged"
+                f"{task.name}: {ended} episodes of {length} steps ended in {steps} steps of {worlds} worlds, "
+                f"{diverged} diverged"
             )
         self.env.engine.require_capacity()
 
@@ -103,23 +105,23 @@ class RawPhysics:
 
     def __init__(self, task: Task, worlds: int, device: str, action_repeat: int) -> None:
         """Builds the worlds; nothing is randomised or read."""
-        self._engine = WarpDeviceEngine(task.model, worlds, device=device)
-        control = self._engine.state("ctrl")
+        self.engine = WarpDeviceEngine(task.model, worlds, device=device)
+        control = self.engine.state("ctrl")
         steps = task.contract.timing.decimation * action_repeat
         self._period_s = steps * task.contract.timing.physics_dt
         self._controls = torch.zeros(worlds, steps, control.shape[1], device=device)
         self._columns = torch.tensor(actuator_columns(task, task.model), device=device)
         names = [term.target_name for term in task.contract.action.terms]
         self._cycle = [torch.cat([period[n] for n in names], dim=1) for period in device_targets(task, worlds, device)]
-        self._advance: Captured[None] = Captured(lambda: self._engine.drive(self._controls), control.device)
+        self._advance: Captured[None] = Captured(lambda: self.engine.drive(self._controls), control.device)
         self._repeat, self._played, self._device = action_repeat, 0, control.device
         self.name = task.name
 
     def begin(self, whole: WholeEnvironment) -> None:
         """Takes over the environment's state, so that both have as many contacts."""
         for name in ("qpos", "qvel", "act", "qacc_warmstart"):
-            self._engine.state(name).copy_(whole.env.engine.state(name))
-        self._engine.state("time").zero_()
+            self.engine.state(name).copy_(whole.env.engine.state(name))
+        self.engine.state("time").zero_()
         self._played = 0
         finish(self._device)
 
@@ -134,15 +136,15 @@ class RawPhysics:
 
     def check(self) -> None:
         """Raises WorkloadError unless all steps since `begin` moved time as they should, replayed, to finite states."""
-        time_s = self._engine.state("time")
+        time_s = self.engine.state("time")
         expected_s = self._played * self._period_s
         if not bool(((time_s - expected_s).abs() <= 1e-4 * (1.0 + expected_s)).all()):
             raise WorkloadError(f"{self.name}, physics alone: {float(time_s[0]):g} s passed, expected {expected_s:g} s")
-        if int(self._engine.diverged().sum()) > 0.001 * len(time_s) * self._played:
-            raise WorkloadError(f"{self.name}, physics alone: {int(self._engine.diverged().sum())} worlds diverged")
+        if int(self.engine.diverged().sum()) > 0.001 * len(time_s) * self._played:
+            raise WorkloadError(f"{self.name}, physics alone: {int(self.engine.diverged().sum())} worlds diverged")
         if self._device.type == "cuda" and not self._advance.replayed:
             raise WorkloadError(f"{self.name}, physics alone: not replayed: {self._advance.why_not}")
-        self._engine.require_capacity()
+        self.engine.require_capacity()
 
 
 def device_targets(task: Task, worlds: int, device: str) -> list[dict[str, Tensor]]:
