@@ -91,12 +91,12 @@ def test_the_physics_starts_from_the_environments_states_and_passes_the_same_tim
     with pytest.raises(WorkloadError, match="3 steps were played, expected 4"):
         whole.check(4)
     raw.begin(whole)
-    assert torch.equal(raw.engine.state("qpos"), whole.env.engine.state("qpos"))
+    assert torch.equal(raw.state["qpos"], whole.env.engine.state("qpos"))
     raw.play(2)
     raw.check()
     # Two control periods of the cart-pole, 4 × 5 ms each.
-    torch.testing.assert_close(raw.engine.state("time"), torch.full((WORLDS,), 0.04))
-    raw.engine.state("time").zero_()
+    torch.testing.assert_close(raw.state["time"], torch.full((WORLDS,), 0.04))
+    raw.state["time"].zero_()
     with pytest.raises(WorkloadError, match=r"0 s passed, expected 0\.04 s"):
         raw.check()
 

@@ -131,6 +131,15 @@ def test_more_minibatches_than_units_are_refused() -> None:
         TrainConfig(num_envs=2, horizon=4, minibatches=4, actor="gru")
 
 
+def test_shards_are_equal_shares_of_the_worlds() -> None:
+    with pytest.raises(ConfigError, match="num_envs 6 cannot be divided into 4 equal shards"):
+        TrainConfig(num_envs=6, shards=4)
+    with pytest.raises(ConfigError, match="minibatches 4 exceed the 3 units"):
+        TrainConfig(num_envs=6, shards=2, minibatches=4, actor="gru")
+    with pytest.raises(ConfigError, match="shards must be at least 1"):
+        TrainConfig(shards=0)
+
+
 def test_a_single_sample_has_no_spread_to_normalise_by() -> None:
     with pytest.raises(ConfigError, match="at least 2 samples"):
         TrainConfig(num_envs=1, horizon=1, minibatches=1)

@@ -51,6 +51,8 @@ class TrainConfig:
     """Passes over the collected steps per update."""
     minibatches: int = 4
     """Minibatches per pass."""
+    shards: int = 1
+    """Equal shares of the worlds whose steps are shuffled apart, as ranks do (`--gpus`); for comparison with them."""
     learning_rate: float = 1e-3
     """Initial step size of Adam."""
     schedule: Literal["adaptive", "fixed"] = "adaptive"
@@ -103,7 +105,16 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for values out of range."""
-        for name in ("num_envs", "horizon", "epochs", "minibatches", "action_repeat", "iterations", "gru_size"):
+        for name in (
+            "num_envs",
+            "horizon",
+            "epochs",
+            "minibatches",
+            "shards",
+            "action_repeat",
+            "iterations",
+            "gru_size",
+        ):
             if not 1 <= getattr(self, name) <= MAX_NUMBER:
                 got = reprlib.repr(getattr(self, name))
                 raise ConfigError(f"{name} must be at least 1 and at most {MAX_NUMBER:g}, got {got}")
@@ -132,8 +143,10 @@ class TrainConfig:
     def _check_sizes(self) -> None:
         if self.num_envs * self.horizon < 2:
             raise ConfigError("num_envs · horizon must give at least 2 samples per update, got 1")
+        if self.num_envs % self.shards:
+            raise ConfigError(f"num_envs {self.num_envs} cannot be divided into {self.shards} equal shards")
         # A recurrent actor learns from whole sequences, so its minibatches are drawn from worlds.
-        units = self.num_envs if self.actor == "gru" else self.num_envs * self.horizon
+        units = self.num_envs // self.shards * (1 if self.actor == "gru" else self.horizon)
         if self.minibatches > units:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
         if not self.hidden or not all(1 <= width <= 8192 for width in self.hidden):

@@ -1,6 +1,5 @@
 """Bundles in the registry of a service: published there, and fetched by their SHA-256."""
 
-import os
 import re
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.files import write_atomic
 from physai.sdk.base.service import Service, ServiceRequestError
+from physai.sdk.base.user_cache import user_cache
 from physai.sdk.bundle.archive import MAX_BUNDLE_BYTES, BundleError, read_file
 from physai.sdk.bundle.manifest import read_bundle
 from physai.sdk.evidence.verdict import Sha256
@@ -37,9 +37,8 @@ def is_digest_prefix(text: str) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where fetched bundles are kept: `~/.cache/physai/bundles`, or below XDG_CACHE_HOME."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "physai" / "bundles"
+    """Where fetched bundles are kept: `~/.cache/physai/bundles`, unless PHYSAI_CACHE or XDG_CACHE_HOME is set."""
+    return user_cache("bundles")
 
 
 def push_bundle(service: Service, data: bytes) -> str:

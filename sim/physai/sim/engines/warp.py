@@ -1,17 +1,21 @@
 """The packages warp and mujoco_warp, imported when they are needed."""
 
 import contextlib
+import functools
 import importlib
 import os
+import reprlib
 import sys
 from collections.abc import Generator
 from typing import Any
 
-from physai.sdk.base.errors import MissingExtraError
+from physai.sdk.base.errors import DeviceError, MissingExtraError
+from physai.sim.engines import warp_kernels
 
 PIP_LINE = "pip install warp-lang mujoco-warp"
 
 
+@functools.cache
 def modules() -> tuple[Any, Any]:
     """The packages warp and mujoco_warp.
 
@@ -20,8 +24,7 @@ def modules() -> tuple[Any, Any]:
     """
     try:
         warp: Any = importlib.import_module("warp")
-        # Warp otherwise prints a line per loaded kernel; `quiet` is the name before version 1.11.
-        warp.config.quiet, warp.config.log_level = True, getattr(warp, "LOG_ERROR", 40)
+        warp_kernels.configure(warp)
         with _muted():
             warp.init()
             return warp, importlib.import_module("mujoco_warp")
@@ -42,3 +45,35 @@ def _muted() -> Generator[None]:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
+
+
+@contextlib.contextmanager
+def on_torch_stream(device: str) -> Generator[None]:
+    """Launches Warp's kernels on a device in the order of torch's operations there."""
+    warp = modules()[0]
+    with warp.ScopedDevice(device):
+        if device == "cpu":
+            yield
+            return
+        import torch
+
+        current = torch.cuda.current_stream(device)
+        if warp.get_stream(device).cuda_stream == current.cuda_stream:
+            yield
+            return
+        # Everything runs in torch's stream, so there is nothing in Warp's to wait for; a capture forbids to wait.
+        with warp.ScopedStream(warp.stream_from_torch(current), sync_enter=False):
+            yield
+
+
+def require_device(name: str) -> None:
+    """Checks that Warp has a device.
+
+    Raises:
+        MissingExtraError: warp or mujoco_warp is not installed.
+        DeviceError: it has not.
+    """
+    warp, _ = modules()
+    found = ["cpu", *(f"cuda:{number}" for number in range(warp.get_cuda_device_count()))]
+    if name not in found and not (name == "cuda" and len(found) > 1):
+        raise DeviceError(f"there is no device {reprlib.repr(name)}; this machine has {', '.join(found)}")

@@ -1,7 +1,7 @@
 """MuJoCo Warp as an engine on a device: torch tensors that share Warp's memory, made once."""
 
-import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -10,7 +10,7 @@ import torch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.engines.protocol import Snapshot, Stage, put
-from physai.sim.engines.warp import modules
+from physai.sim.engines.warp import modules, on_torch_stream, require_device
 
 _STATE = ("qpos", "qvel", "ctrl", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
 _CONSTANTS = (
@@ -19,6 +19,7 @@ _CONSTANTS = (
     "dof_invweight0",
     "tendon_invweight0",
     "tendon_length0",
+    "actuator_acc0",
     "eq_data",
     "geom_aabb",
     "geom_rbound",
@@ -30,6 +31,9 @@ _CONSTANTS = (
     "light_dir0",
 )
 """What `mujoco_warp.set_const` computes."""
+
+MARGIN = 2.0
+"""Factor of safety on the contacts and constraints that a simulation was seen to need."""
 
 
 class WarpDeviceEngine:
@@ -66,14 +70,16 @@ class WarpDeviceEngine:
 
         Raises:
             MissingExtraError: warp or mujoco_warp is not installed.
-            ModelError: mujoco_warp cannot simulate this model or vary a parameter, or there is no such device.
+            ModelError: mujoco_warp cannot simulate this model or vary a parameter.
+            DeviceError: there is no such device.
         """
         self._warp, self._mjw = modules()
+        require_device(device)
         self.model, self.num_worlds, self._stage = _supported(model), num_worlds, stage
         self._device = device
         self._records = record and device == "cpu"
         self._recorded: dict[Any, Any] = {}
-        with self._scope():
+        with on_torch_stream(self._device):
             try:
                 self._put(parameters, max_contacts, max_constraints)
                 self._model.opt.deterministic = deterministic
@@ -84,9 +90,11 @@ class WarpDeviceEngine:
             self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
             self._parameters = {name: torch_of(getattr(self._model, name)) for name in self._per_world}
             self._overflow: torch.Tensor = torch_of(self._data.overflow)
-            kinds = self._mjw.OverflowType
-            # Solver iterations run out without anything being lost.
-            self._lost = int(kinds.NEFC | kinds.NJMAX_NNZ | kinds.BROADPHASE | kinds.NARROWPHASE | kinds.CCD)
+            # What the last step needed, also beyond what there is memory for; pairs of the broad phase take the memory
+            # of a contact each.
+            self._needed = {name: torch_of(getattr(self._data, name)) for name in ("ncollision", "nacon", "nefc")}
+            self._contact_worlds = torch_of(self._data.contact.worldid)
+        self._most = {name: torch.zeros_like(needed) for name, needed in self._needed.items()}
         self._refresh()
 
     def _put(self, parameters: Sequence[str], max_contacts: int | None, max_constraints: int | None) -> None:
@@ -107,21 +115,6 @@ class WarpDeviceEngine:
             self.model, nworld=self.num_worlds, nconmax=max_contacts, njmax=max_constraints
         )
 
-    @contextlib.contextmanager
-    def _scope(self) -> Generator[None]:
-        """Launches kernels on the device, in torch's order of execution."""
-        with self._warp.ScopedDevice(self._device):
-            if self._device == "cpu":
-                yield
-                return
-            current = torch.cuda.current_stream(self._device)
-            if self._warp.get_stream(self._device).cuda_stream == current.cuda_stream:
-                yield
-                return
-            # Everything runs in torch's stream, so there is nothing in Warp's to wait for; a capture forbids to wait.
-            with self._warp.ScopedStream(self._warp.stream_from_torch(current), sync_enter=False):
-                yield
-
     def state(self, name: str) -> torch.Tensor:
         return self._state[name]
 
@@ -132,9 +125,14 @@ class WarpDeviceEngine:
         return self._parameters[name]
 
     def parameters_changed(self, mask: torch.Tensor) -> None:
-        # Recomputed for all worlds: in those that did not change, to the same values.
-        with self._scope():
+        constants = [self._parameters[name] for name in _CONSTANTS if name in self._parameters]
+        kept = [values.clone() for values in constants]
+        with on_torch_stream(self._device):
             self._mjw.set_const(self._model, self._data, restore=False)
+        # It computes those of all worlds, on a GPU with sums in any order, and in single precision where the model's
+        # own were computed in double precision.
+        for values, before in zip(constants, kept, strict=True):
+            torch.where(_rows(mask, values), values, before, out=values)
 
     def reset_where(self, mask: torch.Tensor, qpos: torch.Tensor, qvel: torch.Tensor) -> None:
         for name, fresh in (("qpos", qpos), ("qvel", qvel)):
@@ -142,7 +140,7 @@ class WarpDeviceEngine:
             known.copy_(torch.where(mask[:, None], fresh.to(known.dtype), known))
         for name in ("time", "act", "qacc_warmstart", "xfrc_applied", "qfrc_applied"):
             known = self._state[name]
-            known.masked_fill_(mask.reshape(-1, *[1] * (known.ndim - 1)), 0.0)
+            known.masked_fill_(_rows(mask, known), 0.0)
         self._refresh()
 
     def drive(self, controls: torch.Tensor) -> None:
@@ -150,6 +148,8 @@ class WarpDeviceEngine:
         for step in range(controls.shape[1]):
             control.copy_(controls[:, step])
             self._run(self._mjw.step)
+            for name, most in self._most.items():
+                torch.maximum(most, self._needed[name], out=most)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -172,7 +172,7 @@ class WarpDeviceEngine:
 
     def _run(self, function: Callable[[Any, Any], None]) -> None:
         """Launches the kernels of a function of model and data, from its second call on from their record."""
-        with self._scope():
+        with on_torch_stream(self._device):
             if self._recorded.get(function) is not None:
                 self._warp.capture_launch(self._recorded[function])
             elif not self._records or function not in self._recorded:
@@ -189,20 +189,64 @@ class WarpDeviceEngine:
         state = torch.cat([self._state["qpos"], self._state["qvel"]], dim=1)
         return ~(state.abs() <= mujoco.mjMAXVAL).all(dim=1)
 
+    def overflowed(self) -> torch.Tensor:
+        """Worlds that may have lost contacts or constraints in any step since construction, bool, (num_worlds,).
+
+        All worlds share the memory for contacts, so where it ran out, all of them are marked. A reset keeps the mark.
+        """
+        return self._lost("NEFC", "NJMAX_NNZ", "BROADPHASE", "NARROWPHASE", "CCD")
+
+    def _lost(self, *kinds: str) -> torch.Tensor:
+        bits = sum(int(self._mjw.OverflowType[kind]) for kind in kinds)
+        return (self._overflow & bits) != 0
+
+    def contacts(self) -> torch.Tensor:
+        """Contacts of each world, int64, shape (num_worlds,)."""
+        worlds = self._contact_worlds.long()
+        used = torch.arange(len(worlds), device=worlds.device) < self._needed["nacon"]
+        # Those of unused memory are counted in a row of their own.
+        counts = torch.zeros(self.num_worlds + 1, dtype=torch.int64, device=worlds.device)
+        return counts.index_add_(0, torch.where(used, worlds, self.num_worlds), used.long())[:-1]
+
+    def most(self) -> tuple[int, int]:
+        """Most contacts of all worlds together, and constraints of one world, of any step; waits for the device."""
+        contacts = max(int(self._most[name].item()) for name in ("ncollision", "nacon"))
+        return contacts, int(self._most["nefc"].max())
+
+    def enough(self) -> tuple[int, int]:
+        """`max_contacts` and `max_constraints` that suffice as far as is known; waits for the device.
+
+        A capacity that sufficed is returned as it is. One that did not is an estimate with `MARGIN`, since nobody knows
+        how a world that lost contacts would have gone on.
+        """
+        contacts, constraints = self.most()
+        room, rows = int(self._data.naconmax), int(self._data.njmax)
+        few_contacts = bool(self._lost("BROADPHASE", "NARROWPHASE", "CCD").any())
+        few_rows = bool(self._lost("NEFC", "NJMAX_NNZ").any())
+        if few_contacts:
+            # The constraints of contacts that were dropped are not in the count.
+            constraints = math.ceil(constraints * max(1.0, contacts / max(1, room)))
+            room = math.ceil(MARGIN * max(contacts, room, 1))
+        if few_rows or constraints > rows:
+            rows = math.ceil(MARGIN * max(constraints, rows, 1))
+        return -(-room // self.num_worlds), rows
+
     def require_capacity(self) -> None:
-        """Checks that no world had more contacts or constraints than memory; waits for the device.
+        """Checks that no step since construction needed more memory than there is; waits for the device.
 
         Raises:
-            ModelError: one had, so that some were dropped; the message has the numbers.
+            ModelError: one did, so that some were dropped; the message has what was needed and what to give.
         """
-        lost = (self._overflow & self._lost) != 0
-        if not bool(lost.any()):
+        overflowed = int(self.overflowed().sum())
+        if not overflowed:
             return
-        contacts, constraints = int(self._data.nacon.numpy()[0]), int(self._data.nefc.numpy().max())
+        (contacts, constraints), (max_contacts, max_constraints) = self.most(), self.enough()
         raise ModelError(
-            f"{int(lost.sum())} of {self.num_worlds} worlds have more contacts or constraints than "
-            f"their memory holds: {contacts} contacts in all worlds of {self._data.naconmax}, up to {constraints} "
-            f"constraints in one of {self._data.njmax}; give max_contacts and max_constraints"
+            f"{overflowed} of {self.num_worlds} worlds may have lost contacts or constraints for lack of memory: all "
+            f"worlds needed {contacts} contacts and have {self._data.naconmax}, one world needed {constraints} "
+            f"constraints and has {self._data.njmax}; give max_contacts={max_contacts} and "
+            f"max_constraints={max_constraints}, for all later runs by: physai warmup TASK --max-contacts "
+            f"{max_contacts} --max-constraints {max_constraints}"
         )
 
     def snapshot(self) -> Snapshot:
@@ -220,6 +264,11 @@ class WarpDeviceEngine:
             for name, value in arrays.items():
                 put(value, snapshot, f"{prefix}/{name}")
         self._refresh()
+
+
+def _rows(mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The mask with as many axes as the values."""
+    return mask.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _supported(model: mujoco.MjModel) -> mujoco.MjModel:

@@ -31,6 +31,7 @@ class Environment:
         seed: int = 0,
         training: bool = False,
         randomise: bool = True,
+        first_world: int = 0,
         action_repeat: int = 1,
         num_threads: int = 0,
         engine: Engine | None = None,
@@ -45,6 +46,7 @@ class Environment:
             seed: fixes every random number of every episode.
             training: start from the task's training states, first episodes staggered in time.
             randomise: draw model parameters, sensor noise, bias, delay and pushes; else the nominal twin.
+            first_world: number of the first world, for environments that share a seed with those of other processes.
             action_repeat: control periods one call of `step` lasts; a learner may look at every n-th only.
             num_threads: threads of the engine, 0 for one per processor.
             engine: the engine to use; a `MujocoEngine` if None.
@@ -83,7 +85,7 @@ class Environment:
         self._parameters = ParameterDraws(task, self.engine) if randomise else None
         self._sensors = SensorPipeline(task, self.engine, step_dt=self.step_dt, active=randomise)
         self._delay = ActionDelay(task, self.engine, active=randomise, periods=action_repeat)
-        self._worlds = np.arange(num_worlds)
+        self._worlds = np.arange(first_world, first_world + num_worlds)
         self._allocate()
         self._recorder = DivergenceRecorder(dump_folder, self._about()) if dump_folder else None
 
@@ -147,10 +149,20 @@ class Environment:
         """Steps of an episode that nothing ends early."""
         return self._episode_steps
 
-    def reseed(self, seed: int) -> None:
-        """Makes the next reset begin the same episodes as in a new environment with this seed."""
+    @property
+    def begun(self) -> int:
+        """Most episodes that a world has begun."""
+        return int(self._episode.max())
+
+    def reseed(self, seed: int, *, begun: int = 0) -> None:
+        """Makes the next reset begin the same episodes as in a new environment with this seed.
+
+        Args:
+            seed: see `Environment`.
+            begun: episodes to leave out, because they were played elsewhere.
+        """
         self.seed = seed
-        self._episode[:] = 0
+        self._episode[:] = begun
 
     def reset(self, seeds: Seeds | None = None) -> StepResult:
         """Starts a new episode everywhere.

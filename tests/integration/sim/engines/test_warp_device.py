@@ -141,7 +141,7 @@ def test_divergence_and_lack_of_memory_are_noticed() -> None:
     everywhere = torch.ones(2, dtype=torch.bool)
     engine.reset_where(everywhere, torch.full((2, 1), -0.95), torch.zeros(2, 1))
     engine.drive(torch.zeros(2, 1, 0))
-    with pytest.raises(ModelError, match="give max_contacts and max_constraints"):
+    with pytest.raises(ModelError, match=r"give max_contacts=.* and max_constraints="):
         engine.require_capacity()
     with pytest.raises(ModelError, match="cannot vary nonsense between worlds"):
         WarpDeviceEngine(engine.model, 1, parameters=("nonsense",))

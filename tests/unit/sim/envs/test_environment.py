@@ -470,3 +470,24 @@ def test_reseed_begins_what_a_new_environment_begins() -> None:
         here, there = used.step(force), new.step(force)
         assert np.array_equal(here.sensors["joint_vel"], there.sensors["joint_vel"])
         assert np.array_equal(here.reward, there.reward)
+
+
+def test_worlds_are_those_of_a_larger_environment() -> None:
+    task = load_task("cartpole-swingup")
+    whole, part = Environment(task, 6, seed=3), Environment(task, 2, seed=3, first_world=4)
+    for _ in range(2):
+        left, right = whole.reset(), part.reset()
+        assert np.array_equal(whole.episode_seeds[4:], part.episode_seeds)
+        for name, values in left.sensors.items():
+            assert np.array_equal(values[4:], right.sensors[name])
+
+
+def test_episodes_that_were_played_can_be_left_out() -> None:
+    task = load_task("cartpole-swingup")
+    first, second = Environment(task, 2, seed=3), Environment(task, 2, seed=3)
+    for _ in range(3):
+        first.reset()
+    assert first.begun == 3
+    second.reseed(3, begun=2)
+    second.reset()
+    assert np.array_equal(first.episode_seeds, second.episode_seeds)

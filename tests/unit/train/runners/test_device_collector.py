@@ -38,7 +38,10 @@ class Noise:
         self.steps = 0
 
     def __call__(self, shape: tuple[int, int, int], generator: Any) -> Tensor:
-        rows = [normal(self.seeds, Stream.EXPLORATION, shape[2], steps=self.steps + t) for t in range(shape[0])]
+        rows = [
+            normal(self.seeds, Stream.EXPLORATION, shape[2], steps=torch.tensor(self.steps + t))
+            for t in range(shape[0])
+        ]
         self.steps += shape[0]
         return torch.stack(rows)
 

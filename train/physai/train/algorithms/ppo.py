@@ -6,6 +6,7 @@ and a critic that may see more than the actor. Shapes: T steps, N worlds, O obse
 
 import functools
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from physai.sdk.base.errors import PhysaiError
 from physai.train.config import TrainConfig
+from physai.train.models.moments import Peers, moments
 from physai.train.models.policy_graph import mlp
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -98,6 +100,40 @@ def advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> tuple[Tenso
     return result, result + rollout.value
 
 
+def standardised(advantage: Tensor, peers: Peers | None) -> Tensor:
+    """Advantages less their mean over their standard deviation, both over the samples of all peers."""
+    if peers is None:
+        return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    count = advantage.numel() * peers.size
+    mean, variance = (x.to(advantage.dtype) for x in moments(advantage.reshape(-1, 1), peers))
+    return (advantage - mean) / (torch.sqrt(variance * (count / (count - 1))) + 1e-8)
+
+
+def orders(steps: int, worlds: int, minibatches: int, generators: Sequence[torch.Generator]) -> Sequence[Tensor]:
+    """Draws what goes into each minibatch.
+
+    Each generator shuffles an equal share of the worlds, and every minibatch takes as much of each share. A process
+    that draws for all shares thus forms the minibatches that as many processes form together, each of its own share.
+
+    Args:
+        steps: number of steps T, 1 where whole sequences are drawn.
+        worlds: number of worlds N, a multiple of the number of generators.
+        minibatches: how many to form.
+        generators: one per share of the worlds, in their order.
+
+    Returns:
+        For each minibatch the numbers t · N + w of steps t of worlds w, int64.
+    """
+    share = worlds // len(generators)
+    drawn = [torch.randperm(steps * share, generator=g, device=g.device).chunk(minibatches) for g in generators]
+    if len(drawn) == 1:
+        return drawn[0]
+    return [
+        torch.cat([piece // share * worlds + piece % share + number * share for number, piece in enumerate(pieces)])
+        for pieces in zip(*drawn, strict=True)
+    ]
+
+
 @dataclass
 class UpdateStats:
     """Means over the minibatches of one update."""
@@ -147,20 +183,23 @@ class PPO(nn.Module):
         """State values, shape of the input without its last axis."""
         return self.critic(critic_input).squeeze(-1)
 
-    def update(self, rollout: Rollout, gamma: float, generator: torch.Generator) -> UpdateStats:
+    def update(
+        self, rollout: Rollout, gamma: float, *generators: torch.Generator, peers: Peers | None = None
+    ) -> UpdateStats:
         """Improves actor and critic on one rollout.
 
         Args:
             rollout: the collected steps.
             gamma: discount per step.
-            generator: source of the minibatches' order.
+            generators: sources of the minibatches' order; see `orders`.
+            peers: processes that do the same with rollouts of their own, so that all learn from all rollouts.
 
         Raises:
             LearningDivergedError: a gradient is not finite.
         """
         config = self.config
         advantage, target = advantages(rollout, gamma, config.gae_lambda)
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        advantage = standardised(advantage, peers)
         recurrent = rollout.hidden.shape[1] > 0
         parts = [rollout.observation, rollout.critic, rollout.action, rollout.mean]
         parts += [x.unsqueeze(-1) for x in (rollout.log_prob, advantage, target, rollout.value, rollout.done)]
@@ -171,10 +210,12 @@ class PPO(nn.Module):
         self.optimizer.found_inf = None
         with self._beside() as beside:
             for _ in range(config.epochs):
-                order = torch.randperm(parts[0].shape[0], generator=generator, device=generator.device)
-                order = order.to(advantage.device, non_blocking=True)
-                shuffled = [part.index_select(0, order).chunk(config.minibatches) for part in parts]
-                summaries += [self._step(batch, rollout.log_std, beside) for batch in zip(*shuffled, strict=True)]
+                for order in orders(
+                    1 if recurrent else config.horizon, config.num_envs, config.minibatches, generators
+                ):
+                    chosen = order.to(advantage.device, non_blocking=True)
+                    batch = tuple(part.index_select(0, chosen) for part in parts)
+                    summaries.append(self._step(batch, rollout.log_std, beside, peers))
         # The only look at values, after all was computed.
         norm, *means = (float(value) for value in torch.stack(summaries).double().mean(dim=0).cpu())
         if not math.isfinite(norm):
@@ -188,7 +229,13 @@ class PPO(nn.Module):
             return nullcontext()
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="critic")
 
-    def _step(self, batch: tuple[Tensor, ...], old_log_std: Tensor, beside: ThreadPoolExecutor | None) -> Tensor:
+    def _step(
+        self,
+        batch: tuple[Tensor, ...],
+        old_log_std: Tensor,
+        beside: ThreadPoolExecutor | None,
+        peers: Peers | None,
+    ) -> Tensor:
         """One gradient step on one minibatch; returns gradient norm and `UpdateStats` of it."""
         config = self.config
         observation, critic_input, action, old_mean, old_log_prob, advantage, target, old_value, done, hidden = batch
@@ -203,22 +250,34 @@ class PPO(nn.Module):
         entropy = (self.log_std + 0.5 + LOG_SQRT_2PI).sum()
         torch.autograd.backward(policy_loss - config.entropy_weight * entropy)
         value_loss = critic.result() if critic else self._value_gradient(critic_input, target, old_value)
-        norm = self._clip_gradients()
-        # From the first norm that is not finite on, fused Adam leaves the weights as they are.
-        found = getattr(self.optimizer, "found_inf", None)
-        broken = (~torch.isfinite(norm)).float()
-        self.optimizer.found_inf = broken if found is None else torch.maximum(found, broken)
         with torch.no_grad():
             spread = torch.exp(2.0 * (old_log_std - self.log_std))
             shift = ((old_mean - mean) * torch.exp(-self.log_std)) ** 2
             kl = (self.log_std - old_log_std - 0.5 + 0.5 * (spread + shift)).sum(-1).mean()
             clipped = (ratio != clipped_ratio).float().mean()
-            summary = torch.stack([norm, policy_loss, value_loss, entropy, kl, clipped])
+            means = torch.stack([policy_loss, value_loss, entropy, kl, clipped])
+        if peers is not None:
+            self._average(means, peers)
+        norm = self._clip_gradients()
+        # From the first norm that is not finite on, fused Adam leaves the weights as they are.
+        found = getattr(self.optimizer, "found_inf", None)
+        broken = (~torch.isfinite(norm)).float()
+        self.optimizer.found_inf = broken if found is None else torch.maximum(found, broken)
         # Only now: it changes log_std, and the divergence is that of the network the means came from.
         self.optimizer.step()
         if config.schedule == "adaptive":
-            self._adapt(kl)
-        return summary
+            self._adapt(means[3])
+        return torch.cat([norm[None], means])
+
+    @torch.no_grad()
+    def _average(self, means: Tensor, peers: Peers) -> None:
+        """Averages gradients and means over the peers, in place."""
+        # One message for all: many small ones would wait for the network each.
+        shared = [*(x.grad for x in self.parameters() if x.grad is not None), means]
+        flat: Any = torch.cat([x.flatten() for x in shared])
+        peers.average(flat)
+        for x, part in zip(shared, flat.split([x.numel() for x in shared]), strict=True):
+            x.copy_(part.view_as(x))
 
     def _clip_gradients(self) -> Tensor:
         """Bounds the gradients of actor and critic, each by itself, so that a value far off does not slow the actor.

@@ -2,17 +2,21 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, PhysaiError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
     from physai.train.runners.checkpoint import RunTaskSource
+    from physai.train.runners.distributed import Ranks
+    from physai.train.runners.runner import Trainer
+    from physai.train.runners.session import TrainingOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to learn: auto, cpu or cuda:N (default: auto, a GPU if there is one)",
     )
     parser.add_argument("--deterministic", action="store_true", help="make runs on one GPU equal, which is slower")
-    parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel")
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="learn on N GPUs of this computer, a process each; with --device cpu in N processes; on several computers "
+        "start `-m physai train …` with torchrun instead",
+    )
+    parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel, on each GPU")
     parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
     parser.add_argument("--iterations", type=int, metavar="N", help="number of updates after which to stop")
     parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to stop [s]")
@@ -59,29 +70,93 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Trains; returns 0, or 130 when a signal ended the run (its checkpoint is saved)."""
+    """Trains, alone or as one rank of several; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
     if arguments.options == ["help"]:
         return _print_settings()
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
 
+    from physai.train.runners import distributed
+    from physai.train.runners.launch import LOST
+
+    if _starts_ranks(arguments):
+        return _launch(arguments)
+    try:
+        with distributed.joined() as ranks:
+            return _train(arguments, ranks)
+    except distributed.PeerLostError as error:
+        if distributed.PARENT not in os.environ:
+            raise
+        # The process that started the ranks says what became of the other one.
+        _say(str(error), leads=os.environ["RANK"] != "0")
+        return LOST
+
+
+def _starts_ranks(arguments: argparse.Namespace) -> bool:
+    """Whether to start processes; the processes started have the same command line.
+
+    Raises:
+        PhysaiError: `--gpus` is out of range, or not the number of ranks that somebody else started.
+    """
+    from physai.train.runners.distributed import MAX_LOCAL_RANKS, started
+
+    if arguments.gpus is None:
+        return False
+    if not 1 <= arguments.gpus <= MAX_LOCAL_RANKS:
+        raise PhysaiError(f"--gpus must lie in [1, {MAX_LOCAL_RANKS}], got {arguments.gpus}")
+    ranks = started()
+    if ranks and ranks["LOCAL_WORLD_SIZE"] != arguments.gpus:
+        raise PhysaiError(
+            f"--gpus {arguments.gpus}, but {ranks['LOCAL_WORLD_SIZE']} ranks were started on this computer; leave "
+            "--gpus out, or start without torchrun"
+        )
+    return ranks is None and arguments.gpus > 1
+
+
+def _launch(arguments: argparse.Namespace) -> int:
+    """Runs this command line again, once per rank."""
+    import torch
+
+    from physai.train.runners.devices import choose_device
+    from physai.train.runners.launch import launch
+
+    # What is wrong is refused before any process starts.
+    folder, _, config = _resume(arguments) if arguments.resume else _new(arguments)
+    device = choose_device(arguments.device, config.engine)
+    count = torch.cuda.device_count()
+    if arguments.device != "cpu" and (device == "cpu" or count < arguments.gpus):
+        raise DeviceError(
+            f"--gpus {arguments.gpus}, but torch finds {count} and engine {config.engine} learns on {device}; start "
+            "fewer processes, or add --device cpu to start them on the CPU"
+        )
+    chosen = [] if arguments.resume else ["--out", str(folder)]
+    return launch([sys.executable, "-m", "physai", *sys.argv[1:], *chosen], arguments.gpus, run=folder)
+
+
+def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     import torch
 
     from physai.train.runners import checkpoint, session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.runner import Trainer, learner_threads
 
-    folder, source, config = _resume(arguments) if arguments.resume else _new(arguments)
-    device = choose_device(arguments.device, config.engine)
+    folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
+    if ranks.size > 1 and ":" in arguments.device:
+        raise DeviceError(
+            f"--device {arguments.device} is one GPU for {ranks.size} processes; use --device cuda, which gives each "
+            "its own, and CUDA_VISIBLE_DEVICES to choose which"
+        )
+    device = ranks.device(choose_device(arguments.device, config.engine))
     torch.set_num_threads(learner_threads(config))
     task = source.load()
-    if not arguments.resume:
+    if not arguments.resume and ranks.leads:
         checkpoint.save_config(folder, source, config, task.contract)
+    worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
     _say(
-        f"training {task.name} on {device} with engine {config.engine}, {config.num_envs} worlds, seed {config.seed}, "
-        f"into {folder}"
+        f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
+        leads=ranks.leads,
     )
-    trainer = Trainer(task, config, device=device)
+    trainer = Trainer(task, config, device=device, ranks=ranks)
     outcome = session.run(
         trainer,
         folder,
@@ -89,14 +164,21 @@ def run(arguments: argparse.Namespace) -> int:
         resume=arguments.resume is not None,
         wandb_project=arguments.wandb,
     )
+    if ranks.leads:
+        _report(arguments, folder, task.contract.fingerprint, trainer, outcome)
+    return 130 if "signal" in outcome.reason else 0
+
+
+def _report(
+    arguments: argparse.Namespace, folder: Path, contract: str, trainer: "Trainer", outcome: "TrainingOutcome"
+) -> None:
     if arguments.json:
-        summary = {"run": str(folder), "contract": task.contract.fingerprint, **vars(outcome)}
+        summary = {"run": str(folder), "contract": contract, **vars(outcome)}
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
-    if trainer.collector.diverged:
-        _say(f"{trainer.collector.diverged} episodes ended because the physics diverged; see {folder}")
+    if trainer.diverged_episodes:
+        _say(f"{trainer.diverged_episodes} episodes ended because the physics diverged; see {folder}")
     _say(f"next: physai export {folder}")
-    return 130 if "signal" in outcome.reason else 0
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
@@ -174,8 +256,9 @@ def _print_settings() -> int:
     return 0
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+def _say(text: str, *, leads: bool = True) -> None:
+    if leads:
+        print(text, file=sys.stderr)
 
 
 command = CliCommand(summary="train a policy for a task", add_arguments=add_arguments, run=run)

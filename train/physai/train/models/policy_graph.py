@@ -18,6 +18,7 @@ from physai.sdk.contract.position_limits import POSITION_TARGET, position_limits
 from physai.sdk.contract.robot import JOINT_SENSORS
 from physai.sdk.contract.terms import ActionTerm, ObservationTerm
 from physai.train.models.kinematics import ForwardKinematics, Pick, pose_error
+from physai.train.models.moments import Peers, moments
 from physai.train.models.perceptron import TanhPerceptron
 from physai.train.models.position_limits import PositionLimiter
 
@@ -59,11 +60,10 @@ class Normaliser(nn.Module):
         return ((x - self._shift) * self._scale).clamp(-10.0, 10.0)
 
     @torch.no_grad()
-    def update(self, x: Tensor) -> None:
-        """Merges a batch, shape (n, size), into the statistics (Chan, Golub, LeVeque 1983)."""
-        x = x.double()
-        count = float(x.shape[0])
-        variance, mean = torch.var_mean(x, dim=0, correction=0)
+    def update(self, x: Tensor, peers: Peers | None = None) -> None:
+        """Merges a batch, shape (n, size), and those of all peers into the statistics (Chan, Golub, LeVeque 1983)."""
+        count = float(x.shape[0] * (peers.size if peers else 1))
+        mean, variance = moments(x, peers)
         total = self.count + count
         delta = mean - self.mean
         self.variance.copy_(

@@ -10,7 +10,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -163,13 +163,20 @@ def git_commit() -> str:
 
 
 def save_checkpoint(trainer: Trainer, folder: Path) -> None:
-    """Replaces the folder's checkpoint with the trainer's current state.
+    """Replaces the folder's checkpoint with the current state of all ranks, which the first one writes.
 
     Raises:
         CheckpointError: it cannot be written; the previous one is kept.
     """
+    parts = trainer.ranks.gather(_part(trainer))
+    if parts is None:
+        return
     data = io.BytesIO()
-    torch.save(_state(trainer), data)
+    torch.save(_state(trainer, parts), data)
+    if data.tell() > MAX_CHECKPOINT_BYTES:
+        raise CheckpointError(
+            f"the checkpoint would have {data.tell()} bytes, the limit is {MAX_CHECKPOINT_BYTES}; use fewer worlds"
+        )
     try:
         write_atomic(folder / CHECKPOINT_FILE, data.getvalue())
     except OSError as error:
@@ -177,11 +184,20 @@ def save_checkpoint(trainer: Trainer, folder: Path) -> None:
         raise CheckpointError(f"cannot save checkpoint in {folder}: {error.strerror or error}; {kept}") from error
 
 
-def _state(trainer: Trainer) -> dict[str, Any]:
+def _part(trainer: Trainer) -> dict[str, Any]:
+    """What each rank has of its own."""
+    return {
+        "collector": trainer.collector.state_dict(),
+        "pending": trainer.pending.state_dict() if trainer.pending else None,
+    }
+
+
+def _state(trainer: Trainer, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "contract": canonical_json(trainer.task.contract).decode(),
         "iteration": trainer.iteration,
+        "env_steps": trainer.env_steps,
         "seconds": trainer.seconds,
         "graph": trainer.graph.state_dict(),
         "ppo": trainer.learner.ppo.state_dict(),
@@ -189,8 +205,8 @@ def _state(trainer: Trainer) -> dict[str, Any]:
         "optimizer": trainer.learner.ppo.optimizer.state_dict(),
         "learning_rate": trainer.learner.ppo.learning_rate,
         "generator": trainer.generator.get_state(),
-        "collector": trainer.collector.state_dict(),
-        "pending": trainer.pending.state_dict() if trainer.pending else None,
+        **parts[0],
+        "other_ranks": list(parts[1:]),
     }
 
 
@@ -220,20 +236,46 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
 def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
     """Restores a new trainer of the same task and configuration from the folder's checkpoint.
 
+    With another number of ranks than it was saved with, weights, statistics and optimiser are the same, ranks that it
+    has a state of continue from that, and further ones begin new episodes.
+
     Raises:
         CheckpointError: the checkpoint cannot be read or does not fit the trainer.
         ContractMismatchError: it was trained with another contract.
     """
-    state = read_checkpoint(folder)
-    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
-    require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
+    state = trainer.ranks.scatter(_shares(trainer, folder) if trainer.ranks.leads else [])
     try:
         _load_learner(trainer, state)
-        trainer.collector.load_state_dict(state["collector"])
+        if state["begins"]:
+            trainer.collector.begin_beside(state["collector"])
+        else:
+            trainer.collector.load_state_dict(state["collector"])
         if state["pending"] is not None:
             trainer.pending = trainer.new_rollout()
             trainer.pending.load_state_dict(state["pending"])
         trainer.iteration, trainer.seconds = int(state["iteration"]), float(state["seconds"])
+        # Checkpoints of physai 0.1 lack it.
+        steps = trainer.config.num_envs * trainer.config.horizon * trainer.iteration
+        trainer.env_steps = int(state.get("env_steps", steps))
+    except _MISFIT as error:
+        raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
+
+
+def _shares(trainer: Trainer, folder: Path) -> list[dict[str, Any]]:
+    """What each rank loads from the folder's checkpoint."""
+    state = read_checkpoint(folder)
+    saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
+    require_same(saved, trainer.task.contract, left="the checkpoint's contract", right="this task's contract")
+    try:
+        parts = [{name: state[name] for name in ("collector", "pending")}, *state.pop("other_ranks", [])]
+        for part in parts if len(parts) > 1 else ():
+            part["collector"]["begun"] = max(part["collector"]["begun"] for part in parts)
+        if len(parts) != trainer.ranks.size:
+            # All ranks learn from such a rollout together, so those that lack it collect it again.
+            parts = [{**part, "pending": None} for part in parts]
+        count = trainer.ranks.size
+        shares = [{**state, **part, "begins": False} for part in parts[:count]]
+        return shares + [{**state, **parts[0], "begins": True} for _ in range(count - len(parts))]
     except _MISFIT as error:
         raise CheckpointError(f"{folder / CHECKPOINT_FILE} does not fit this configuration: {error}") from error
 

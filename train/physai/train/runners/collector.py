@@ -1,6 +1,7 @@
 """Collects rollouts: the worlds, the policy that acts in them, and where both stand."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from physai.train.algorithms.ppo import PPO, Rollout
 from physai.train.config import TrainConfig
 from physai.train.models.numpy_policy import as_tensor, as_tensors, seeded
 from physai.train.models.policy_graph import Normaliser, PolicyGraph, State
+from physai.train.runners.distributed import Ranks
 
 
 class Learner(nn.Module):
@@ -38,17 +40,26 @@ class Learner(nn.Module):
 
 
 class Collector:
-    """Steps the worlds with a copy of the learner, so that it may run while the learner learns."""
+    """Steps the worlds with a copy of the learner, so that it may run while the learner learns.
 
-    def __init__(self, task: Task, config: TrainConfig, learner: Learner, *, num_threads: int) -> None:
+    Of several ranks each steps the worlds that follow those of the rank before it. What it reports is of all.
+    """
+
+    def __init__(
+        self, task: Task, config: TrainConfig, learner: Learner, *, num_threads: int, ranks: Ranks | None = None
+    ) -> None:
         """Builds the worlds and resets them; `num_threads` are the engine's."""
         self.config = config
+        self.ranks = ranks or Ranks()
+        self._first = self.ranks.rank * config.num_envs
+        self._all = self.ranks.size * config.num_envs
         self.learner = copy.deepcopy(learner)
         self.env = Environment(
             task,
             config.num_envs,
             seed=config.seed,
             training=True,
+            first_world=self._first,
             action_repeat=config.action_repeat,
             num_threads=num_threads,
         )
@@ -56,7 +67,9 @@ class Collector:
         self.now: StepResult = self.env.reset()
         self.memory: State = self.learner.graph.initial_state(config.num_envs)
         self.judged = torch.zeros(0)
-        """Outcomes of the latest judged commands or episodes, 1 for success, oldest first."""
+        """Outcomes of the latest judged commands or episodes of all ranks, 1 for success, oldest first."""
+        self.begun = 0
+        """Episodes that worlds have begun which are no longer stepped; no other world begins them again."""
         self.env.curriculum = 0.0 if config.curriculum_iterations else 1.0
 
     @property
@@ -73,10 +86,13 @@ class Collector:
     def collect(self, rollout: Rollout) -> Rollout:
         """Fills the rollout with the next steps of every world, and its summary of them."""
         config = self.config
-        noise = torch.randn(rollout.action.shape, generator=self.generator)
+        # Of all worlds, so that each explores as it would in a process that steps them all.
+        shape = (config.horizon, self._all, rollout.action.shape[2])
+        noise = torch.randn(shape, generator=self.generator)[:, self._first : self._first + config.num_envs]
         if "hidden" in self.memory:
             rollout.hidden.copy_(self.memory["hidden"])
-        outcomes: list[Tensor] = []
+        # 1 for success, 0 for failure, -1 where nothing was judged.
+        outcomes = torch.full((config.horizon, config.num_envs), -1.0)
         metrics: dict[str, list[Tensor]] = {}
         rollout.reward_terms.clear()
         for t in range(config.horizon):
@@ -84,7 +100,7 @@ class Collector:
             result = self._act(t, noise[t], rollout)
             self._record(t, result, rollout)
             if result.judged.any():
-                outcomes.append(as_tensor(result.succeeded[result.judged]).float())
+                outcomes[t] = torch.where(as_tensor(result.judged), as_tensor(result.succeeded).float(), -1.0)
                 for name, values in result.metrics.items():
                     metrics.setdefault(name, []).append(torch.as_tensor(values))
             for name, value in result.reward_terms.items():
@@ -94,10 +110,21 @@ class Collector:
         rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
         rollout.value.copy_(self.learner.ppo.value(rollout.critic))
         rollout.last_value.copy_(self.learner.value(as_tensor(self.now.critic)))
-        self.judged = torch.cat([self.judged, *outcomes])[-config.num_envs :]
+        outcomes = self.ranks.stack(outcomes).transpose(0, 1).flatten()
+        self.judged = torch.cat([self.judged, outcomes[outcomes >= 0.0]])[-self._all :]
         self.env.curriculum = config.curriculum(self.env.curriculum, self.success)
-        rollout.metrics = {name: float(torch.cat(values).double().mean()) for name, values in metrics.items()}
+        self._summarise(rollout, metrics)
         return rollout
+
+    def _summarise(self, rollout: Rollout, metrics: Mapping[str, list[Tensor]]) -> None:
+        """Means of reward terms and of the metrics of what was judged, over all ranks."""
+        names = tuple(self.env.task.metrics)
+        values = [torch.cat(metrics[name]).double() if name in metrics else torch.zeros(0) for name in names]
+        numbers = [*rollout.reward_terms.values(), *(float(x.sum()) for x in values), *(len(x) for x in values)]
+        means = self.ranks.means(numbers)
+        rollout.reward_terms = dict(zip(rollout.reward_terms, means, strict=False))
+        sums = means[len(rollout.reward_terms) :]
+        rollout.metrics = {n: s / c for n, s, c in zip(names, sums, sums[len(names) :], strict=False) if c > 0.0}
 
     def _act(self, t: int, noise: Tensor, rollout: Rollout) -> StepResult:
         """One step of every world with exploration; fills row t and advances the graph's memory."""
@@ -140,6 +167,7 @@ class Collector:
             "generator": self.generator.get_state(),
             "judged": self.judged,
             "curriculum": torch.tensor(self.env.curriculum, dtype=torch.float64),
+            "begun": torch.tensor(max(self.begun, self.env.begun)),
             "sensors": as_tensors(self.now.sensors),
             "commands": as_tensors(self.now.commands),
             "critic": as_tensor(self.now.critic),
@@ -149,9 +177,21 @@ class Collector:
         """Continues where `state_dict` left off."""
         self.env.restore({name: tensor.numpy() for name, tensor in state["environment"].items()})
         self.memory = {name: tensor.clone() for name, tensor in state["memory"].items()}
-        self.generator.set_state(state["generator"])
-        self.judged = state["judged"]
-        self.env.curriculum = float(state["curriculum"])
+        self._load_shared(state)
         self.now.sensors = {name: tensor.numpy() for name, tensor in state["sensors"].items()}
         self.now.commands = {name: tensor.numpy() for name, tensor in state["commands"].items()}
         self.now.critic = state["critic"].numpy()
+
+    def begin_beside(self, state: dict[str, Any]) -> None:
+        """Begins episodes that nobody played yet, as one rank more than those that saved the state."""
+        self._load_shared(state)
+        self.env.reseed(self.config.seed, begun=self.begun)
+        self.now = self.env.reset()
+
+    def _load_shared(self, state: dict[str, Any]) -> None:
+        """What is equal on all ranks."""
+        self.generator.set_state(state["generator"])
+        self.judged = state["judged"][-self._all :]
+        self.env.curriculum = float(state["curriculum"])
+        # Runs of physai 0.1 had one rank, whose worlds go on with their own count.
+        self.begun = int(state.get("begun", 0))

@@ -16,12 +16,15 @@ from physai.train.algorithms.ppo import Rollout
 from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import State
 from physai.train.runners.collector import Learner
+from physai.train.runners.distributed import Ranks
 
 
 class DeviceCollector:
     """`Collector` on a device. The host reads the statistics of a rollout once, after its last step."""
 
-    def __init__(self, task: Task, config: TrainConfig, learner: Learner, engine: DeviceEngine) -> None:
+    def __init__(
+        self, task: Task, config: TrainConfig, learner: Learner, engine: DeviceEngine, *, ranks: Ranks | None = None
+    ) -> None:
         """Resets the engine's worlds, which are where the learner is.
 
         Raises:
@@ -29,7 +32,16 @@ class DeviceCollector:
         """
         self.config = config
         self.learner = copy.deepcopy(learner)
-        self.env = DeviceEnvironment(task, engine, seed=config.seed, training=True, action_repeat=config.action_repeat)
+        self.ranks = ranks or Ranks()
+        self._first = self.ranks.rank * config.num_envs
+        self.env = DeviceEnvironment(
+            task,
+            engine,
+            seed=config.seed,
+            training=True,
+            first_world=self._first,
+            action_repeat=config.action_repeat,
+        )
         self._now = self.env.reset()
         self._memory: State = self.learner.graph.initial_state(config.num_envs)
         self._rollout: Rollout | None = None
@@ -37,13 +49,15 @@ class DeviceCollector:
         self._curriculum = 0.0 if config.curriculum_iterations else 1.0
         self.env.set_curriculum(self._curriculum)
         self.success = 0.0
-        """Share of the latest judged commands or episodes that succeeded, with exploration on."""
+        """Share of the latest judged commands or episodes that succeeded, with exploration on; each rank's latest."""
+        self.begun = 0
+        """Episodes that worlds have begun which are no longer stepped; no other world begins them again."""
         self.diverged = 0
         """Episodes that ended because the physics diverged."""
         self._allocate(task, self.env.device)
 
     def _allocate(self, task: Task, device: torch.device) -> None:
-        worlds = torch.arange(self.config.num_envs, device=device)
+        worlds = torch.arange(self._first, self._first + self.config.num_envs, device=device)
         # The worlds' own episodes are counted from 1, so episode 0 is free for the exploration noise.
         self._noise_seeds = episode_seeds(base_of(self.config.seed), worlds, torch.zeros_like(worlds))
         self._row = torch.zeros(1, dtype=torch.int64, device=device)
@@ -130,12 +144,14 @@ class DeviceCollector:
 
     def _read(self, rollout: Rollout) -> None:
         size = self.config.num_envs
-        success = self._outcomes[:size].sum() / self._judged.clamp(1, size)
-        *sums, self.success = (float(x) for x in torch.cat([self._sums, success.double()[None]]).cpu())
-        *sums, judged, diverged = sums
+        latest = torch.stack([self._outcomes[:size].sum(), self._judged.clamp(max=size)]).double()
+        shared = torch.cat([self._sums[:-1], latest])
+        self.ranks.average(shared)
+        *sums, judged, succeeded, kept, diverged = (float(x) for x in torch.cat([shared, self._sums[-1:]]).cpu())
         rollout.reward_terms = dict(zip(self._terms, sums, strict=False))
-        means = (value / max(judged, 1.0) for value in sums[len(self._terms) :])
-        rollout.metrics = dict(zip(self._metrics, means, strict=True)) if judged else {}
+        metrics = dict(zip(self._metrics, sums[len(self._terms) :], strict=True))
+        rollout.metrics = {name: value / judged for name, value in metrics.items()} if judged else {}
+        self.success = succeeded / kept if kept else 0.0
         self.diverged += int(diverged)
         progress = self.config.curriculum(self._curriculum, self.success)
         if progress != self._curriculum:
@@ -151,6 +167,7 @@ class DeviceCollector:
             "counters": {"steps": self._steps, "outcomes": self._outcomes, "judged": self._judged},
             "curriculum": torch.tensor(self._curriculum, dtype=torch.float64),
             "success": torch.tensor(self.success, dtype=torch.float64),
+            "begun": torch.tensor(max(self.begun, self.env.begun)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -160,5 +177,17 @@ class DeviceCollector:
         for part in ("memory", "now", "counters"):
             for name, value in mine[part].items():
                 value.copy_(state[part][name])
+        self._load_shared(state)
+
+    def begin_beside(self, state: dict[str, Any]) -> None:
+        """Begins episodes that nobody played yet, as one rank more than those that saved the state."""
+        self._load_shared(state)
+        self._steps.copy_(state["counters"]["steps"])
+        self.env.leave_out(self.begun)
+        self._now = self.env.reset()
+
+    def _load_shared(self, state: dict[str, Any]) -> None:
+        """What is equal on all ranks."""
         self._curriculum, self.success = float(state["curriculum"]), float(state["success"])
+        self.begun = int(state["begun"])
         self.env.set_curriculum(self._curriculum)

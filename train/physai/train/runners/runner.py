@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from physai.sim.envs.domain_randomization import ParameterDraws
+from physai.sim.envs.rng import episode_seeds
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.tasks.task import Task
 from physai.train.algorithms.ppo import PPO, Rollout, UpdateStats
@@ -19,6 +20,7 @@ from physai.train.models.numpy_policy import GraphPolicy, seed_torch, seeded
 from physai.train.models.policy_graph import ActorGRU, ActorMLP, Normaliser, PolicyGraph
 from physai.train.runners.collector import Collector, Learner
 from physai.train.runners.devices import make_deterministic
+from physai.train.runners.distributed import Ranks, local_size
 
 if TYPE_CHECKING:
     from physai.sim.engines.warp_device import WarpDeviceEngine
@@ -49,8 +51,8 @@ class IterationStats:
 
 
 def processors(config: TrainConfig) -> int:
-    """Processors the run may use."""
-    return config.num_threads or len(os.sched_getaffinity(0))
+    """Processors this process may use."""
+    return config.num_threads or max(1, len(os.sched_getaffinity(0)) // local_size())
 
 
 def engine_threads(config: TrainConfig) -> int:
@@ -84,17 +86,9 @@ def device_engine(task: Task, config: TrainConfig, device: torch.device) -> "War
         MissingExtraError: warp or mujoco_warp is not installed.
         ModelError: MuJoCo Warp cannot simulate the task's model.
     """
-    from physai.sim.engines.warp_device import WarpDeviceEngine
+    from physai.sim.envs.device.capacity import build_engine
 
-    return WarpDeviceEngine(
-        task.model,
-        config.num_envs,
-        device=str(device),
-        stage=task.stage,
-        parameters=ParameterDraws.fields(task),
-        derived=task.derived,
-        deterministic=config.deterministic,
-    )
+    return build_engine(task, config.num_envs, device=str(device), deterministic=config.deterministic)
 
 
 def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
@@ -111,18 +105,20 @@ def build_graph(task: Task, config: TrainConfig) -> PolicyGraph:
 class Trainer:
     """One training run in memory; `physai.train.runners.checkpoint` puts it on disk and takes it back."""
 
-    def __init__(self, task: Task, config: TrainConfig, *, device: str = "cpu") -> None:
+    def __init__(self, task: Task, config: TrainConfig, *, device: str = "cpu", ranks: Ranks | None = None) -> None:
         """Builds worlds, graph and learner from the configuration's seed.
 
         Args:
             task: what to learn.
-            config: settings; its engine decides where the worlds are stepped.
+            config: settings; its engine decides where the worlds are stepped, `num_envs` are those of this process.
             device: where to learn, `cpu` or `cuda:N`; a GPU takes engine `warp`.
+            ranks: the processes that learn together; this one alone if None.
 
         Raises:
             ConfigError: the engine steps worlds on the CPU and the device is another one.
         """
         self.task, self.config = task, config
+        self.ranks = ranks or Ranks()
         check_action_repeat(task, config)
         self.device = torch.device(device)
         if config.engine != "warp" and self.device.type != "cpu":
@@ -134,20 +130,33 @@ class Trainer:
         graph = build_graph(task, config).to(self.device)
         ppo = PPO(graph.actor, task.critic_size, task.contract.action.size, config)
         self.learner = Learner(graph, ppo, Normaliser(task.critic_size).to(self.device))
+        self.ranks.follow_first(self.learner)
         self.collector = self._collector()
         self.gamma = config.gamma(task.contract.timing.control_dt)
         self.pending: Rollout | None = None
         """With overlap, the rollout that is collected but not yet learned from."""
         self._spare: list[Rollout] = []
         self.iteration = 0
+        self.env_steps = 0
+        """Environment steps of all ranks."""
+        self.diverged_episodes = 0
+        """Episodes of all ranks that ended because the physics diverged."""
         self.seconds = 0.0
 
     def _collector(self) -> "Collector | DeviceCollector":
-        if self.config.engine != "warp":
-            return Collector(self.task, self.config, self.learner, num_threads=engine_threads(self.config))
+        config = self.config
+        ranks = self.ranks.beside() if config.overlap else self.ranks
+        if config.engine != "warp":
+            return Collector(self.task, config, self.learner, num_threads=engine_threads(config), ranks=ranks)
         from physai.train.runners.device_collector import DeviceCollector
 
-        return DeviceCollector(self.task, self.config, self.learner, device_engine(self.task, self.config, self.device))
+        def build() -> DeviceCollector:
+            return DeviceCollector(
+                self.task, config, self.learner, device_engine(self.task, config, self.device), ranks=ranks
+            )
+
+        # The others find compiled kernels and measured capacities.
+        return ranks.first_here_first(build)
 
     @property
     def graph(self) -> PolicyGraph:
@@ -180,34 +189,54 @@ class Trainer:
             update = self._learn(rollout)
         self._spare.append(rollout)
         self.iteration += 1
+        self.env_steps += self._steps
         elapsed = time.perf_counter() - start
-        self.seconds += elapsed
         return self._stats(rollout, update, elapsed)
 
     def _collect(self) -> Rollout:
         return self.collector.collect(self._spare.pop() if self._spare else self.new_rollout())
 
+    @property
+    def _steps(self) -> int:
+        """Environment steps of an iteration, of all ranks."""
+        return self.ranks.size * self.config.num_envs * self.config.horizon
+
     def _learn(self, rollout: Rollout) -> UpdateStats:
-        update = self.learner.ppo.update(rollout, self.gamma, self.generator)
-        self.graph.normaliser.update(rollout.raw_observation.flatten(0, 1))
-        self.learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1))
+        peers = self.ranks.peers
+        update = self.learner.ppo.update(rollout, self.gamma, *self._generators(), peers=peers)
+        self.graph.normaliser.update(rollout.raw_observation.flatten(0, 1), peers)
+        self.learner.critic_normaliser.update(rollout.raw_critic.flatten(0, 1), peers)
         return update
 
+    def _generators(self) -> list[torch.Generator]:
+        """Sources of the minibatches' order, one per shard of this process."""
+        shards = self.config.shards
+        if self.ranks.size * shards == 1:
+            return [self.generator]
+        # By iteration, so that a run continues with any number of ranks.
+        numbers = np.arange(self.ranks.rank * shards, (self.ranks.rank + 1) * shards)
+        seeds = episode_seeds(self.config.seed + 1, numbers, np.full(shards, self.iteration)) >> np.uint64(1)
+        return [seeded(int(seed), str(self.device)) for seed in seeds]
+
     def _stats(self, rollout: Rollout, update: UpdateStats, elapsed: float) -> IterationStats:
-        steps = self.config.num_envs * self.config.horizon
+        diverged = self.collector.diverged
+        # Equal on all ranks, which therefore agree on when to judge, save and stop.
+        elapsed, reward, diverged = self.ranks.means([elapsed, float(rollout.reward.mean()), diverged])
+        self.seconds += elapsed
+        self.diverged_episodes = round(diverged * self.ranks.size)
         return IterationStats(
             iteration=self.iteration,
-            env_steps=steps * self.iteration,
+            env_steps=self.env_steps,
             seconds=self.seconds,
-            steps_per_s=steps / elapsed,
-            reward_per_s=float(rollout.reward.mean()) / self.collector.env.step_dt,
+            steps_per_s=self._steps / elapsed,
+            reward_per_s=reward / self.collector.env.step_dt,
             success=self.collector.success,
             learning_rate=self.learner.ppo.learning_rate,
             action_std=float(self.learner.ppo.log_std.detach().exp().mean()),
             update=update,
             reward_terms=dict(rollout.reward_terms),
             metrics=rollout.metrics,
-            diverged_episodes=self.collector.diverged,
+            diverged_episodes=self.diverged_episodes,
         )
 
     def evaluate(self, episodes: int = 256) -> dict[str, float]:

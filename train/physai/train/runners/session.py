@@ -36,22 +36,26 @@ class TrainingOutcome:
 
 
 class StopRequest:
-    """Set by the first SIGINT or SIGTERM, so that the iteration is completed; a second SIGINT stops immediately."""
+    """Set by the first SIGINT or SIGTERM, so that the iteration is completed; a second SIGINT stops immediately.
 
-    def __init__(self) -> None:
+    Of several ranks none stops by itself: torchrun passes on a SIGINT that they got from the terminal already.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
         self.requested = False
+        self._alone = alone
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Signal handler."""
-        if self.requested and number == signal.SIGINT:
+        if self.requested and self._alone and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True
 
 
 @contextmanager
-def stop_on_signal() -> Generator[StopRequest]:
-    """Handles SIGINT and SIGTERM as a stop request while the block runs."""
-    request = StopRequest()
+def stop_on_signal(*, alone: bool = True) -> Generator[StopRequest]:
+    """Handles SIGINT and SIGTERM as a stop request while the block runs; see `StopRequest`."""
+    request = StopRequest(alone=alone)
     previous = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield request
@@ -71,6 +75,8 @@ def run(
 ) -> TrainingOutcome:
     """Train until the time budget, the iterations, the success threshold or a signal ends the run.
 
+    All ranks call it; the first one writes the folder and reports.
+
     Args:
         trainer: a new trainer.
         folder: existing run folder, for checkpoints, logs and the learning curve.
@@ -81,60 +87,67 @@ def run(
     """
     if resume:
         restore_checkpoint(trainer, folder)
+    ranks = trainer.ranks
     with ExitStack() as stack:
-        live = stack.enter_context(LiveSink(trainer.config, time_budget_s))
-        sinks: list[StatisticsSink] = [
-            CsvSink(folder, trainer.iteration),
-            TensorBoardSink(folder, trainer.iteration),
-            live,
-        ]
-        if wandb_project:
-            sinks.append(WandbSink(folder, trainer.config, wandb_project))
-        sinks += extra_sinks
+        sinks: list[StatisticsSink] = []
+        if ranks.leads:
+            live = stack.enter_context(LiveSink(trainer.config, time_budget_s))
+            sinks += [CsvSink(folder, trainer.iteration), TensorBoardSink(folder, trainer.iteration), live]
+            if wandb_project:
+                sinks.append(WandbSink(folder, trainer.config, wandb_project))
+            sinks += extra_sinks
         for sink in sinks:
             stack.callback(sink.close)
-        request = stack.enter_context(stop_on_signal())
+        request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
         outcome = _loop(trainer, folder, sinks, request, time_budget_s)
-    draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
+    if ranks.leads:
+        draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
     return outcome
 
 
 def _loop(
     trainer: Trainer, folder: Path, sinks: Sequence[StatisticsSink], request: StopRequest, time_budget_s: float | None
 ) -> TrainingOutcome:
-    config = trainer.config
-    saved_s = time.monotonic()
+    config, ranks = trainer.config, trainer.ranks
+    saved_s = trainer.seconds
     scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
-    if not (folder / CHECKPOINT_FILE).exists():
+    if not ranks.first((folder / CHECKPOINT_FILE).exists):
         save_checkpoint(trainer, folder)
     while trainer.iteration < config.iterations:
         stats = trainer.train_iteration()
         for sink in sinks:
             sink.write(stats)
-        if request.requested:
+        if ranks.any(request.requested):
             reason = "stopped by a signal; continue with --resume"
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
             break
         if scheduler.due(stats.success, trainer.seconds):
-            start, before = trainer.seconds, time.perf_counter()
-            success = trainer.evaluate(eval_scheduler.EPISODES)["success"]
+            start = trainer.seconds
+            success, spent_s = ranks.first(lambda: _judge(trainer))
             # Evaluations count as training time, in the budget as in what is reported.
-            trainer.seconds += time.perf_counter() - before
+            trainer.seconds += spent_s
             if scheduler.judged(success, start, trainer.seconds):
                 reason = f"{success:.1%} success without exploration"
                 break
-        if time.monotonic() - saved_s >= config.checkpoint_every_s:
+        if trainer.seconds - saved_s >= config.checkpoint_every_s:
             save_checkpoint(trainer, folder)
-            saved_s = time.monotonic()
+            saved_s = trainer.seconds
     save_checkpoint(trainer, folder)
     return TrainingOutcome(
         iterations=trainer.iteration,
-        env_steps=trainer.iteration * config.num_envs * config.horizon,
+        env_steps=trainer.env_steps,
         seconds=trainer.seconds,
         success=success,
         reason=reason,
     )
+
+
+def _judge(trainer: Trainer) -> tuple[float, float]:
+    """Success rate without exploration, and how long finding it took [s]."""
+    start = time.perf_counter()
+    success = trainer.evaluate(eval_scheduler.EPISODES)["success"]
+    return success, time.perf_counter() - start

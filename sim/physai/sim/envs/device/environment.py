@@ -160,6 +160,15 @@ class DeviceEnvironment:
         """Steps taken in each world's running episode, int64, shape (num_worlds,); live."""
         return self._step
 
+    @property
+    def begun(self) -> int:
+        """Most episodes that a world has begun; waits for the device."""
+        return int(self._episode.max())
+
+    def leave_out(self, begun: int) -> None:
+        """Makes the next reset begin the episode after this many, which were played elsewhere."""
+        self._episode.fill_(begun)
+
     def set_curriculum(self, progress: float) -> None:
         """Sets how far reward weights are from initial (0) to final (1); the only call that copies to the device."""
         weights = [entry.weight_at(progress) for entry in self.task.rewards.values()]

@@ -1,0 +1,74 @@
+"""What each rank of a test does: it learns, as often as a list of jobs says, and saves what it has.
+
+Run as `python learning_rank.py JOBS` with JOBS a JSON list of `Job`s, in as many processes as the environment says.
+"""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from physai.sim.tasks.registry import load_task
+from physai.train.config import TrainConfig
+from physai.train.runners.checkpoint import restore_checkpoint, save_checkpoint
+from physai.train.runners.distributed import Ranks, joined
+from physai.train.runners.reporting import flat_stats
+from physai.train.runners.runner import Trainer
+
+
+@dataclass
+class Job:
+    """One training."""
+
+    out: str
+    """Folder for what it leaves: a checkpoint, the last statistics, and the seeds that each rank's worlds played."""
+    worlds: int
+    """Worlds of each rank."""
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    iterations: int = 0
+    """Iterations to train."""
+    resume: str | None = None
+    """Folder to continue from."""
+
+
+def learn(job: Job, ranks: Ranks) -> None:
+    """Does one job."""
+    shared: dict[str, Any] = {"horizon": 6, "epochs": 2, "minibatches": 3, "hidden": (16, 16), "gru_size": 8}
+    settings: dict[str, Any] = {**shared, "num_threads": 1, "num_envs": job.worlds, **job.settings}
+    config = TrainConfig(**settings)
+    trainer = Trainer(load_task("cartpole-swingup"), config, ranks=ranks)
+    if job.resume:
+        restore_checkpoint(trainer, Path(job.resume))
+    played = [_seeds(trainer)]
+    stats: dict[str, float] = {}
+    for _ in range(job.iterations):
+        stats = flat_stats(trainer.train_iteration())
+        played.append(_seeds(trainer))
+    folder = Path(job.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / f"seeds-{ranks.rank}.npy", np.stack(played))
+    if ranks.leads:
+        (folder / "stats.json").write_text(json.dumps(stats))
+    save_checkpoint(trainer, folder)
+
+
+def _seeds(trainer: Trainer) -> np.ndarray[Any, Any]:
+    # A copy: those of the device environment are live.
+    return np.asarray(trainer.collector.env.episode_seeds).copy()
+
+
+def as_text(jobs: list[Job]) -> str:
+    """The argument of this program."""
+    return json.dumps([dataclasses.asdict(job) for job in jobs])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with joined() as together:
+        for entry in json.loads(sys.argv[1]):
+            learn(Job(**entry), together)
