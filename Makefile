@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 INSTALLED := $(VENV)/.installed
+MJLAB := .venv-mjlab
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow mutation lint type bench docs docs-build build schema constraints clean
+.PHONY: help setup demo test test-slow mutation lint type bench bench-gpu docs docs-build build schema constraints clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +45,18 @@ type: $(INSTALLED) ## Check types
 
 bench: $(INSTALLED) ## Measure throughput beside other libraries
 	$(BIN)/physai bench
+
+bench-gpu: $(INSTALLED) $(MJLAB)/.installed ## Measure on a GPU beside mjlab, write docs/benchmarks.md
+	mkdir -p runs
+	$(BIN)/physai bench gpu --peer-python $(MJLAB)/bin/python --json > runs/bench-gpu.json
+	$(BIN)/python -m physai.train.bench.gpu_page runs/bench-gpu.json > docs/benchmarks.md.new
+	mv docs/benchmarks.md.new docs/benchmarks.md
+
+# Its requirements exclude ours.
+$(MJLAB)/.installed: .ci/mjlab.txt
+	test -x $(MJLAB)/bin/python || $(PYTHON) -m venv $(MJLAB)
+	$(MJLAB)/bin/python -m pip install --quiet -r .ci/mjlab.txt
+	@touch $@
 
 docs: $(INSTALLED) ## Serve the documentation at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve

@@ -103,14 +103,16 @@ class TestSameResult:
         assert together.keys() == alone.keys()
         assert together["env_steps"] == count * WORLDS * 6 * ITERATIONS
         for key in together.keys() - measured:
-            assert together[key] == pytest.approx(alone[key], rel=1e-3, abs=1e-4), key
+            # With engine warp each rank keeps its own latest outcomes, which are not quite the latest of all.
+            tolerance = 0.2 if (name, key) == ("warp", "success") else 1e-4
+            assert together[key] == pytest.approx(alone[key], rel=1e-3, abs=tolerance), key
 
     @pytest.mark.parametrize("count", [2, 4])
     def test_outcomes_are_those_of_all_worlds_in_the_same_order(self, count: int, runs: Path) -> None:
         judged = [
             read_checkpoint(runs / f"{kind}-{count}" / "mlp")["collector"]["judged"] for kind in ("ranks", "one-for")
         ]
-        assert len(judged[0]) > 0, "episodes were judged"
+        assert 0.0 < judged[0].mean() < 1.0, "episodes were judged, some of which failed"
         assert torch.equal(*judged)
 
 

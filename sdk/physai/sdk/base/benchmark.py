@@ -3,9 +3,12 @@
 Packages register benchmarks through the entry-point group `physai.benches`; each entry point names a `Bench`.
 """
 
+import math
 import os
 import platform
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +26,8 @@ PACKAGES = (
     "physai-sdk",
     "mujoco",
     "numpy",
+    "mujoco-warp",
+    "warp-lang",
     "torch",
     "gymnasium",
     "stable-baselines3",
@@ -50,6 +55,8 @@ class BenchmarkOptions:
     """Duration of a timed measurement [s]; None for the benchmark's default."""
     busy: int = 0
     """Number of load-generating processes that run during the measurement."""
+    peer_python: Path | None = None
+    """Python of the environment that a peer with requirements of its own is installed in."""
 
     def chosen(self, tasks: Sequence[str]) -> tuple[str, ...]:
         """Select the tasks to measure with from those the benchmark has.
@@ -70,14 +77,20 @@ class BenchmarkResult:
     name: str
     unit: str
     runs: tuple[float, ...]
-    """Individual measurements."""
+    """Individual measurements; none if it was not measured."""
     peer: str | None = None
     """Baseline in the denominator, if the quantity is a ratio."""
+    missing: str | None = None
+    """Why it was not measured."""
+
+    def __post_init__(self) -> None:
+        if bool(self.runs) == (self.missing is not None):
+            raise WorkloadError(f"{self.name}: {len(self.runs)} runs, and the reason for having none: {self.missing}")
 
     @property
     def value(self) -> float:
-        """Median of the runs."""
-        return statistics.median(self.runs)
+        """Median of the runs; NaN if it was not measured."""
+        return statistics.median(self.runs) if self.runs else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +143,9 @@ def machine() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             versions[package] = None
     return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": _cpu_model(),
+        "gpus": _gpus(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": os.getloadavg()[0],
         "platform": platform.platform(),
@@ -148,16 +163,40 @@ def _cpu_model() -> str:
     return line.partition(":")[2].strip() or platform.processor()
 
 
+def _gpus() -> list[str]:
+    """Name, memory and driver of each NVIDIA card."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        printed = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [", driver ".join(line.strip().rsplit(", ", 1)) for line in printed.splitlines() if line.strip()]
+
+
 def document(bench: str, results: Sequence[BenchmarkResult]) -> dict[str, Any]:
     """Return the document that `--json` prints."""
-    rows = [{"name": r.name, "value": r.value, "unit": r.unit, "peer": r.peer, "runs": list(r.runs)} for r in results]
+    rows = [_row(result) for result in results]
     return {"bench": bench, "machine": machine(), "results": rows}
+
+
+def _row(result: BenchmarkResult) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": result.name, "value": result.value, "unit": result.unit, "peer": result.peer}
+    row["runs"] = list(result.runs)
+    # JSON has no NaN.
+    return row if result.runs else row | {"value": None, "missing": result.missing}
 
 
 def as_text(results: Sequence[BenchmarkResult]) -> str:
     """Format the results as a table."""
-    rows = [
-        (r.name, f"{r.value:.4g}", r.unit, r.peer or "-", f"{min(r.runs):.4g} … {max(r.runs):.4g}", str(len(r.runs)))
-        for r in results
-    ]
+    rows = [(r.name, *_cells(r)) for r in results]
     return table(("name", "median", "unit", "baseline", "range", "runs"), rows, indent="")
+
+
+def _cells(result: BenchmarkResult) -> tuple[str, ...]:
+    if not result.runs:
+        return ("-", result.unit, result.peer or "-", f"not measured: {result.missing}", "0")
+    spread = f"{min(result.runs):.4g} … {max(result.runs):.4g}"
+    return (f"{result.value:.4g}", result.unit, result.peer or "-", spread, str(len(result.runs)))

@@ -47,9 +47,9 @@ class Contender(Protocol):
 class Ours:
     """physai's learner."""
 
-    def __init__(self, task: Task, config: TrainConfig) -> None:
+    def __init__(self, task: Task, config: TrainConfig, *, device: str = "cpu") -> None:
         """Builds worlds and learner."""
-        self._trainer = Trainer(task, config)
+        self._trainer = Trainer(task, config, device=device)
 
     def learn(self, iterations: int) -> None:
         for _ in range(iterations):

@@ -17,7 +17,7 @@ BENCHMARKS: dict[str, str] = {
     "realaigym": "score of the double pendulum in the trial of the RealAIGym leaderboard",
     "cli": "start-up time of `physai --help`",
     "memory": "peak memory of a training run",
-    "gpu": "waits, launches and memory of a step of the device environment, counted without a GPU",
+    "gpu": "the device environment: what a step costs, its speed beside its physics and mjlab, learning on a GPU",
 }
 """Name of each built-in benchmark, which is also its module in this package, and what it measures."""
 

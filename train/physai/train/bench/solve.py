@@ -37,24 +37,41 @@ def run(options: BenchmarkOptions, report: ProgressCallback) -> Sequence[Benchma
     return results
 
 
-def solve(task: str, seed: int, *, quick: bool = False) -> tuple[float, float]:
+def solve(
+    task: str,
+    seed: int,
+    *,
+    quick: bool = False,
+    threshold: float | None = None,
+    budget_s: float = TIME_BUDGET_S,
+    arguments: Sequence[str] = (),
+) -> tuple[float, float]:
     """Returns the wall time of one training process [s] and the success rate in 512 held-out episodes.
 
+    Args:
+        task: what to learn.
+        seed: seed of the run.
+        quick: learn almost nothing, and ask for no success.
+        threshold: required success rate; None for the task's in `THRESHOLDS`.
+        budget_s: training time after which to stop [s].
+        arguments: further options of `physai train`.
+
     Raises:
-        WorkloadError: training failed, or the success rate is below the task's threshold.
+        WorkloadError: training failed, or the success rate is below the threshold.
     """
+    required = THRESHOLDS[task] if threshold is None else threshold
     small = ("--num-envs", "16", "--set", "horizon=8", "--set", "minibatches=2", "--iterations", "2")
-    budget = small if quick else ("--time-budget-s", f"{TIME_BUDGET_S:g}", "--iterations", "1000000")
+    budget = small if quick else ("--time-budget-s", f"{budget_s:g}", "--iterations", "1000000")
     with tempfile.TemporaryDirectory() as folder:
-        training = physai("train", task, "--out", f"{folder}/run", "--seed", str(seed), *budget, "--json")
+        training = physai("train", task, "--out", f"{folder}/run", "--seed", str(seed), *arguments, *budget, "--json")
         trained = load_run(Path(folder) / "run")
     episodes = 8 if quick else 512
     seeds = evaluation_seeds(episodes, FRESH_SEED)
     share = play_episodes(GraphPolicy(trained.graph), trained.task, episodes=episodes, seeds=seeds).success
-    if not quick and not share >= THRESHOLDS[task]:
+    if not quick and not share >= required:
         raise WorkloadError(
             f"{task}, seed {seed}: {share:.1%} of {episodes} held-out episodes succeeded after "
-            f"{training.seconds:.0f} s of training, expected {THRESHOLDS[task]:.0%}; training ended: "
+            f"{training.seconds:.0f} s of training, expected {required:.0%}; training ended: "
             f"{training.record['reason']}"
         )
     return training.seconds, share

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import styled, table
@@ -22,6 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of a stochastic workload (default: 3)")
     parser.add_argument("--seconds", type=float, metavar="S", help="how long to time a control loop (runtime)")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="number of busy processes as load (runtime)")
+    parser.add_argument("--peer-python", type=Path, metavar="FILE", help="Python that has mjlab installed (gpu)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -44,6 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         seconds=arguments.seconds,
         busy=arguments.busy,
+        peer_python=arguments.peer_python,
     )
     results = run_benchmark(arguments.name, options, _say)
     if arguments.json:
