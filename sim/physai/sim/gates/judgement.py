@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import onnxruntime
+
 from physai.sdk.base.errors import ContractError
 from physai.sdk.evidence.origin import Origin
 from physai.sdk.evidence.verdict import Counterexample, Evidence, GateResult, Verdict, VerdictOutcome, combine, utc_text
@@ -16,7 +18,7 @@ from physai.sim.gates.counterexample import FOLDER, record_smallest
 from physai.sim.gates.runner import GATES
 from physai.sim.stats.statistics import holm
 
-PACKAGES = ("mujoco", "onnxruntime", "numpy", "warp-lang", "mujoco-warp", "cmaes")
+PACKAGES = ("mujoco", "numpy", "warp-lang", "mujoco-warp", "cmaes")
 
 MAX_TEXT = 4000
 
@@ -162,7 +164,8 @@ def _fingerprint(context: Context) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions: dict[str, str] = {}
+    # Of the module: the package may be onnxruntime or onnxruntime-gpu.
+    versions: dict[str, str] = {"onnxruntime": onnxruntime.__version__}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)

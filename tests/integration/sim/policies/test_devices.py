@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,16 @@ import pytest
 from physai.sdk.cli.main import main
 from physai.sdk.evidence.verdict import Verdict, VerdictOutcome, save_verdict
 from physai.sdk.onnx.device import PolicyDevice
+from physai.sim.gates import judgement
+from physai.sim.gates.checks.gate import Context, GateFinding
+from physai.sim.gates.execution import store
 from physai.sim.gates.execution.batch import VERDICT_STREAM, Batch, seeds_of
 from physai.sim.gates.execution.rollout import play_batch
 from physai.sim.gates.execution.store import Store
 from physai.sim.gates.execution.subject import open_subject
 from physai.sim.gates.record import RecordError, rederive
+from physai.sim.gates.runner import all_gates
+from physai.sim.gates.settings import GateSettings
 from physai.sim.policies.device_policy import DevicePolicy
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
@@ -70,6 +76,25 @@ def test_episodes_of_another_device_are_not_used_again(tmp_path: Path) -> None:
     assert Store.open(tmp_path, subject).get(batch) is not None
     elsewhere = open_subject(CARTPOLE, twin, origin=origin, device=PolicyDevice("cuda", 1))
     assert Store.open(tmp_path, elsewhere).get(batch) is None
+
+
+def test_onnxruntime_may_be_the_package_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata are those of onnxruntime-gpu, and there are none of onnxruntime."""
+
+    def installed(name: str) -> str:
+        if name == "onnxruntime":
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    for module in (store, judgement):
+        monkeypatch.setattr(module, "version", installed)
+    origin = find_origin(CARTPOLE)
+    subject = open_subject(CARTPOLE, nominal_twin(origin.load().robot), origin=origin)
+    Store.open(tmp_path, subject)
+    context = Context(subject, GateSettings())
+    gates = all_gates(None)
+    unplayed = {name: GateFinding(outcome=VerdictOutcome.INCONCLUSIVE, message="m", next_step="n") for name in gates}
+    assert judgement.judge(context, gates, unplayed, None).versions["onnxruntime"] == onnxruntime.__version__
 
 
 @no_cuda

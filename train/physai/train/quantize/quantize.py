@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import MissingExtraError
@@ -239,7 +240,7 @@ def _provenance(variant: Variant, choice: Choice, states: VisitedStates) -> dict
         "states_seed": str(states.seed),
         "states_twin": states.twin_sha256,
         "pairs": "" if choice.pairs is None else _pairs_text(choice.pairs),
-        "version.onnxruntime": version("onnxruntime"),
+        "version.onnxruntime": onnxruntime.__version__,
         "version.onnx": version("onnx"),
     }
     return {SOURCE_KEY: states.policy_sha256, **{PREFIX + key: value for key, value in entries.items()}}

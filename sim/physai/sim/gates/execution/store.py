@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import onnxruntime
+
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.files import write_atomic
@@ -15,7 +17,7 @@ from physai.sim.gates.execution.subject import ValidationSubject
 FOLDER = ".state"
 """Folder inside a report folder while a run is unfinished."""
 _RUN_FILE = "run.json"
-_PACKAGES = ("physai-sdk", "mujoco", "onnxruntime", "numpy")
+_PACKAGES = ("physai-sdk", "mujoco", "numpy")
 
 
 class StateError(PhysaiError):
@@ -39,7 +41,9 @@ class Store:
         """
         folder = report / FOLDER
         # Another version of a package may play an episode differently, so its results must not be reused.
-        identity = {**subject.identity, **{name: version(name) for name in _PACKAGES}}
+        packages = {name: version(name) for name in _PACKAGES}
+        # Of the module: the package may be onnxruntime or onnxruntime-gpu.
+        identity = {**subject.identity, **packages, "onnxruntime": onnxruntime.__version__}
         document = json.dumps(identity, indent=2, sort_keys=True).encode()
         try:
             run = folder / _RUN_FILE
