@@ -1,6 +1,5 @@
 """`--device`: the same episodes in tensors as in arrays, and no verb that starts on a device that is not there."""
 
-import threading
 import time
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -27,11 +26,12 @@ from physai.sim.policies.device_policy import DevicePolicy
 from physai.sim.policies.evaluate import play_episodes
 from physai.sim.policies.onnx import OnnxPolicy
 from physai.sim.policies.resolve import find_origin
+from physai.sim.service.app import create_app
 from physai.sim.service.database.engine import open_database
 from physai.sim.service.jobs.kinds import KINDS
 from physai.sim.service.jobs.queue import ENDED, JobQueue
-from physai.sim.service.jobs.worker import Worker
 from physai.sim.service.registry.blobs import BlobStore
+from physai.sim.service.settings import ServiceSettings, default_database
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.conditions import Condition
 from physai.sim.twin.twin import nominal_twin
@@ -162,17 +162,18 @@ def test_a_verdict_of_another_device_is_not_replayed_here(tmp_path: Path) -> Non
 
 @no_cuda
 def test_a_service_gives_its_device_to_validations(tmp_path: Path) -> None:
-    jobs, blobs = JobQueue(open_database(f"sqlite:///{tmp_path}/service.db")), BlobStore(tmp_path / "blobs")
-    policy, _ = blobs.put_file(CARTPOLE)
+    settings = ServiceSettings(data=tmp_path, database=default_database(tmp_path), device="cuda:0")
+    app = create_app(settings)
+    jobs = JobQueue(open_database(settings.database))
+    policy, _ = BlobStore(tmp_path / "blobs").put_file(CARTPOLE)
     job = jobs.submit("validate", {"policy": policy})
-    worker = Worker(jobs, blobs, tmp_path / "jobs", "here:1:1", device="cuda:0")
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    deadline = time.monotonic() + 120.0
-    while jobs.get(job)["state"] not in ENDED and time.monotonic() < deadline:
-        time.sleep(0.1)
-    worker.stopping = True
-    thread.join()
+    app.state.executor.start()
+    try:
+        deadline = time.monotonic() + 120.0
+        while jobs.get(job)["state"] not in ENDED and time.monotonic() < deadline:
+            time.sleep(0.1)
+    finally:
+        app.state.executor.stop()
     assert jobs.get(job)["state"] == "failed"
     assert "--device cuda:0: it needs ONNX Runtime's CUDAExecutionProvider" in jobs.get(job)["error"]
 
