@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import unknown_name
+from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sdk.cli.command import CliCommand
 from physai.sim.cli.options import add_device_argument, progress_bar, require_range
 
 if TYPE_CHECKING:
+    from physai.sdk.onnx.device import PolicyDevice
+    from physai.sim.policies.evaluate import Episodes
     from physai.sim.policies.onnx import OnnxPolicy
+    from physai.sim.tasks.task import Task
 
 MAX_EPISODES = 100_000
 
@@ -24,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="number of episodes (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
     parser.add_argument("--preset", help="run a published benchmark instead: realaigym-v2 (double pendulum)")
+    parser.add_argument(
+        "--engine",
+        choices=("mujoco", "warp"),
+        default="mujoco",
+        help="physics engine: mujoco on the CPU, or warp where the policy is computed (default: mujoco)",
+    )
     add_device_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -34,16 +43,46 @@ def run(arguments: argparse.Namespace) -> int:
     from physai.sim.policies.onnx import read_policy
     from physai.sim.policies.resolve import find_policy
 
+    if arguments.preset and arguments.engine != "mujoco":
+        raise PhysaiError(f"--preset {arguments.preset}: a published benchmark is played by engine mujoco")
     device = choose_policy_device(arguments.device)
     path = find_policy(arguments.policy)
+    if arguments.engine == "warp":
+        return _on_device(path, arguments, device)
     policy = make_policy(read_policy(path), source=str(path), device=device)
     result = _board(policy, arguments.preset) if arguments.preset else _episodes(policy, path, arguments)
+    return _print(path, policy, device, result, arguments)
+
+
+def _print(
+    path: Path, policy: "OnnxPolicy", device: "PolicyDevice", result: dict[str, Any], arguments: argparse.Namespace
+) -> int:
     if arguments.json:
         identity = {"policy": str(path), "fingerprint": policy.fingerprint, "device": str(device)}
-        print(json.dumps({**identity, **result}))
+        print(json.dumps({**identity, "engine": arguments.engine, **result}))
     else:
         print(_text(result) if device.kind == "cpu" else f"{_text(result)}\n  computed on {device}")
     return 0
+
+
+def _on_device(path: Path, arguments: argparse.Namespace, device: "PolicyDevice") -> int:
+    from physai.sim.envs.device.capacity import build_engine
+    from physai.sim.envs.device.environment import DeviceEnvironment
+    from physai.sim.policies.device_evaluate import play_on_device
+    from physai.sim.policies.device_policy import DevicePolicy
+    from physai.sim.policies.evaluate import EVALUATION_SEED
+    from physai.sim.policies.onnx import read_policy
+    from physai.sim.policies.resolve import find_origin
+
+    require_range("--episodes", arguments.episodes, 1, MAX_EPISODES)
+    task = find_origin(path, task=arguments.task, robot=arguments.robot).load()
+    policy = DevicePolicy(read_policy(path), source=str(path), device=device)
+    engine = build_engine(task, arguments.episodes, device=device.memory)
+    environment = DeviceEnvironment(task, engine, seed=EVALUATION_SEED, randomise=not arguments.nominal)
+    with progress_bar() as bar:
+        line = bar.add_task(f"playing {arguments.episodes} episodes", total=1.0)
+        played = play_on_device(policy, environment, progress=lambda share: bar.update(line, completed=share))
+    return _print(path, policy, device, _summary(task, played), arguments)
 
 
 def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -61,6 +100,10 @@ def _episodes(policy: "OnnxPolicy", path: Path, arguments: argparse.Namespace) -
             randomise=not arguments.nominal,
             progress=lambda share: bar.update(line, completed=share),
         )
+    return _summary(task, played)
+
+
+def _summary(task: "Task", played: "Episodes") -> dict[str, Any]:
     lower, upper = played.success_interval()
     return {
         "task": task.name,
