@@ -15,6 +15,10 @@ from physai.sim.engines.protocol import Snapshot, Stage
 from physai.sim.engines.warp import modules, on_torch_stream
 from physai.sim.engines.warp_device import WarpDeviceEngine
 
+_OPTIONS = (
+    *("integrator", "solver", "cone", "iterations", "ls_iterations", "tolerance", "ls_tolerance", "impratio"),
+    *("density", "viscosity"),
+)
 _SHOWN = ("site_", "cam_", "light_")
 """What derived fields depend on, but no step."""
 _STATE = ("qpos", "qvel", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
@@ -77,11 +81,15 @@ class NewtonEngine:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             for builder in (world, worlds):
+                # For shapes that state none, as MuJoCo has it.
+                builder.rigid_gap = builder.default_shape_cfg.gap = 0.0
                 solver.register_custom_attributes(builder)
             try:
                 world.add_mjcf(mjcf_of(self.model), ctrl_direct=True)
                 worlds.replicate(world, self.num_worlds)
                 self._model = worlds.finalize(device=self._device)
+                # The builder of the worlds has a gravity of its own.
+                self._model.set_gravity(tuple(map(float, self.model.opt.gravity)))
                 self._states, self._controls = self._model.state(), self._model.control()
                 built = solver(
                     self._model,
@@ -90,6 +98,8 @@ class NewtonEngine:
                     update_data_interval=0,
                     skip_visual_only_geoms=False,
                     kinematic_switchable_roots=False,
+                    # It has defaults of its own for what MJCF leaves out, as that does for MuJoCo's defaults.
+                    **{name: getattr(self.model.opt, name) for name in _OPTIONS},
                 )
             except (NotImplementedError, ValueError, KeyError) as error:
                 raise ModelError(f"Newton cannot represent this model: {error}") from error

@@ -1,7 +1,8 @@
 """Carries a compiled MuJoCo model into Newton, and compares what arrived."""
 
+import functools
+import importlib
 from typing import Any
-
 
 import mujoco
 import numpy as np
@@ -13,13 +14,14 @@ from physai.sim.engines.warp import modules
 PIP_LINE = "pip install --no-deps newton==1.8.0"
 
 _JOINTS = (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE)
-_SHAPES = (
-    mujoco.mjtGeom.mjGEOM_PLANE,
-    mujoco.mjtGeom.mjGEOM_SPHERE,
-    mujoco.mjtGeom.mjGEOM_CAPSULE,
-    mujoco.mjtGeom.mjGEOM_CYLINDER,
-    mujoco.mjtGeom.mjGEOM_BOX,
-)
+_SIZES = {
+    int(mujoco.mjtGeom.mjGEOM_PLANE): 0,  # endless where it is touched; only drawn with a size
+    int(mujoco.mjtGeom.mjGEOM_SPHERE): 1,
+    int(mujoco.mjtGeom.mjGEOM_CAPSULE): 2,
+    int(mujoco.mjtGeom.mjGEOM_CYLINDER): 2,
+    int(mujoco.mjtGeom.mjGEOM_BOX): 3,
+}
+"""How many sizes each shape has that can touch others in Newton."""
 _LACKING = {
     "neq": "equality constraints",
     "ntendon": "tendons",
@@ -47,7 +49,17 @@ _COMPARED = {
         "forcerange",
     ),
     "opt": (
-        *("integrator", "cone", "solver", "iterations", "ls_iterations", "tolerance", "gravity", "impratio"),
+        *(
+            "integrator",
+            "cone",
+            "solver",
+            "iterations",
+            "ls_iterations",
+            "tolerance",
+            "ls_tolerance",
+            "gravity",
+            "impratio",
+        ),
         *("density", "viscosity", "wind"),
     ),
 }
@@ -128,8 +140,9 @@ def require_same(model: mujoco.MjModel, arrived: mujoco.MjModel) -> None:
             if element == "geom":
                 solid = touches(model)
                 if field == "size":
-                    # Planes are endless where they are touched; Newton changes how far they are drawn.
-                    solid &= np.asarray(model.geom_type) != int(mujoco.mjtGeom.mjGEOM_PLANE)
+                    # Newton also fills in sizes that the shape does not have.
+                    used = np.arange(3) < np.vectorize(_SIZES.get)(np.asarray(model.geom_type), 3)[:, None]
+                    given, found = np.where(used, given, 0.0), np.where(used, found, 0.0)
                 given, found = given[solid], found[solid]
             if field in ("quat", "iquat"):
                 # Both signs are one rotation.
@@ -168,7 +181,7 @@ def _require_known(model: mujoco.MjModel) -> None:
     lacking = [words for count, words in _LACKING.items() if getattr(model, count) > 0]
     kinds = {int(kind) for kind in model.jnt_type} - set(map(int, _JOINTS))
     lacking += [f"joints of type {mujoco.mjtJoint(kind).name[6:].lower()}" for kind in sorted(kinds)]
-    shapes = {int(kind) for kind in model.geom_type[touches(model)]} - set(map(int, _SHAPES))
+    shapes = {int(kind) for kind in model.geom_type[touches(model)]} - set(_SIZES)
     lacking += [f"contacts of shape {mujoco.mjtGeom(kind).name[7:].lower()}" for kind in sorted(shapes)]
     if any(model.actuator_trntype != mujoco.mjtTrn.mjTRN_JOINT):
         lacking.append("actuators that do not drive a joint")
@@ -178,7 +191,8 @@ def _require_known(model: mujoco.MjModel) -> None:
         lacking.append("actuators whose force is not affine")
     if lacking:
         raise ModelError(
-            f"the engine newton cannot represent {', '.join(lacking)}; remove them from the model, or use the engine warp"
+            f"the engine newton cannot represent {', '.join(lacking)}; remove them from the model, or use the engine "
+            "warp"
         )
 
 

