@@ -68,7 +68,9 @@ class NewtonEngine:
             torch_of = modules()[0].to_torch
             data = self._solver.mjw_data
             self._inner = {name: torch_of(getattr(data, name)) for name in _STATE}
-            self._control = torch_of(self._controls.mujoco.ctrl).view(num_worlds, -1)
+            # Newton has no such array for a model without actuators.
+            control = torch_of(self._controls.mujoco.ctrl) if self.model.nu else torch.zeros(0)
+            self._control = control.view(num_worlds, self.model.nu)
             self._overflow = torch_of(data.overflow)
         self._lost = torch.zeros_like(self._overflow)
         self._follow = self._followed()

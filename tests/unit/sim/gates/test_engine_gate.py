@@ -105,12 +105,13 @@ def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find
 
 
 @pytest.mark.slow
-def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer) -> None:
-    pytest.importorskip("mujoco_warp")
+@pytest.mark.parametrize("newton", [False, True])
+def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer, newton: bool) -> None:
+    pytest.importorskip("newton" if newton else "mujoco_warp")
     from physai.sim.engines.warp_host import HostWarpEngine
 
     model = bench.subject(write_policy()).task.model
-    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})
+    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])}, newton=newton)
     engine.reset(np.ones(2, bool), np.zeros((2, 1)), np.zeros((2, 1)))
     engine.drive(np.full((2, 10, 1), 10.0))
     # 10 N less friction 0.2 N for 0.1 s: twice the mass, half the speed.
