@@ -29,8 +29,10 @@ Captured = pytest.CaptureFixture[str]
 
 
 @contextmanager
-def started(arguments: Sequence[str], *, program: Sequence[str] = ("physai.sdk",)) -> Generator[subprocess.Popen[str]]:
-    """`python -m physai.sdk` with the arguments, ended with the block."""
+def started(
+    arguments: Sequence[str], *, program: Sequence[str] = ("physai.sdk.cli",)
+) -> Generator[subprocess.Popen[str]]:
+    """`python -m physai.sdk.cli` with the arguments, ended with the block."""
     command = [sys.executable, "-m", *program, *arguments]
     pipe = subprocess.PIPE
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -181,7 +183,7 @@ class TestRun:
             port = free.getsockname()[1]
         folder = tmp_path / "run"
         node = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "test"]
-        node += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "physai.sdk"]
+        node += ["--rdzv-endpoint", f"127.0.0.1:{port}", "-m", "physai.sdk.cli"]
         command = [*node, *NEW, "--iterations", "3", "--out", str(folder), "--json"]
         program = ("torch.distributed.run",)
         with started(command, program=program) as first, started(command, program=program) as second:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from physai.sdk.base.errors import ModelError
+from physai.sim.engines.newton import NewtonEngine
 from physai.sim.engines.protocol import Array, Snapshot, Stage
 from physai.sim.engines.warp_device import WarpDeviceEngine
 
@@ -27,7 +28,7 @@ _FOLLOWING = frozenset(
 
 
 class HostWarpEngine:
-    """`Engine` on a `WarpDeviceEngine` of the CPU device; its arrays are numpy views of the same memory."""
+    """`Engine` on an engine of the CPU device; its arrays are numpy views of the same memory."""
 
     xp: ModuleType = array_api_compat.numpy
 
@@ -39,6 +40,7 @@ class HostWarpEngine:
         fields: Mapping[str, Array],
         stage: int = Stage.NONE,
         derived: Sequence[str] = (),
+        newton: bool = False,
     ) -> None:
         """Builds the worlds.
 
@@ -48,16 +50,18 @@ class HostWarpEngine:
             fields: model fields that differ between worlds, including constants derived from them, shape (n, …).
             stage: how far the derived fields follow the state after a step.
             derived: derived fields that will be read.
+            newton: step with Newton instead of MuJoCo Warp alone.
 
         Raises:
-            MissingExtraError: warp or mujoco_warp is not installed.
-            ModelError: mujoco_warp cannot simulate this model, or cannot vary one of the fields.
+            MissingExtraError: warp, mujoco_warp or newton is not installed.
+            ModelError: the engine cannot simulate this model, or cannot vary one of the fields.
         """
         varied = {name: rows for name, rows in fields.items() if name not in _FOLLOWING}
         options = [name for name in varied if name.startswith("opt.")]
         if options:
             raise ModelError(f"the second engine cannot vary {', '.join(options)} between worlds")
-        self._engine = WarpDeviceEngine(model, num_worlds, stage=stage, parameters=tuple(varied), derived=derived)
+        make: type[WarpDeviceEngine | NewtonEngine] = NewtonEngine if newton else WarpDeviceEngine
+        self._engine = make(model, num_worlds, stage=stage, parameters=tuple(varied), derived=derived)
         self.model, self.num_worlds = self._engine.model, num_worlds
         for name, rows in varied.items():
             if np.size(rows):

@@ -5,9 +5,9 @@ rejected, too. A verdict states the SHA-256 of the settings' canonical JSON.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from physai.sdk.base.canonical import canonical_json, sha256_hex
 from physai.sdk.base.errors import PhysaiError
@@ -139,6 +139,8 @@ class RobustnessSettings(Frozen):
 class EngineSettings(Frozen):
     """Does a second physics engine agree?"""
 
+    second: Literal["warp", "newton"] = Field(default="warp", exclude_if=lambda second: second == "warp")
+    """MuJoCo Warp, or Newton's reading of the model with its MuJoCo solver; left out of the document for the first."""
     episodes: Annotated[int, _between(8, 1024, "episodes compare nothing or take too long")] = 64
     """Episodes in the second engine, at most `batch`."""
     margin: Annotated[float, _between(0.01, 0.5, "is a difference that cannot be detected or exceeded")] = 0.2

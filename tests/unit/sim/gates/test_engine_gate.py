@@ -1,6 +1,7 @@
 """Gate `engine`: the same episodes in MuJoCo and MuJoCo Warp, pair by pair."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +97,29 @@ def test_without_the_second_engine_it_says_what_to_install(
 
 
 @pytest.mark.slow
-def test_both_engines_agree_on_the_pusher(bench: Any, write_policy: Writer, find: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("second", ["warp", "newton"])
+def test_both_engines_agree_on_the_pusher(
+    bench: Any, write_policy: Writer, find: Callable[..., Any], second: Any
+) -> None:
     """Compiles Warp's kernels for this machine, once."""
-    pytest.importorskip("mujoco_warp")
-    finding = find(EngineGate(), bench.context(write_policy()))
+    pytest.importorskip("newton" if second == "newton" else "mujoco_warp")
+    context = bench.context(write_policy())
+    engine = context.settings.engine.model_copy(update={"second": second})
+    context = replace(context, settings=context.settings.model_copy(update={"engine": engine}))
+    finding = find(EngineGate(), context)
+    assert finding.measured[1].name == f"success_rate.{second}"
     assert finding.outcome is VerdictOutcome.PASS
     assert 0.0 < finding.chart["early_difference"] < 1e-3
 
 
 @pytest.mark.slow
-def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer) -> None:
-    pytest.importorskip("mujoco_warp")
+@pytest.mark.parametrize("newton", [False, True])
+def test_the_second_engine_has_each_worlds_parameters(bench: Any, write_policy: Writer, newton: bool) -> None:
+    pytest.importorskip("newton" if newton else "mujoco_warp")
     from physai.sim.engines.warp_host import HostWarpEngine
 
     model = bench.subject(write_policy()).task.model
-    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])})
+    engine = HostWarpEngine(model, 2, fields={"body_mass": np.array([[0.0, 2.0], [0.0, 4.0]])}, newton=newton)
     engine.reset(np.ones(2, bool), np.zeros((2, 1)), np.zeros((2, 1)))
     engine.drive(np.full((2, 10, 1), 10.0))
     # 10 N less friction 0.2 N for 0.1 s: twice the mass, half the speed.

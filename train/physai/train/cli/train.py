@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         help="learn on N GPUs of this computer, a process each; with --device cpu in N processes; on several computers "
-        "start `-m physai.sdk train …` with torchrun instead",
+        "start `-m physai.sdk.cli train …` with torchrun instead",
     )
     parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel, on each GPU")
     parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
@@ -130,7 +130,7 @@ def _launch(arguments: argparse.Namespace) -> int:
             "fewer processes, or add --device cpu to start them on the CPU"
         )
     chosen = [] if arguments.resume else ["--out", str(folder)]
-    return launch([sys.executable, "-m", "physai.sdk", *sys.argv[1:], *chosen], arguments.gpus, run=folder)
+    return launch([sys.executable, "-m", "physai.sdk.cli", *sys.argv[1:], *chosen], arguments.gpus, run=folder)
 
 
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:

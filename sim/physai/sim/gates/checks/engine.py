@@ -7,10 +7,15 @@ import numpy as np
 
 from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
+from physai.sim.engines.newton_import import PIP_LINE as NEWTON_LINE
+from physai.sim.engines.newton_import import newton_module
 from physai.sim.engines.protocol import Array
 from physai.sim.engines.warp import PIP_LINE, modules
 from physai.sim.gates.checks.gate import Context, Gate, GateFinding, Play, failing_cases, rate_measurement, undecided
 from physai.sim.stats.paired import mcnemar_exact
+
+_SECOND = {"warp": ("MuJoCo Warp", PIP_LINE), "newton": ("Newton's MuJoCo solver", NEWTON_LINE)}
+"""The engine's name, and how to install it."""
 
 
 class EngineGate(Gate):
@@ -21,10 +26,11 @@ class EngineGate(Gate):
 
     def method(self, context: Context) -> str:
         settings = context.settings.engine
+        second = _SECOND[settings.second][0]
         return (
-            f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in MuJoCo Warp (single "
-            f"precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair (exact "
-            "McNemar test)."
+            f"{_count(context)} episodes of `calibrated`, the same seeds in MuJoCo and in {second} "
+            f"(single precision, CPU device): joint positions after {settings.early_s:g} s, then success, pair by pair "
+            "(exact McNemar test)."
         )
 
     def threshold(self, context: Context) -> str:
@@ -40,27 +46,29 @@ class EngineGate(Gate):
     def play(self, context: Context) -> Play:
         try:
             modules()
+            if context.settings.engine.second == "newton":
+                newton_module()
         except MissingExtraError as error:
-            return undecided(f"{error}.", f"{PIP_LINE}, then validate again")
+            return undecided(f"{error}.", f"{_SECOND[context.settings.engine.second][1]}, then validate again")
         first = context.batch(0, context.conditions["calibrated"])
         count, settings = _count(context), context.settings.engine
         # Both engines play the same seeds; only the second one limits the number of episodes.
-        second = replace(first, engine="warp", seeds=first.seeds[:count])
+        second = replace(first, engine=settings.second, seeds=first.seeds[:count])
         try:
-            in_mujoco, in_warp = yield [first, second]
+            in_mujoco, in_second = yield [first, second]
         except ModelError as error:
             return undecided(
                 f"The second engine cannot play this task: {error}.",
                 "remove unsupported features from the model, or compare with another engine manually",
             )
-        difference = _early_difference(in_mujoco.early_pos[:count], in_warp.early_pos)
-        before, after = in_mujoco.success[:count], in_warp.success
+        difference = _early_difference(in_mujoco.early_pos[:count], in_second.early_pos)
+        before, after = in_mujoco.success[:count], in_second.success
         lost, won = int((before & ~after).sum()), int((~before & after).sum())
         finding = GateFinding(
             outcome=VerdictOutcome.PASS,
             measured=[
                 Measurement(name="success_lost", value=(lost - won) / count, threshold=settings.margin),
-                rate_measurement("success_rate.warp", in_warp.successes, count),
+                rate_measurement(f"success_rate.{settings.second}", in_second.successes, count),
                 Measurement(name="early_difference", value=difference, threshold=settings.tolerance),
             ],
             episodes=count,
@@ -69,7 +77,7 @@ class EngineGate(Gate):
         )
         _judge(context, finding, lost, won, difference)
         if finding.outcome is not VerdictOutcome.PASS:
-            finding.cases = failing_cases(context, iter([(second, in_warp)]))
+            finding.cases = failing_cases(context, iter([(second, in_second)]))
         return finding
 
 

@@ -18,7 +18,7 @@ from physai.sim.twin.conditions import Condition
 Arm = Literal["policy", "float", "quantised", "baseline"]
 """Which graph plays: the one under test, its float32 original, its quantised sibling, or an older policy."""
 
-EngineName = Literal["mujoco", "warp"]
+EngineName = Literal["mujoco", "warp", "newton"]
 
 VERDICT_STREAM = 0x5EED_7E12D1C7
 """Seeds of the episodes that decide verdicts; training, evaluation, export and search never use them."""

@@ -53,10 +53,17 @@ def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
     models = world_models(task, twin, batch.condition, values)
     fields = differing_fields(task.model, models)
     _require_general_bodies(task, fields)
-    if batch.engine == "warp":
+    if batch.engine != "mujoco":
         from physai.sim.engines.warp_host import HostWarpEngine
 
-        engine: Any = HostWarpEngine(task.model, len(seeds), fields=fields, stage=under.stage, derived=under.derived)
+        engine: Any = HostWarpEngine(
+            task.model,
+            len(seeds),
+            fields=fields,
+            stage=under.stage,
+            derived=under.derived,
+            newton=batch.engine == "newton",
+        )
     else:
         engine = LastStateEngine(
             task.model, len(seeds), num_threads=1, stage=under.stage, parameters=tuple(fields), derived=under.derived
