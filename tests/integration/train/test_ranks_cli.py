@@ -227,6 +227,10 @@ class TestRefused:
             ({"RANK": "1", "WORLD_SIZE": "99999", "LOCAL_RANK": "1"}, "WORLD_SIZE must be a number from 0 to 65536"),
             ({"RANK": "٣", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}, "RANK must be a number"),
             (
+                {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "99999"},
+                "MASTER_PORT must be a number below 65536, got '99999'",
+            ),
+            (
                 {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"},
                 "LOCAL_RANK 1 must be less than LOCAL_WORLD_SIZE 1",
             ),

@@ -237,6 +237,11 @@ class WarpDeviceEngine:
         Raises:
             ModelError: one did, so that some were dropped; the message has what was needed and what to give.
         """
+        if bool(self._lost("HFIELD").any()):
+            raise ModelError(
+                f"{int(self._lost('HFIELD').sum())} of {self.num_worlds} worlds lost contacts with a height field: a "
+                "geom covers more of its cells than MuJoCo Warp collides; use smaller geoms or a coarser field"
+            )
         overflowed = int(self.overflowed().sum())
         if not overflowed:
             return

@@ -210,3 +210,16 @@ def test_numbers_set_by_hand_stay_as_they_are(folder: Path) -> None:
     assert capacity.build_engine(task, 2, capacities=measured).enough() == (96, 11)
     with pytest.raises(ValidationError):
         Capacities(max_contacts=0, max_constraints=1)
+
+
+def test_contacts_that_a_height_field_loses_stop_the_run() -> None:
+    """A box of 2 m over cells of 7 cm touches more of them than Warp collides; more memory would not help."""
+    text = """<mujoco><asset><hfield name="h" nrow="60" ncol="60" size="2 2 0.2 0.5"/></asset><worldbody>
+      <geom type="hfield" hfield="h"/><body pos="0 0 0.18"><freejoint/><geom type="box" size="1 1 .1"/></body>
+    </worldbody></mujoco>"""
+    model = mujoco.MjSpec.from_string(text).compile()
+    model.hfield_data[:] = [number * 37 % 101 / 101.0 for number in range(model.nhfielddata)]
+    engine = WarpDeviceEngine(model, 1, max_contacts=2000, max_constraints=4000)
+    engine.drive(torch.zeros(1, 1, 0))
+    with pytest.raises(ModelError, match="1 of 1 worlds lost contacts with a height field"):
+        engine.require_capacity()

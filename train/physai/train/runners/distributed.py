@@ -188,6 +188,9 @@ def started() -> dict[str, int] | None:
     for name, text in given.items():
         if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= MAX_RANKS):
             raise RanksError(f"{name} must be a number from 0 to {MAX_RANKS}, got {text[:20]!r}; start with torchrun")
+    port = os.environ.get("MASTER_PORT", "0")
+    if STORE not in os.environ and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 1 << 16):
+        raise RanksError(f"MASTER_PORT must be a number below 65536, got {port[:20]!r}; start with torchrun")
     values = {name: int(text) for name, text in given.items()}
     values.setdefault("LOCAL_WORLD_SIZE", values["LOCAL_RANK"] + 1)
     for number, size in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):

@@ -11,6 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from physai.sdk.base.errors import TaskError
 from physai.sim.tasks.task import Task, WorldView
 
+_ONE_PER_WORLD = ("reward ", "termination ", "metric ", "the success condition")
+
 
 def require_capturable(task: Task, view: WorldView, device: torch.device) -> None:
     """Calls every function of a task with tensors that have shapes, but no values.
@@ -25,10 +27,13 @@ def require_capturable(task: Task, view: WorldView, device: torch.device) -> Non
         view.shared.clear()
         try:
             # Once with values, so that `Constant`s keep real copies and not those without values.
-            _require_tensors(function(real))
+            result = function(real)
+            _require_tensors(result)
             view.shared.clear()
             with FakeTensorMode(allow_non_fake_inputs=True) as mode:
                 _require_tensors(function(_without_values(real, mode)))
+            if what.startswith(_ONE_PER_WORLD) and result.shape != (len(view.qpos),):
+                raise TypeError(f"it returns shape {tuple(result.shape)} instead of ({len(view.qpos)},), one per world")
         except Exception as error:  # whatever the task's code raises when its arrays have no values
             raise TaskError(
                 f"task {task.name}: {what} cannot run on a device ({_place(error)}): {_reason(error)}; compute for all "

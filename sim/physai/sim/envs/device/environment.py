@@ -29,7 +29,7 @@ _OWN_STATE = ("_seeds", "_episode", "_step", "_command_age", "_held", "_target",
 
 @dataclass(kw_only=True)
 class DeviceStep:
-    """What one control period brought; first axis the world. No later step overwrites the tensors."""
+    """What one control period brought; first axis the world. No later step overwrites them."""
 
     sensors: dict[str, Tensor]
     """Sensor fields after noise, bias and delay, float32, shape (num_worlds, size); of the new episode where done."""
@@ -240,7 +240,8 @@ class DeviceEnvironment:
             terminated = terminated | term(view)
         truncated = (self._step >= self._episode_steps) & ~terminated
         judged, succeeded = self._judge(terminated)
-        metrics = {name: term(view) for name, term in task.metrics.items()}
+        # Copies, as a metric may return a part of the state, which the reset below overwrites.
+        metrics = {name: term(view).clone() for name, term in task.metrics.items()}
         # Nothing is bootstrapped from a diverged state, but NaN times zero would be NaN.
         final_critic = torch.where(diverged[:, None], 0.0, self._critic())
         done = terminated | truncated

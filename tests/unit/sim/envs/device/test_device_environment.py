@@ -1,5 +1,6 @@
 """The device environment plays what the CPU environment plays: the same draws, episodes, rewards and verdicts."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from physai.sim.envs.environment import Environment
 from physai.sim.tasks.registry import BUILT_IN, load_task
-from physai.sim.tasks.task import Task
+from physai.sim.tasks.task import Task, WorldView
 
 torch = pytest.importorskip("torch")
 from tests.support.torch_mujoco import TorchMujoco  # noqa: E402
@@ -95,3 +96,25 @@ def test_it_continues_from_a_snapshot_bit_for_bit(name: str) -> None:
                 else all(torch.equal(x, other[key]) for key, x in value.items())
             )
             assert same, name
+
+
+def test_a_metric_that_is_a_part_of_the_state_is_that_of_the_episode_which_ended() -> None:
+    task = load_task("cartpole-swingup")
+
+    def cart(view: WorldView) -> Any:
+        return view.joint_pos[:, 0]
+
+    def copied(view: WorldView) -> Any:
+        return view.joint_pos[:, 0] * 1.0
+
+    metrics = {"cart": cart, "copied": copied}
+    task = replace(task, episode_length_s=0.2, training_age=None, metrics=metrics)
+    environment = DeviceEnvironment(task, TorchMujoco(task, WORLDS), seed=0)
+    environment.reset()
+    (term,) = task.contract.action.terms
+    ended = False
+    for _ in range(12):
+        step = environment.step({term.target_name: torch.full((WORLDS, 1), 3.0)})
+        assert torch.equal(step.metrics["cart"], step.metrics["copied"])
+        ended |= bool(step.truncated.any())
+    assert ended
