@@ -120,7 +120,7 @@ def test_frames_and_inertia_stay_where_they_were(
     plain.body(last).add_site(name="ee")
     before = plain.compile()
     random = np.random.default_rng(seed)
-    qpos: Array = random.uniform(-3.0, 3.0, model.nq)
+    qpos = np.asarray(random.uniform(-3.0, 3.0, int(model.nq)))
     states: list[Any] = []
     for one in (before, model):
         data, full = mujoco.MjData(one), np.zeros((one.nv, one.nv))
