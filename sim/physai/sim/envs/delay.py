@@ -12,6 +12,7 @@ from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.interface import graph_interface
 from physai.sim.engines.protocol import Array, DeviceEngine, Engine, Snapshot, put
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
+from physai.sim.robots.spec import home_controls
 from physai.sim.tasks.task import Delay, SensorModel, Stage, Task
 
 Mask = npt.NDArray[np.bool_]
@@ -205,7 +206,9 @@ class ActionDelay:
         self._past: Array = np.zeros((depth, engine.num_worlds, len(columns)))
         self._lag = np.zeros(engine.num_worlds, np.int64)
         self._periods = periods
-        self._controls: Array = np.zeros((engine.num_worlds, periods * self._decimation, engine.model.nu))
+        # Actuators that no action term commands hold the robot's home pose.
+        self._held = home_controls(engine.model)
+        self._controls: Array = np.tile(self._held, (engine.num_worlds, periods * self._decimation, 1))
         self._source = np.zeros((engine.num_worlds, periods * self._decimation), np.int64)
         self._aim(np.ones(engine.num_worlds, bool))
 
@@ -218,8 +221,7 @@ class ActionDelay:
     def reset(self, mask: Mask, seeds: Seeds, target: Array) -> None:
         """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
         self._past[:, mask] = target
-        # `ctrl` also has the actuators that no action term commands; they stay at zero.
-        held = np.zeros((len(target), self._ctrl.shape[1]))
+        held = np.tile(self._held, (len(target), 1))
         held[:, self._columns] = target
         self._ctrl[mask] = held
         if self._delay.upper_s > 0.0:

@@ -187,6 +187,16 @@ def home_qpos(model: mujoco.MjModel) -> Array:
     return np.array(model.key_qpos[key] if key >= 0 else model.qpos0, dtype=np.float64)
 
 
+def home_controls(model: mujoco.MjModel) -> Array:
+    """Controls with which the position servos hold the home pose, 0 for motors, shape (nu,)."""
+    controls, home = np.zeros(model.nu), home_qpos(model)
+    for joint in joint_ids(model):
+        actuator = joint_actuator(model, joint)
+        if actuator is not None and servo_gains(model, actuator)[0] > 0.0:
+            controls[actuator] = home[model.jnt_qposadr[joint]]
+    return controls
+
+
 def _default_pos(model: mujoco.MjModel, joint: int, lower: float | None, upper: float | None) -> float:
     value = float(home_qpos(model)[model.jnt_qposadr[joint]])
     has_home = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_KEY, "home") >= 0

@@ -81,3 +81,15 @@ def test_robots_that_cannot_reach(tmp_path: Path) -> None:
     spec.body("base").add_site(name="ee")
     with pytest.raises(TaskError, match="needs a robot with a fixed base; import it with --fixed-base"):
         sampled_workspace(spec.compile(), "ee")
+
+
+def test_servos_that_nobody_commands_hold_the_home_pose(foreign: Task) -> None:
+    worlds = Environment(foreign, 4, seed=1, randomise=False)
+    worlds.reset()
+    home = {joint.name: joint.default_pos for joint in foreign.robot.spec.joints}
+    arm = np.array([home[name] for name in foreign.contract.action.terms[0].joints])
+    for _ in range(50):
+        worlds.step({"joint_pos_target": np.tile(arm, (4, 1))})
+    fingers = list(home).index("finger_joint")
+    assert home["finger_joint"] == pytest.approx(0.05 * 0.04)
+    assert np.allclose(worlds.view.joint_pos[:, fingers], home["finger_joint"], atol=2e-4)

@@ -8,6 +8,7 @@ from physai.sim.engines.protocol import DeviceEngine
 from physai.sim.envs.delay import SensorLayout, actuator_columns
 from physai.sim.envs.device.rng import Seeds, normal, uniform
 from physai.sim.envs.rng import Stream
+from physai.sim.robots.spec import home_controls
 from physai.sim.tasks.task import Delay, Task
 
 
@@ -95,15 +96,15 @@ class DeviceDelay:
         self._past = torch.zeros(depth, worlds, len(self._columns), dtype=dtype, device=device)
         self._lag = torch.zeros(worlds, dtype=torch.int64, device=device)
         self._periods = periods
-        self._controls = torch.zeros(worlds, periods * self._decimation, engine.model.nu, dtype=dtype, device=device)
+        self._held = torch.as_tensor(home_controls(engine.model), dtype=dtype, device=device)
+        self._controls = self._held.repeat(worlds, periods * self._decimation, 1)
         self._worlds = torch.arange(worlds, device=device)
         self._steps = torch.arange(periods * self._decimation, device=device)
 
     def reset(self, mask: torch.Tensor, seeds: Seeds, target: torch.Tensor) -> None:
         """Draws the lag of new episodes, whose actuators hold `target` until a command arrives."""
         self._past.copy_(torch.where(mask[:, None], target.to(self._past.dtype), self._past))
-        # `ctrl` also has the actuators that no action term commands; they stay at zero.
-        held = torch.zeros_like(self._ctrl).index_copy(1, self._columns, target.to(self._ctrl.dtype))
+        held = self._held.repeat(len(self._ctrl), 1).index_copy(1, self._columns, target.to(self._ctrl.dtype))
         self._ctrl.copy_(torch.where(mask[:, None], held, self._ctrl))
         if self._delay.upper_s > 0.0:
             self._lag.copy_(torch.where(mask, draw_lags(self._delay, self._physics_dt, seeds, 1), self._lag))
