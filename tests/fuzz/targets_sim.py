@@ -40,7 +40,8 @@ from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import FittedParameter
 from physai.sim.twin.twin import load_twin, nominal_twin, save_twin
 from physai.train.config import TrainConfig
-from physai.train.runners.checkpoint import RunTaskSource, load_config, read_checkpoint, save_config
+from physai.train.runners.checkpoint import read_checkpoint
+from physai.train.runners.run_config import RunTaskSource, load_config, save_config
 
 HINGE = RobotSpec(
     name="arm",

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser(
         "show", help="print the definition of a task", description="Print the definition of a task."
     )
-    show.add_argument("task", metavar="TASK", help="task name, or the path of a Python file that defines one")
+    show.add_argument("task", metavar="TASK", help="task name, Python file that defines one, or run folder")
     show.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     show.add_argument("--json", action="store_true", help="print JSON")
@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists the tasks or shows one."""
-    from physai.sim.tasks.registry import load_task
+    from physai.sim.policies.resolve import named_source
 
     if arguments.action == "show":
-        task = load_task(arguments.task, robot=arguments.robot, preset=arguments.preset)
+        task = named_source(arguments.task, robot=arguments.robot, preset=arguments.preset).load()
         return _show(task, as_json=arguments.json)
     return _list(as_json=arguments.action == "list" and arguments.json)
 

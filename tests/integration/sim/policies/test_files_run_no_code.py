@@ -61,7 +61,8 @@ class Planted:
     def write_run(self, **said: str) -> Path:
         """A run folder: what `physai train` has written, but for the source."""
         from physai.train.config import TrainConfig
-        from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
+        from physai.train.runners.checkpoint import save_checkpoint
+        from physai.train.runners.run_config import RunTaskSource, save_config
         from physai.train.runners.runner import Trainer
 
         config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1, iterations=1)

@@ -18,8 +18,9 @@ from physai.sdk.contract.io import load_contract
 from physai.train.algorithms.ppo import UpdateStats
 from physai.train.config import TrainConfig
 from physai.train.runners import eval_scheduler, session
-from physai.train.runners.checkpoint import RunTaskSource, read_checkpoint
+from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.reporting import CsvSink
+from physai.train.runners.run_config import RunTaskSource
 from physai.train.runners.runner import IterationStats, Trainer
 
 Captured = pytest.CaptureFixture[str]
