@@ -243,7 +243,7 @@ def test_a_task_carries_its_settings() -> None:
     assert settings_of(task, "cartpole-swingup").num_envs == 512
     with pytest.raises(UnknownNameError, match="task cartpole-swingup: no training option named 'epoch'; did you mean"):
         settings_of(replace(task, training={"epoch": 3}), "mine.py")
-    with pytest.raises(ConfigError, match="task cartpole-swingup: clip must be .* got nan"):
+    with pytest.raises(ConfigError, match=r"task cartpole-swingup: clip must be .* got nan"):
         settings_of(replace(task, training={"clip": float("nan")}), "mine.py")
 
 

@@ -314,4 +314,8 @@ def _meanings() -> dict[str, str]:
 
 def _default(value: Any) -> str:
     """A default in the syntax of `--set`."""
-    return str(value).lower().strip("()").replace(" ", "")
+    return _text(value).lower()
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else str(value)

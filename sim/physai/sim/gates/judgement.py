@@ -118,19 +118,23 @@ def temper(findings: dict[str, GateFinding]) -> None:
 def _counterexample(
     context: Context, finding: GateFinding, gate: str, shown: dict[str, Counterexample], report: Path
 ) -> Counterexample | None:
-    """A failing episode of a gate, if possible one that no other gate shows; those shown by their episode's key."""
-    fresh = [case for case in finding.cases if case.alone.key not in shown]
+    """A failing episode of a gate, if possible one that no other gate shows; those shown by their `episode`."""
+    seeds = {case.episode_seed for case in shown.values()}
+    # One seed under two conditions mostly looks the same, so another seed is preferred.
+    fresh = [case for case in finding.cases if str(case.seed) not in seeds] or [
+        case for case in finding.cases if case.episode not in shown
+    ]
     if not fresh:
         case = finding.cases[0]
         update = {"description": case.description[:500], "step": case.step}
-        return shown[case.alone.key].model_copy(update=update)
+        return shown[case.episode].model_copy(update=update)
     number = len(shown) + 1
     relative = f"{FOLDER}/{number}.mcap"
     # A case that fails in its batch may not fail on its own; the verdict then describes it without a recording.
     case = record_smallest(context.subject, fresh, report / relative, gate=gate)
     recorded = case is not None
     case = case or fresh[0]
-    shown[case.alone.key] = Counterexample(
+    shown[case.episode] = Counterexample(
         index=number,
         description=case.description[:500],
         episode_seed=str(case.seed),
@@ -138,7 +142,7 @@ def _counterexample(
         parameters=case.parameters,
         recording=relative if recorded else None,
     )
-    return shown[case.alone.key]
+    return shown[case.episode]
 
 
 def _result(context: Context, gate: Gate, finding: GateFinding, counterexample: Counterexample | None) -> GateResult:

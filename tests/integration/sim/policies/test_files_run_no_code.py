@@ -112,7 +112,8 @@ def test_a_task_file_that_a_file_names_is_not_run(verb: str, planted: Planted) -
     assert answered.returncode == 2
     assert answered.stderr.count("\n") == 1
     assert str(planted.task) in answered.stderr
-    assert "name it with --task PATH" in answered.stderr
+    ways = f"name it: physai train TASK --resume {planted.run}" if verb == "resume" else "name it with --task PATH"
+    assert ways in answered.stderr
 
 
 @pytest.mark.parametrize("verb", VERBS)

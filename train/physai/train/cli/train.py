@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError, TaskError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
@@ -283,6 +283,8 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     fixed += ["--deterministic"] if arguments.deterministic else []
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
+    if not arguments.task:
+        _require_built_in(source.task, arguments.resume)
     named = arguments.task and not Path(arguments.task).is_dir()
     if named and Path(arguments.task).name != Path(source.task).name:
         # The contract check that follows reports how the two tasks differ.
@@ -292,6 +294,22 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     if arguments.iterations is not None:
         config = replace(config, iterations=arguments.iterations)
     return arguments.resume, source, config
+
+
+def _require_built_in(task: str, run: Path) -> None:
+    """Raises TaskError for the task file of a run, which the user has to name."""
+    from physai.sim.policies.kept_task import kept_task
+    from physai.sim.tasks.registry import BUILT_IN
+
+    if task in BUILT_IN:
+        return
+    kept = kept_task(run)
+    copy = None if kept is None else kept.source
+    ways = "name it" if copy is None else f"read {copy} and name its folder, {run}, or another file"
+    raise TaskError(
+        f"{run} was trained with the task file {task[:256]!r}, and no Python file is run because another file names "
+        f"it; {ways}: physai train TASK --resume {run}"
+    )
 
 
 def _option(text: str) -> tuple[str, str]:

@@ -61,6 +61,11 @@ class FailedEpisode:
         values = None if self.batch.values is None else (self.batch.values[self.row],)
         return replace(self.batch, seeds=(self.seed,), values=values, visits=0, early_s=0.0)
 
+    @property
+    def episode(self) -> str:
+        """SHA-256 of what happens: conditions of two names are the same if their numbers are."""
+        return replace(self.alone, condition=replace(self.batch.condition, name="")).key
+
 
 @dataclass(kw_only=True)
 class GateFinding:
