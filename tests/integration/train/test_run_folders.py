@@ -15,8 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from physai.sdk.base.canonical import sha256_hex
+from physai.sdk.base.errors import TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
 from physai.sdk.cli.main import main
+from physai.sdk.contract.io import load_contract
+from physai.sdk.evidence.latency import LatencyEvidence, save_evidence
+from physai.sdk.evidence.origin import Origin
+from physai.sim.gates.record import rederive
+from physai.sim.robots import load_robot
+from physai.sim.twin.twin import nominal_twin, save_twin
 from physai.train.runners.checkpoint import read_checkpoint
 from physai.train.runners.run_config import load_config
 
@@ -93,7 +101,8 @@ def test_the_road_of_a_new_task(
     assert "leave hidden out" in message
 
     # Nothing passes in a twin that is not calibrated.
-    physai("sim", "validate", moved, "--task", moved, code=2)
+    save_evidence(ticks(moved), Path("ticks.json"))
+    physai("sim", "validate", moved, "--task", moved, "--latency", "ticks.json", code=2)
     page = (moved / "validation" / "report.html").read_text()
     commands = [html.unescape(text) for text in re.findall(r"<code>(.*?)</code>", page)]
     assert len(commands) >= 2
@@ -102,6 +111,59 @@ def test_the_road_of_a_new_task(
         assert words[0] == "physai"
         physai(*words[1:], "--video", tmp_path / "case.mp4", "--width", "64", "--height", "64")
     assert len({json.dumps(case) for case in shown(moved)}) == len(commands)
+
+    # A validator elsewhere derives the verdict again, from the folder's copy of the task.
+    os.rename(moved, "again")
+    members = {name: Path("again/export", name).read_bytes() for name in ("policy.onnx", "golden.npz")}
+    rederive(Path("again/validation"), members, task="again", replays=1)
+    with pytest.raises(TaskError, match="--task again"):
+        rederive(Path("again/validation"), members, replays=1)
+
+
+def test_a_twin_moves_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    save_twin(nominal_twin(load_robot("cartpole")), Path("twin.json"))
+    physai("train", "cartpole-swingup", "--twin", "twin.json", *SMALL, "--out", "run")
+    run = carried(home, tmp_path / "other")
+    physai("export", run, "--states", "20")
+    physai("train", "--resume", run, "--iterations", "3")
+    assert read_onnx_metadata(run / "export" / "policy.onnx")["physai.provenance.twin_hash"]
+    kept = run / "task" / "twin.json"
+    kept.write_text(kept.read_text() + " ")
+    assert "twin.json was changed after the run began" in refused(capsys, "export", run)
+
+
+def test_a_mismatch_names_the_version_that_made_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    run = tmp_path / "run"
+    physai("train", "cartpole-swingup", *SMALL, "--out", run)
+    document = json.loads((run / "config.json").read_text())
+    document["provenance"]["version.physai-sdk"] = "0.0.1"
+    (run / "config.json").write_text(json.dumps(document))
+    physai("export", run, "--states", "20")  # another version alone is no reason to refuse
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    state["contract"] = state["contract"].replace('"deadline_s":0.01', '"deadline_s":0.009')
+    torch.save(state, run / "checkpoint.pt")
+    capsys.readouterr()
+    physai("export", run, code=2)
+    printed = capsys.readouterr().err
+    assert "timing.deadline_s" in printed
+    assert "the run was trained with physai-sdk 0.0.1, this is" in printed
+
+
+def ticks(run: Path) -> LatencyEvidence:
+    contract = load_contract(run / "contract.json")
+    return LatencyEvidence(
+        policy_sha256=sha256_hex((run / "export" / "policy.onnx").read_bytes()),
+        contract_fingerprint=contract.fingerprint,
+        origin=Origin(kind="robot", robot=contract.robot.name),
+        device="bench",
+        runtime="none",
+        tick_s=(0.001,) * 10_000,
+    )
 
 
 def shown(run: Path) -> list[str]:
@@ -133,8 +195,6 @@ def test_a_robot_from_the_command_line_needs_no_name_afterwards(
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
-    from physai.sim.robots import load_robot
-
     Path("my_arm.xml").write_bytes(load_robot("ur10e").path.read_bytes())
     physai("train", "ur10e-reach", "--robot", "my_arm.xml", *SMALL, "--out", "run")
     run = carried(home, tmp_path / "other")

@@ -5,7 +5,7 @@ The script lists all words, so that completing starts no Python. Print it again 
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.plugins import contributions
@@ -70,8 +70,7 @@ def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     found: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            subparsers: Any = action
-            found |= subparsers.choices
+            found |= cast(Any, action).choices
     return found
 
 

@@ -11,7 +11,6 @@ Robot and twin are data, and are used if you name the run folder. The task file 
 run folder, or the file, as the task (docs/decisions/0015).
 """
 
-import importlib.metadata
 import json
 import logging
 import os
@@ -56,7 +55,6 @@ class _Record(Frozen):
     """Document in `task.json`."""
 
     format_version: Literal[1]
-    physai_version: _Text
     task: _Text
     """Name of a built-in task, or file name of the task file in `source/`."""
     preset: _Text | None
@@ -282,7 +280,6 @@ def _beside(task: Path, loaded: Task) -> Iterator[tuple[str, bytes]]:
 def _write(folder: Path, files: dict[str, bytes], names: dict[str, str | None]) -> None:
     record = {
         "format_version": 1,
-        "physai_version": importlib.metadata.version("physai-sdk"),
         **names,
         "files": {name: sha256_hex(data) for name, data in sorted(files.items())},
     }

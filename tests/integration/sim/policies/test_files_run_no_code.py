@@ -170,6 +170,14 @@ def test_a_recording_runs_no_task_file(planted: Planted) -> None:
     assert planted.ran
 
 
+def test_a_recording_of_a_variant_is_played_in_that_variant() -> None:
+    contract = load_task("pendubot-swingup", preset="realaigym-v2").contract
+    said = {"task": "pendubot-swingup", "preset": "realaigym-v2"}
+    recording = Recording(contract=contract, metadata=said, episodes=())
+    assert recorded_task(recording, task=None, robot=None).contract == contract
+    assert contract != load_task("pendubot-swingup").contract
+
+
 def test_a_dump_runs_no_task_file(planted: Planted) -> None:
     about = np.frombuffer(json.dumps({"format": DUMP_FORMAT, "task": str(planted.task)}).encode(), np.uint8)
     file = planted.task.with_name("broken.npz")

@@ -9,7 +9,7 @@ import torch
 
 from physai.sdk.base.errors import CheckpointError, ContractMismatchError
 from physai.sim.tasks.registry import load_task
-from physai.sim.tasks.task import Task
+from physai.sim.tasks.task import Task, WorldView
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import read_checkpoint, save_checkpoint
 from physai.train.runners.initial_weights import load_initial_weights, require_same_network
@@ -57,14 +57,13 @@ def test_weights_statistics_and_noise_are_taken_over_and_nothing_else(task: Task
 
 
 def test_a_critic_of_another_size_begins_anew(task: Task, run: Path) -> None:
-    wider = replace(
-        task, critic=lambda view: view.xp.concat([task.critic(view), view.joint_pos], axis=1), critic_size=7
-    )
-    trainer = Trainer(wider, CONFIG)
+    def critic(view: WorldView) -> Any:
+        return view.xp.concat([task.critic(view), view.joint_pos], axis=1)
+
+    trainer = Trainer(replace(task, critic=critic, critic_size=7), CONFIG)
     load_initial_weights(trainer, run)
-    assert torch.equal(
-        trainer.graph.state_dict()["actor.layers.0.weight"], read_checkpoint(run)["graph"]["actor.layers.0.weight"]
-    )
+    name = "actor.layers.0.weight"
+    assert torch.equal(trainer.graph.state_dict()[name], read_checkpoint(run)["graph"][name])
     assert float(trainer.learner.critic_normaliser.count) == 0.0
     trainer.train_iteration()
 

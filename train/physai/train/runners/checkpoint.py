@@ -8,13 +8,14 @@ import dataclasses
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from physai.sdk.base.canonical import canonical_json
-from physai.sdk.base.errors import CheckpointError, TaskError
+from physai.sdk.base.errors import CheckpointError, ContractMismatchError, TaskError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.diff import require_same
 from physai.sdk.contract.io import parse_contract
@@ -175,6 +176,12 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
     learner.critic_normaliser.refresh()
 
 
+def _other_version(recorded: Mapping[str, str]) -> str:
+    """What to add to a mismatch if another physai made the run; its tasks and robots may differ."""
+    here, then = metadata.version("physai-sdk"), recorded.get("version.physai-sdk", "an unknown version")
+    return "" if here == then else f"\nthe run was trained with physai-sdk {then}, this is {here}"
+
+
 def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
     """Loads the policy of a run folder.
 
@@ -193,7 +200,10 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     state = read_checkpoint(folder)
     loaded = source.load()
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
-    require_same(saved, loaded.contract, left=f"the run's contract ({folder})", right="the task's current contract")
+    try:
+        require_same(saved, loaded.contract, left=f"the run's contract ({folder})", right="the task's current contract")
+    except ContractMismatchError as error:
+        raise ContractMismatchError(f"{error}{_other_version(recorded)}") from None
     graph = build_graph(loaded, config)
     try:
         graph.load_state_dict(state["graph"])
