@@ -106,6 +106,7 @@ def _details(task: Task) -> dict[str, Any]:
         "sensor_delay": dataclasses.asdict(task.sensor_delay),
         "action_delay": dataclasses.asdict(task.action_delay),
         "push": dataclasses.asdict(task.push) if task.push else None,
+        "training": dict(task.training),
     }
 
 
@@ -128,6 +129,7 @@ def _sections(task: Task) -> list[str]:
         *_section("randomised at each reset", _randomisation(task)),
         *_section("between policy and robot", _disturbances(task)),
         *_section("metrics", "\n".join(f"  {name}" for name in task.metrics)),
+        *(_section("training settings of its own", _training(task)) if task.training else []),
     ]
 
 
@@ -186,6 +188,10 @@ def _unit(field: CommandField, index: int) -> str:
 
 def _rewards(task: Task) -> str:
     return table(("term", "weight"), [(name, f"{reward.weight:+.4g}") for name, reward in task.rewards.items()])
+
+
+def _training(task: Task) -> str:
+    return table(("setting", "value"), [(name, str(value)) for name, value in task.training.items()])
 
 
 def _randomisation(task: Task) -> str:

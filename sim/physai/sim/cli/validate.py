@@ -34,8 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TWIN",
         help="twin.json of `physai sim calibrate`; without it the nominal robot is used and no policy can pass",
     )
-    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
-    parser.add_argument("--robot", help="MJCF or URDF file, if the policy was trained with one")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
+    parser.add_argument(
+        "--robot", help="MJCF or URDF file that the policy was trained with, if its run folder does not keep it"
+    )
     parser.add_argument("--gates", type=Path, metavar="YAML", help="gate settings (default: built in)")
     parser.add_argument(
         "--accept",
