@@ -3,10 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.foreign_arm import write_foreign_arm
 
 from physai.sdk.base.benchmark import (
     BenchmarkOptions,
@@ -20,7 +22,7 @@ from physai.sdk.base.benchmark import (
 from physai.sdk.base.errors import PhysaiError, UnknownNameError
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm, Task, WorldView
-from physai.train.bench import cli, engine, learners, memory, process, realaigym, solve
+from physai.train.bench import cli, engine, learners, memory, process, realaigym, robots, solve
 from physai.train.bench import train as training
 from physai.train.bench.registry import BENCHMARKS, run_benchmark
 from physai.train.cli.bench import command as verb
@@ -186,6 +188,16 @@ def test_memory_and_solve_run() -> None:
     assert [r.name for r in memory.run(BenchmarkOptions(quick=True), say)] == ["peak_rss_mb.ur10e-reach"]
     names = [r.name for r in solve.run(BenchmarkOptions(quick=True, tasks=("cartpole-swingup",)), say)]
     assert names == ["seconds_to_success.cartpole-swingup", "success.cartpole-swingup"]
+
+
+def test_robots_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHYSAI_ROBOTS", str(tmp_path))
+    with pytest.raises(WorkloadError, match="no URDF there"):
+        robots.run(BenchmarkOptions(quick=True), say)
+    write_foreign_arm(tmp_path)
+    (tmp_path / "bad.urdf").write_text("<robot name='bad'/>")
+    results = {result.name: result.runs for result in robots.run(BenchmarkOptions(), say)}
+    assert (results["urdf_stable"], results["urdf_imported"], results["urdf_total"]) == ((1.0,), (1.0,), (2.0,))
 
 
 @pytest.mark.slow

@@ -87,7 +87,9 @@ def listening(process: int) -> set[str]:
 
 @pytest.mark.slow
 class TestRun:
-    def test_it_reports_once_and_continues_with_fewer(self, tmp_path: Path) -> None:
+    def test_it_reports_once_and_continues_with_fewer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Ranks of one computer do not look for the network of another run.
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-network")
         folder = tmp_path / "run"
         with started([*NEW, "--gpus", "2", "--iterations", "3", "--out", str(folder), "--json"]) as process:
             out, errors = ended(process, 0)
@@ -228,7 +230,11 @@ class TestRefused:
             ({"RANK": "٣", "WORLD_SIZE": "4", "LOCAL_RANK": "0"}, "RANK must be a number"),
             (
                 {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_PORT": "99999"},
-                "MASTER_PORT must be a number below 65536, got '99999'",
+                "MASTER_PORT must be a number from 0 to 65535, got '99999'",
+            ),
+            (
+                {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "PHYSAI_RANKS_PARENT": "abc"},
+                "PHYSAI_RANKS_PARENT must be a number from 0 to 4194304, got 'abc'",
             ),
             (
                 {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"},

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.foreign_arm import write_foreign_arm
 
 from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import TaskError
@@ -205,6 +206,19 @@ def test_a_robot_from_the_command_line_needs_no_name_afterwards(
     physai("train", "--resume", run, "--iterations", "3")
     (run / "task" / "robot.zip").unlink()
     assert "--robot FILE" in refused(capsys, "eval", run)
+
+
+def test_an_imported_arm_with_meshes_moves_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    urdf = write_foreign_arm(tmp_path)
+    # The task takes arms without a gripper.
+    urdf.write_text(re.sub(r'<link name="left_finger">.*(?=<transmission)', "", urdf.read_text(), flags=re.DOTALL))
+    physai("robots", "import", urdf, "-o", "my_arm", "--json")
+    physai("train", "ur10e-reach", "--robot", "my_arm", *SMALL, "--out", "run")
+    run = carried(home, tmp_path / "other")
+    physai("export", run, "--states", "20")
 
 
 def test_settings_come_from_the_task_the_file_and_the_options_in_this_order(

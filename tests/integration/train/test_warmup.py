@@ -143,6 +143,25 @@ def test_numbers_are_set_by_hand_and_measured_again(
     assert stored(task) == Capacities(max_contacts=8, max_constraints=32)
 
 
+def test_where_nothing_can_be_stored_the_numbers_are_used_all_the_same(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PHYSAI_CACHE", str(tmp_path / "file" / "cache"))
+    for words, memory in (
+        (["--max-contacts", "5", "--max-constraints", "17"], "memory for 5 contacts and 17 constraints"),
+        (["--measure"], "memory for 8 contacts and 32 constraints"),
+        ([], "memory for 8 contacts and 32 constraints"),
+    ):
+        assert main(["warmup", "cartpole-swingup", *words, "--device", "cpu"]) == 0
+        assert memory in capsys.readouterr().out
+        assert "cannot be stored for later runs" in caplog.text
+        caplog.clear()
+
+
 def test_a_run_that_lacks_memory_stops_and_the_command_it_names_lets_it_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,8 +15,8 @@ MAX_SEED = 2**32 - 1
 """Greatest seed of a stand-in, a virtual robot or a bootstrap."""
 
 
-def require_range(option: str, value: int, least: int, most: int) -> None:
-    """Raises PhysaiError unless the option's value lies in the range, both ends included."""
+def require_range(option: str, value: float, least: float, most: float) -> None:
+    """Raises PhysaiError unless the option's value lies in the range, both ends included; NaN lies in none."""
     if not least <= value <= most:
         raise PhysaiError(f"{option} must lie in {least} … {most}, got {value}")
 

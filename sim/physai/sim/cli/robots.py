@@ -1,4 +1,4 @@
-"""`physai robots`: lists, shows and renders robot models."""
+"""`physai robots`: lists, shows, renders, imports and checks robot models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from physai.sdk.base.terminal import printable, styled, table
 from physai.sdk.cli.command import CliCommand
+from physai.sim.cli.robots_import import add_check_parser, add_import_parser, run_check, run_import
 
 if TYPE_CHECKING:
     from physai.sdk.contract.robot import JointSpec
@@ -25,7 +26,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Print joints, sensors and kinematic chains of a robot model, or render it.",
     )
     show.add_argument(
-        "robot", metavar="ROBOT", help="a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file"
+        "robot",
+        metavar="ROBOT",
+        help="a robot's name, or the path of an MJCF (.xml) or URDF (.urdf) file or a robot folder",
     )
     show.add_argument("--json", action="store_true", help="print JSON")
     show.add_argument(
@@ -35,9 +38,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         help="render the home pose to this file (default: the robot's name with .png, in this folder)",
     )
+    add_import_parser(actions)
+    add_check_parser(actions)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "import":
+        return run_import(arguments)
+    if arguments.action == "check":
+        return run_check(arguments)
     if arguments.action == "show":
         return _show(arguments.robot, as_json=arguments.json, picture=arguments.render)
     return _list(as_json=arguments.action == "list" and arguments.json)
@@ -52,7 +61,7 @@ def _list(*, as_json: bool) -> int:
         return 0
     rows = [(r.name, str(len(r.spec.joints)), r.spec.base, f"{_mass(r):.4g}", r.description) for r in robots]
     print(table(("name", "joints", "base", "mass [kg]", "description"), rows, indent=""))
-    print("\nyour own: physai robots show FILE.xml or FILE.urdf")
+    print("\nyour own: physai robots import FILE.xml or FILE.urdf")
     return 0
 
 
@@ -135,7 +144,7 @@ def _joints(joints: tuple[JointSpec, ...]) -> str:
 
 
 command = CliCommand(
-    summary="list, show or render robot models",
+    summary="list, show, render, import or check robot models",
     add_arguments=_add_arguments,
     run=_run,
 )

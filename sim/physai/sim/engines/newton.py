@@ -11,7 +11,7 @@ import torch
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.engines.newton_import import mjcf_of, newton_module, require_same
-from physai.sim.engines.protocol import Snapshot, Stage
+from physai.sim.engines.protocol import CapacityError, Snapshot, Stage
 from physai.sim.engines.warp import modules, on_torch_stream
 from physai.sim.engines.warp_device import WarpDeviceEngine
 
@@ -165,17 +165,18 @@ class NewtonEngine:
         """Checks that no step needed more memory for contacts or constraints than there is; waits for the device.
 
         Raises:
-            ModelError: one did.
+            CapacityError: one did; Newton does not tell what it needed, so the message has twice what there is.
         """
         kinds = ("NEFC", "NJMAX_NNZ", "BROADPHASE", "NARROWPHASE", "CCD")
         bits = sum(int(modules()[1].OverflowType[kind]) for kind in kinds)
         lost = int(((self._lost & bits) != 0).sum())
         if lost:
             data = self._solver.mjw_data
-            raise ModelError(
+            raise CapacityError.of(
                 f"{lost} of {self.num_worlds} worlds may have lost contacts or constraints in Newton, which has "
-                f"memory for {data.naconmax} contacts of all worlds and {data.njmax} constraints of each; give more "
-                "as max_contacts and max_constraints"
+                f"memory for {data.naconmax} contacts of all worlds and {data.njmax} constraints of each",
+                -(-2 * data.naconmax // self.num_worlds),
+                2 * data.njmax,
             )
 
     def snapshot(self) -> Snapshot:

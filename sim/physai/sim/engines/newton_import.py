@@ -37,16 +37,17 @@ _COMPARED = {
     "body": ("parentid", "mass", "pos", "quat", "ipos", "iquat", "inertia", "gravcomp"),
     "jnt": (
         *("type", "bodyid", "qposadr", "pos", "axis", "range", "solref", "solimp", "margin", "stiffness"),
-        "actfrcrange",
+        *("stiffnesspoly", "springyield", "actfrcrange", "actgravcomp"),
     ),
-    "dof": ("damping", "armature", "frictionloss", "solref", "solimp"),
+    "dof": ("damping", "armature", "dampingpoly", "frictionloss", "solref", "solimp"),
+    "state": ("qpos0", "qpos_spring"),
     "geom": (
         *("type", "bodyid", "contype", "conaffinity", "condim", "priority", "size", "pos", "quat", "friction"),
-        *("solmix", "solref", "solimp", "margin", "gap"),
+        *("solmix", "solref", "solimp", "margin", "gap", "fluid", "adhesion", "surfacevel"),
     ),
     "actuator": (
         *("trntype", "trnid", "dyntype", "gaintype", "biastype", "gear", "gainprm", "biasprm", "ctrlrange"),
-        "forcerange",
+        *("forcerange", "damping", "dampingpoly", "armature", "delay"),
     ),
     "opt": (
         *(
@@ -60,7 +61,7 @@ _COMPARED = {
             "gravity",
             "impratio",
         ),
-        *("density", "viscosity", "wind"),
+        *("density", "viscosity", "wind", "magnetic", "noslip_iterations"),
     ),
 }
 """What a step depends on, by element; only of geoms that can touch."""
@@ -135,7 +136,7 @@ def require_same(model: mujoco.MjModel, arrived: mujoco.MjModel) -> None:
     for element, fields in _COMPARED.items():
         for field in fields:
             owner = (model.opt, arrived.opt) if element == "opt" else (model, arrived)
-            name = field if element == "opt" else f"{element}_{field}"
+            name = field if element in ("opt", "state") else f"{element}_{field}"
             given, found = (_values(one, name) for one in owner)
             if element == "geom":
                 solid = touches(model)
@@ -219,6 +220,7 @@ def _add_joint(model: mujoco.MjModel, joint: int, bodies: list[Any]) -> None:
         solimp_friction=model.dof_solimp[dof],
         springref=model.qpos_spring[model.jnt_qposadr[joint]],
         ref=model.qpos0[model.jnt_qposadr[joint]],
+        actgravcomp=bool(model.jnt_actgravcomp[joint]),
         **_row(model, "jnt", joint, ("pos", "axis", "range", "margin", "actfrcrange")),
     )
     # Polynomials, whose linear term is the model's field.

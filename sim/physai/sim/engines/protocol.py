@@ -5,13 +5,28 @@ from enum import IntEnum
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import ModelError, TaskError
 
 Array: TypeAlias = Any
 """A numpy array or a torch tensor, depending on the engine's `xp`; the first axis is the world."""
 
 Snapshot: TypeAlias = dict[str, Array]
 """Named arrays that restore a component exactly; copies, never views."""
+
+
+class CapacityError(ModelError):
+    """Worlds needed more memory for contacts or constraints than an engine on a device was built with."""
+
+    # Set after construction, so that pickle, which calls the class with its message, carries them to other processes.
+    max_contacts = max_constraints = 0
+    """What may suffice, per world."""
+
+    @classmethod
+    def of(cls, lack: str, max_contacts: int, max_constraints: int) -> "CapacityError":
+        """An error that says what lacked, and ends with what may suffice."""
+        error = cls(f"{lack}; give max_contacts={max_contacts} and max_constraints={max_constraints}")
+        error.max_contacts, error.max_constraints = max_contacts, max_constraints
+        return error
 
 
 class Stage(IntEnum):

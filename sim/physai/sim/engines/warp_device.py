@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.engines.protocol import Snapshot, Stage, put
+from physai.sim.engines.protocol import CapacityError, Snapshot, Stage, put
 from physai.sim.engines.warp import modules, on_torch_stream, require_device
 
 _STATE = ("qpos", "qvel", "ctrl", "act", "time", "qacc_warmstart", "xfrc_applied", "qfrc_applied")
@@ -70,7 +70,7 @@ class WarpDeviceEngine:
 
         Raises:
             MissingExtraError: warp or mujoco_warp is not installed.
-            ModelError: mujoco_warp cannot simulate this model or vary a parameter.
+            ModelError: mujoco_warp cannot simulate this model or vary a parameter, or the device has too little memory.
             DeviceError: there is no such device.
         """
         self._warp, self._mjw = modules()
@@ -83,8 +83,14 @@ class WarpDeviceEngine:
             try:
                 self._put(parameters, max_contacts, max_constraints)
                 self._model.opt.deterministic = deterministic
-            except (NotImplementedError, ValueError) as error:
-                raise ModelError(f"mujoco_warp cannot simulate this model: {error}") from error
+            except (NotImplementedError, ValueError, RuntimeError) as error:
+                # Warp has no type of its own for a lack of memory.
+                if isinstance(error, RuntimeError) and "allocate" not in str(error):
+                    raise
+                kept = f" with {max_contacts} contacts and {max_constraints} constraints" if max_contacts else ""
+                raise ModelError(
+                    f"mujoco_warp cannot simulate {num_worlds} worlds of this model{kept} on {device}: {error}"
+                ) from error
             torch_of = self._warp.to_torch
             self._state = {name: torch_of(getattr(self._data, name)) for name in _STATE}
             self._derived = {name: torch_of(getattr(self._data, name)) for name in derived}
@@ -235,7 +241,8 @@ class WarpDeviceEngine:
         """Checks that no step since construction needed more memory than there is; waits for the device.
 
         Raises:
-            ModelError: one did, so that some were dropped; the message has what was needed and what to give.
+            CapacityError: one did, so that some were dropped; the message has what was needed and what to give.
+            ModelError: a geom covered more cells of a height field than can be collided.
         """
         if bool(self._lost("HFIELD").any()):
             raise ModelError(
@@ -245,13 +252,12 @@ class WarpDeviceEngine:
         overflowed = int(self.overflowed().sum())
         if not overflowed:
             return
-        (contacts, constraints), (max_contacts, max_constraints) = self.most(), self.enough()
-        raise ModelError(
+        contacts, constraints = self.most()
+        raise CapacityError.of(
             f"{overflowed} of {self.num_worlds} worlds may have lost contacts or constraints for lack of memory: all "
             f"worlds needed {contacts} contacts and have {self._data.naconmax}, one world needed {constraints} "
-            f"constraints and has {self._data.njmax}; give max_contacts={max_contacts} and "
-            f"max_constraints={max_constraints}, for all later runs by: physai warmup TASK --max-contacts "
-            f"{max_contacts} --max-constraints {max_constraints}"
+            f"constraints and has {self._data.njmax}",
+            *self.enough(),
         )
 
     def snapshot(self) -> Snapshot:

@@ -41,6 +41,7 @@ class HostWarpEngine:
         stage: int = Stage.NONE,
         derived: Sequence[str] = (),
         newton: bool = False,
+        room: tuple[int, int] | None = None,
     ) -> None:
         """Builds the worlds.
 
@@ -51,6 +52,7 @@ class HostWarpEngine:
             stage: how far the derived fields follow the state after a step.
             derived: derived fields that will be read.
             newton: step with Newton instead of MuJoCo Warp alone.
+            room: contacts and constraints per world that memory is kept for; None for the engine's estimate.
 
         Raises:
             MissingExtraError: warp, mujoco_warp or newton is not installed.
@@ -61,7 +63,16 @@ class HostWarpEngine:
         if options:
             raise ModelError(f"the second engine cannot vary {', '.join(options)} between worlds")
         make: type[WarpDeviceEngine | NewtonEngine] = NewtonEngine if newton else WarpDeviceEngine
-        self._engine = make(model, num_worlds, stage=stage, parameters=tuple(varied), derived=derived)
+        contacts, constraints = room or (None, None)
+        self._engine = make(
+            model,
+            num_worlds,
+            stage=stage,
+            parameters=tuple(varied),
+            derived=derived,
+            max_contacts=contacts,
+            max_constraints=constraints,
+        )
         self.model, self.num_worlds = self._engine.model, num_worlds
         for name, rows in varied.items():
             if np.size(rows):

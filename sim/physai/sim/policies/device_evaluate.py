@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from physai.sdk.contract.diff import require_same
+from physai.sim.envs.device.capacity import require_capacity
 from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.graph import CapturedEnvironment
 from physai.sim.envs.divergence import DivergedEpisode
@@ -82,7 +83,7 @@ def play_on_device(
             progress((number + 1) / steps)
         if looks and not bool(tally.running.any()):
             break
-    environment.engine.require_capacity()
+    require_capacity(environment.engine)
     if progress is not None:
         progress(1.0)
     return tally.episodes(seeds)

@@ -192,7 +192,7 @@ def keep_task(
         run: run folder, which exists.
         loaded: the task.
         task: name or file that it was loaded from.
-        robot: name or file of the robot that replaces the task's own.
+        robot: name, file or folder of the robot that replaces the task's own.
         preset: variant of the task.
         twin: twin that the run is trained in.
 
@@ -213,7 +213,7 @@ def keep_task(
         raise TaskError(f"{error.filename}: cannot be read: {error.strerror}") from None
     try:
         if robot is not None and robot not in robot_names():
-            files[_ROBOT] = _packed(Path(robot), loaded.contract.robot).archive()
+            files[_ROBOT] = _packed(loaded.robot.path, loaded.robot.spec).archive()
         elif task.endswith(".py"):
             files |= _beside(Path(task), loaded)
     except PhysaiError as error:
@@ -231,9 +231,6 @@ def _read(path: Path, limit: int) -> bytes:
 
 def _packed(path: Path, expected: RobotSpec) -> RobotPackage:
     """A robot's files, and no others, after checking that they are the whole robot."""
-    path = Path(os.path.expanduser(path))
-    if not path.is_file():
-        raise TaskError(f"{path} is not a file")
     data, main = read_zip(path), None
     if not data.startswith(ZIP_START):
         _require_few(path.resolve().parent)

@@ -45,9 +45,10 @@ def robot_names() -> tuple[str, ...]:
 
 
 def load_robot(name_or_path: str | Path) -> Robot:
-    """Load a built-in robot by its name, or an MJCF (.xml), URDF (.urdf) or zip of a robot's files by its path.
+    """Load a built-in robot by its name, or an MJCF (.xml), URDF (.urdf), zip or folder of a robot by its path.
 
-    A string without a slash and without one of these endings is a name. A file that begins as a zip is read as one.
+    A string without a slash and without one of these endings is a name, or a folder if there is no robot of that name.
+    A file that begins as a zip is read as one; a folder has one MJCF file, as those of `physai robots import`.
 
     Raises:
         UnknownNameError: no built-in robot has that name.
@@ -84,7 +85,7 @@ def load_package(package: RobotPackage, path: Path) -> Robot:
 
 def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
     """Compile a model; `source` gives the name and is in messages."""
-    name = _name(source)
+    name = robot_name(source)
     try:
         model = model_spec.compile()
     except ValueError as error:
@@ -115,14 +116,28 @@ def _is_zip(path: Path) -> bool:
 def _locate(name_or_path: str | Path) -> Path:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.lower().endswith((".xml", ".urdf", ".zip")):
-        return Path(os.path.expanduser(text))  # unlike Path.expanduser, does not raise for an unknown user
+        path = Path(os.path.expanduser(text))  # unlike Path.expanduser, does not raise for an unknown user
+        return _in_folder(path) if path.is_dir() else path
     if text not in robot_names():
+        if Path(text).is_dir():
+            return _in_folder(Path(text))
         raise unknown_name("robot", text, robot_names())
     return _FOLDER / f"{text}.xml"
 
 
-def _name(path: Path) -> str:
-    # Names go into file names, topics and contracts, which allow no other characters.
+def _in_folder(folder: Path) -> Path:
+    try:
+        models = sorted(folder.glob("*.xml"))
+    except OSError as error:
+        raise ModelError(f"{folder}: {(error.strerror or str(error)).lower()}") from error
+    if len(models) != 1:
+        found = f"{len(models)} MJCF files" if models else "no MJCF file"
+        raise ModelError(f"{folder}: has {found}; name the file, or make a folder with: physai robots import FILE")
+    return models[0]
+
+
+def robot_name(path: Path) -> str:
+    """The name of the robot in a file or folder, as file names, topics and contracts allow it."""
     name = re.sub(r"[^A-Za-z0-9_\-]", "_", path.stem)[:63]
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import read_plain
-from physai.sim.robots.shapes import shape_corners
-from physai.sim.robots.spec import TIP_SITE, VELOCITY_LIMITS, has_floating_base, home_qpos
+from physai.sim.robots.scene import dress
+from physai.sim.robots.spec import TIP_SITE, VELOCITY_LIMITS
 from physai.sim.robots.urdf_rules import checked_joints
 from physai.sim.robots.xmlfile import MAX_FILE_BYTES, XmlFile
 
@@ -42,12 +42,15 @@ ReadMesh = Callable[[str], bytes | None]
 """Content of the mesh with this `filename`; None if it is left out."""
 
 
-def read_urdf(parsed: XmlFile, read_mesh: ReadMesh | None = None) -> UrdfModel:
+def read_urdf(
+    parsed: XmlFile, read_mesh: ReadMesh | None = None, *, mark_tip: Callable[[mujoco.MjSpec], None] | None = None
+) -> UrdfModel:
     """Convert a parsed URDF file to a model.
 
     Args:
         parsed: the file.
         read_mesh: finds the meshes; by default in the folder of the file and those above it.
+        mark_tip: marks tip frames while links without mass are still there; by default that of an unbranched arm.
 
     Raises:
         ModelError: the file is a xacro, breaks a rule of `urdf_rules`, or MuJoCo cannot import or compile it.
@@ -55,13 +58,13 @@ def read_urdf(parsed: XmlFile, read_mesh: ReadMesh | None = None) -> UrdfModel:
     if any(":" in element.tag for element in parsed.root.iter()):
         raise ModelError(f"{parsed.path}: this is a xacro file; convert it with xacro and load the resulting URDF")
     joints = checked_joints(parsed)
-    assets, bare, missing = _resolve_meshes(parsed, read_mesh or (lambda name: _mesh_content(parsed.path, name)))
+    assets, bare, missing = _resolve_meshes(parsed, read_mesh or (lambda name: mesh_content(parsed.path, name)))
     spec = _import(parsed, assets)
     _add_rods(spec, bare)
     _add_actuation(spec, joints)
-    _add_tip(spec)
+    (mark_tip or _add_tip)(spec)
     try:
-        _dress(spec)
+        dress(spec)
     except ValueError as error:
         raise ModelError(f"{parsed.path}: {_reason(error)}") from error
     note = f"without {missing} mesh{'es' if missing > 1 else ''} that could not be read" if missing else ""
@@ -96,12 +99,12 @@ def _resolve_meshes(parsed: XmlFile, read_mesh: ReadMesh) -> tuple[dict[str, byt
     return assets, bare, missing
 
 
-def _mesh_content(urdf: Path, filename: str) -> bytes | None:
+def mesh_content(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_SUFFIXES) -> bytes | None:
     """Bytes of a mesh given by a path relative to the URDF, file:// or package://; None if it cannot be read."""
     # Without ROS the package path is unknown, so look for the package in all folders above the URDF.
     package = filename.startswith("package://")
     relative = filename.removeprefix("package://").removeprefix("file://")
-    if Path(relative).suffix.lower() not in MESH_SUFFIXES:
+    if Path(relative).suffix.lower() not in suffixes:
         return None
     folder = urdf.resolve().parent
     candidates = [parent / relative for parent in folder.parents] if package else [folder / relative]
@@ -200,24 +203,3 @@ def _add_tip(spec: mujoco.MjSpec) -> None:
     hinges_only = all(joint.type == mujoco.mjtJoint.mjJNT_HINGE for joint in spec.joints)
     if not list(body.bodies) and body.name != "world" and hinges_only:
         body.add_site(name=TIP_SITE, size=[0.01, 0.01, 0.01], group=3)
-
-
-def _dress(spec: mujoco.MjSpec) -> None:
-    """Add a sky, a light and a floor just below the robot; only floating-base robots collide with it."""
-    sky = spec.add_texture(name="physai_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=64, height=384)
-    sky.builtin = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
-    sky.rgb1, sky.rgb2 = [0.93, 0.95, 0.97], [0.62, 0.70, 0.80]
-    grid = spec.add_texture(name="physai_grid", type=mujoco.mjtTexture.mjTEXTURE_2D, width=256, height=256)
-    grid.builtin, grid.mark = mujoco.mjtBuiltin.mjBUILTIN_CHECKER, mujoco.mjtMark.mjMARK_EDGE
-    grid.rgb1, grid.rgb2, grid.markrgb = [0.83, 0.85, 0.87], [0.78, 0.80, 0.83], [0.70, 0.72, 0.75]
-    material = spec.add_material(name="physai_floor", texrepeat=[4.0, 4.0], texuniform=True)
-    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "physai_grid"
-    model = spec.compile()
-    lowest = float(shape_corners(model, [home_qpos(model)])[:, 2].min())
-    floor = spec.worldbody.add_geom(name="physai_floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0.0, 0.0, 0.1])
-    floor.pos, floor.material = [0.0, 0.0, lowest], "physai_floor"
-    floor.contype, floor.conaffinity = 0, 1 if has_floating_base(model) else 0
-    light = spec.worldbody.add_light(name="physai_light", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
-    light.pos, light.dir, light.diffuse = [-1.0, -2.0, 4.0], [0.25, 0.5, -1.0], [0.6, 0.6, 0.6]
-    spec.visual.headlight.ambient = [0.38, 0.38, 0.38]
-    spec.visual.map.shadowclip = 2.5

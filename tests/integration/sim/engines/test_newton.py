@@ -101,7 +101,7 @@ def test_lack_of_memory_is_noticed() -> None:
     engine.require_capacity()
     engine.reset_where(torch.tensor([True, True]), torch.full((2, 1), -0.95), torch.zeros(2, 1))
     engine.drive(torch.zeros(2, 1, 0))
-    with pytest.raises(ModelError, match=r"memory for .* 1 constraints of each; give more as max_contacts"):
+    with pytest.raises(ModelError, match=r"memory for .* 1 constraints of each; give max_contacts=\d+ and max_con"):
         engine.require_capacity()
 
 
@@ -117,6 +117,47 @@ def test_lack_of_memory_is_noticed() -> None:
 def test_what_newton_lacks_is_named_before_the_first_step(more: str, missing: str) -> None:
     with pytest.raises(ModelError, match=f"cannot represent .*{missing}.*use the engine warp"):
         NewtonEngine(model_of(more), 1)
+
+
+JOINTS = """<mujoco><option timestep="0.005" {option}/><worldbody><geom type="plane" size="9 9 .1" pos="0 0 -3"/>
+  <body><joint name="a" axis="0 1 0" {joint}/><geom type="capsule" fromto="0 0 0 .4 0 0" size=".03" {geom}/>
+    <body pos=".4 0 0"><joint name="b" type="slide" axis="1 0 0" range="-.2 .2"/><geom size=".05" {geom}/></body>
+  </body></worldbody><actuator><position joint="b" kp="30" {actuator}/></actuator></mujoco>"""
+PLAIN = {"option": "", "joint": "", "geom": "", "actuator": ""}
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        {"joint": 'damping="0.2 0.3 0.4"'},
+        {"joint": 'stiffness="2 1 1" springref="20"'},
+        {"joint": 'ref="15" stiffness="3"'},
+        {"joint": 'frictionloss="0.1" armature="0.02"'},
+        {"joint": 'limited="true" range="-5 5" margin="0.02"'},
+        {"option": 'density="1000" viscosity="0.1"'},
+        {"option": 'density="1000"', "geom": 'fluidshape="ellipsoid"'},
+        {"option": 'wind="1 2 3" density="1.2" integrator="implicitfast"'},
+        {"option": 'gravity="1 0 -3" solver="CG" cone="elliptic"'},
+        {"geom": 'mass="1.5"'},
+        {"actuator": 'forcerange="-2 2" kv="1"'},
+        {"actuator": 'damping="3" armature="0.1"'},
+    ],
+    ids=str,
+)
+def test_what_newton_accepts_moves_as_in_mujoco(feature: dict[str, str]) -> None:
+    model = mujoco.MjSpec.from_string(JOINTS.format(**{**PLAIN, **feature})).compile()
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = [0.1, 0.02], [1.0, -0.5]
+    try:
+        engine = NewtonEngine(model, 1)
+    except ModelError:
+        return
+    engine.reset_where(torch.tensor([True]), torch.as_tensor(data.qpos[None]), torch.as_tensor(data.qvel[None]))
+    engine.drive(torch.full((1, 60, 1), 0.1))
+    data.ctrl[:] = 0.1
+    mujoco.mj_step(model, data, nstep=60)
+    assert engine.state("qpos")[0].tolist() == pytest.approx(data.qpos.tolist(), abs=2e-4)
+    assert engine.state("qvel")[0].tolist() == pytest.approx(data.qvel.tolist(), abs=5e-3)
 
 
 def test_a_field_that_does_not_arrive_is_named() -> None:

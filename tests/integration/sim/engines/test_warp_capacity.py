@@ -92,6 +92,11 @@ def test_only_the_world_that_lacked_constraints_is_marked_and_stays_marked() -> 
     assert engine.enough() == (50, 80)
 
 
+def test_more_than_the_device_has_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"cannot simulate 3 worlds of this model with 1000000000 contacts .* on cpu"):
+        pile(max_contacts=1_000_000_000, max_constraints=8)
+
+
 def test_counting_waits_for_nothing() -> None:
     engine = pile()
     place(engine, spacing=0.1, height=0.09, worlds=(0, 1, 2))

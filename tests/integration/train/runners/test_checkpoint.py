@@ -110,6 +110,17 @@ class TestResume:
         restore_checkpoint(continued, folder)
         assert continued.seconds == read_checkpoint(folder)["seconds"] > 0.0
 
+    def test_diverged_episodes_are_counted_on(self, tmp_path: Path) -> None:
+        run = trainer()
+        run.collector.env.view.qvel[0] = float("nan")
+        assert run.train_iteration().diverged_episodes == 1
+        save_checkpoint(run, tmp_path)
+        continued = trainer()
+        restore_checkpoint(continued, tmp_path)
+        assert continued.train_iteration().diverged_episodes == 1
+        continued.collector.env.view.qvel[:2] = float("nan")
+        assert continued.train_iteration().diverged_episodes == 3
+
     def test_no_file_is_left_beside_the_checkpoint(self, folder: Path) -> None:
         assert sorted(path.name for path in folder.iterdir()) == [CHECKPOINT_FILE, CONFIG_FILE, "contract.json"]
 

@@ -1,5 +1,6 @@
 """Gate `engine`: the same episodes in MuJoCo and MuJoCo Warp, pair by pair."""
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,14 @@ import pytest
 
 from physai.sdk.base.errors import MissingExtraError, ModelError
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
+from physai.sim.engines.protocol import CapacityError
 from physai.sim.gates.checks import engine as engine_module
 from physai.sim.gates.checks.engine import EngineGate
 from physai.sim.gates.checks.gate import Context, GateFinding
+from physai.sim.gates.execution import rollout
 from physai.sim.gates.execution.batch import BatchResult
+from physai.sim.gates.execution.workers import play
+from physai.sim.gates.execution.worlds import build_worlds
 
 Writer = Callable[..., Path]
 
@@ -34,8 +39,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pair(bench: Any, write_policy: Writer) -> tuple[Context, BatchResult]:
-    from physai.sim.gates.execution.workers import play
-
     context = bench.context(write_policy())
     return context, play(context.subject, context.batch(0, context.conditions["calibrated"]))
 
@@ -110,6 +113,36 @@ def test_both_engines_agree_on_the_pusher(
     assert finding.measured[1].name == f"success_rate.{second}"
     assert finding.outcome is VerdictOutcome.PASS
     assert 0.0 < finding.chart["early_difference"] < 1e-3
+
+
+def test_the_second_engine_gets_the_memory_it_turns_out_to_need(
+    bench: Any, write_policy: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mujoco_warp")
+    context = bench.context(write_policy())
+    batch = replace(context.batch(0, context.conditions["calibrated"]), engine="warp")
+    batch = replace(batch, seeds=batch.seeds[:4])
+    subject, rooms = context.subject, list[Any]()
+
+    def build(*arguments: Any, room: Any) -> Any:
+        rooms.append(room)
+        # Dry friction needs one constraint, the end of the rail another one.
+        return build_worlds(*arguments, room=room or (1, 0))
+
+    def build_small(*arguments: Any, room: Any) -> Any:
+        return build_worlds(*arguments, room=(1, 0))
+
+    expected = play(subject, batch)
+    monkeypatch.setattr(rollout, "build_worlds", build)
+    played = play(subject, batch)
+    assert rooms[0] is None
+    assert len(rooms) > 1
+    assert all(constraints >= 1 for _, constraints in rooms[1:])
+    assert np.array_equal(played.pos_usage, expected.pos_usage)
+    monkeypatch.setattr(rollout, "build_worlds", build_small)
+    with pytest.raises(CapacityError, match="one world needed 1 constraints and has 0") as refused:
+        play(subject, batch)
+    assert pickle.loads(pickle.dumps(refused.value)).max_constraints == refused.value.max_constraints > 0
 
 
 @pytest.mark.slow

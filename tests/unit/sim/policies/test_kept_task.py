@@ -3,11 +3,13 @@
 import json
 import logging
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.foreign_arm import box_stl
 
 from physai.sdk.base.errors import TaskError
 from physai.sim.policies.kept_task import keep_task, kept_task
@@ -93,7 +95,7 @@ def test_a_robot_from_the_command_line_is_kept_and_used_without_being_named(tmp_
     task = load_task("cartpole-swingup")
     # The task's own robot stands for one that takes another: what is kept depends on the file only.
     robot = load_robot(arm)
-    loaded = replace(task, contract=task.contract.model_copy(update={"robot": robot.spec}))
+    loaded = replace(task, robot=robot, contract=task.contract.model_copy(update={"robot": robot.spec}))
     run = tmp_path / "run"
     assert keep_task(run, loaded, task="cartpole-swingup", robot=str(arm)) == []
     arm.unlink()
@@ -120,6 +122,47 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     kept = kept_task(tmp_path / "run")
     assert kept is not None
     assert kept.source is not None
+
+
+def test_a_robot_of_many_files_is_kept_whole_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "arm"
+    (folder / "meshes").mkdir(parents=True)
+    (folder / "meshes" / "box.stl").write_bytes(box_stl())
+    (folder / "meshes" / "unused.stl").write_bytes(box_stl())
+    (folder / "notes.txt").write_text("private")
+    joint = '<joint name="j" axis="0 0 1" range="-1 1"/>'
+    (folder / "link.xml").write_text(
+        f'<mujocoinclude><body>{joint}<geom type="mesh" mesh="box" mass="1"/></body></mujocoinclude>'
+    )
+    (folder / "arm.xml").write_text(
+        '<mujoco><compiler meshdir="meshes"/><asset><mesh name="box" file="box.stl"/></asset>'
+        '<worldbody><include file="link.xml"/></worldbody></mujoco>'
+    )
+    robot = load_robot(folder / "arm.xml")
+    loaded = replace(load_task("cartpole-swingup"), robot=robot)
+    assert keep_task(tmp_path / "run", loaded, task="cartpole-swingup", robot=str(folder / "arm.xml")) == []
+    shutil.rmtree(folder)
+    kept = kept_task(tmp_path / "run")
+    assert kept is not None
+    zipped = kept.robot()
+    assert zipped is not None
+    assert load_robot(zipped).spec == robot.spec
+    assert sorted(zipfile.ZipFile(zipped).namelist()) == ["arm.xml", "link.xml", "meshes/box.stl"]
+
+
+def test_a_robot_in_a_crowded_folder_is_not_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = tmp_path / "my_pole.xml"
+    arm.write_bytes(load_robot("double_pendulum").path.read_bytes())
+    for number in range(3):
+        (tmp_path / f"{number}.txt").touch()
+    monkeypatch.setattr("physai.sim.policies.kept_task.MAX_ENTRIES", 3)
+    loaded = replace(load_task("cartpole-swingup"), robot=load_robot(arm))
+    notes = keep_task(tmp_path / "run", loaded, task="cartpole-swingup", robot=str(arm))
+    assert len(notes) == 1
+    assert "holds more than 3 files; move the robot to a folder of its own" in notes[0]
+    said = {"task": "cartpole-swingup", "robot": str(arm)}
+    with pytest.raises(TaskError, match="name it with --robot PATH"):
+        choose_task_source(said, source="the policy", run=tmp_path / "run")
 
 
 def record_of(run: Path) -> dict[str, Any]:

@@ -30,8 +30,11 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         load_robot(tmp_path / "nothing.urdf")
     with pytest.raises(ModelError, match=r"~none/robot\.xml: no such file or directory"):
         load_robot("~none/robot.xml")
-    with pytest.raises(ModelError, match="not a regular file"):
+    with pytest.raises(ModelError, match="has no MJCF file"):
         load_robot(tmp_path)
+    (tmp_path / "socket.urdf").mkdir()
+    with pytest.raises(ModelError, match="has no MJCF file"):
+        load_robot(tmp_path / "socket.urdf")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def _report(
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
     if trainer.diverged_episodes:
-        _say(f"{trainer.diverged_episodes} episodes ended because the physics diverged; see {folder}")
+        _say(f"{trainer.diverged_episodes} episodes ended because the physics diverged")
     words = ["physai", "export", str(folder), *(["--task", str(folder)] if source.task.endswith(".py") else [])]
     _say(f"next: {shlex.join(words)}")
 

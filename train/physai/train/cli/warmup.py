@@ -84,7 +84,7 @@ def _by_hand(arguments: argparse.Namespace) -> Capacities | None:
 
 def _warm_up(task: Task, arguments: argparse.Namespace, chosen: Capacities | None) -> dict[str, Any]:
     from physai.sim.engines.warp_kernels import LoadedModule, listening
-    from physai.sim.envs.device.capacity import capacities_of, measure, store
+    from physai.sim.envs.device.capacity import capacities_of, keep, measure
     from physai.sim.envs.device.warmup import warm_up
 
     start, compiled, loaded = time.monotonic(), 0, 0
@@ -99,8 +99,10 @@ def _warm_up(task: Task, arguments: argparse.Namespace, chosen: Capacities | Non
     with listening(told):
         _say(f"{task.name}: looking for kernels that are not compiled yet for {arguments.device}")
         if arguments.measure or chosen:
-            store(task, chosen or measure(task, device=arguments.device))
-        capacities = capacities_of(task, device=arguments.device)
+            capacities = chosen or measure(task, device=arguments.device)
+            keep(task, capacities)
+        else:
+            capacities = capacities_of(task, device=arguments.device)
         warm_up(task, capacities, device=arguments.device, deterministic=arguments.deterministic)
     seconds = time.monotonic() - start
     if not arguments.json:

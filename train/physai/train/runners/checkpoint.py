@@ -83,6 +83,7 @@ def _state(trainer: Trainer, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "iteration": trainer.iteration,
         "env_steps": trainer.env_steps,
         "seconds": trainer.seconds,
+        "diverged_episodes": trainer.diverged_episodes,
         "graph": trainer.graph.state_dict(),
         "ppo": trainer.learner.ppo.state_dict(),
         "critic_normaliser": trainer.learner.critic_normaliser.state_dict(),
@@ -138,7 +139,8 @@ def restore_checkpoint(trainer: Trainer, folder: Path) -> None:
             trainer.pending = trainer.new_rollout()
             trainer.pending.load_state_dict(state["pending"])
         trainer.iteration, trainer.seconds = int(state["iteration"]), float(state["seconds"])
-        # Checkpoints of physai 0.1 lack it.
+        # Checkpoints of physai 0.1 lack these.
+        trainer.diverged_episodes = trainer.diverged_before = int(state.get("diverged_episodes", 0))
         steps = trainer.config.num_envs * trainer.config.horizon * trainer.iteration
         trainer.env_steps = int(state.get("env_steps", steps))
     except _MISFIT as error:

@@ -74,7 +74,7 @@ class Collector:
 
     @property
     def diverged(self) -> int:
-        """Episodes that ended because the physics diverged."""
+        """Episodes that ended because the physics diverged, since the collector was built."""
         return len(self.env.diverged_episodes)
 
     @property

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from physai.sim.engines.protocol import DeviceEngine
+from physai.sim.envs.device.capacity import require_capacity
 from physai.sim.envs.device.environment import DeviceEnvironment, DeviceStep
 from physai.sim.envs.device.graph import Captured
 from physai.sim.envs.device.rng import base_of, episode_seeds, normal
@@ -53,7 +54,7 @@ class DeviceCollector:
         self.begun = 0
         """Episodes that worlds have begun which are no longer stepped; no other world begins them again."""
         self.diverged = 0
-        """Episodes that ended because the physics diverged."""
+        """Episodes that ended because the physics diverged, since the collector was built."""
         self._allocate(task, self.env.device)
 
     def _allocate(self, task: Task, device: torch.device) -> None:
@@ -89,7 +90,7 @@ class DeviceCollector:
         rollout.critic.copy_(self.learner.critic_normaliser(rollout.raw_critic))
         rollout.value.copy_(self.learner.ppo.value(rollout.critic))
         rollout.last_value.copy_(self.learner.value(self._now.critic))
-        self.env.engine.require_capacity()
+        require_capacity(self.env.engine)
         self._read(rollout)
         return rollout
 
@@ -163,12 +164,18 @@ class DeviceCollector:
         return {
             "environment": self.env.snapshot(),
             "memory": self._memory,
-            "now": {"critic": self._now.critic, **self._now.sensors, **self._now.commands},
+            "now": self._now_by_name(),
             "counters": {"steps": self._steps, "outcomes": self._outcomes, "judged": self._judged},
             "curriculum": torch.tensor(self._curriculum, dtype=torch.float64),
             "success": torch.tensor(self.success, dtype=torch.float64),
             "begun": torch.tensor(max(self.begun, self.env.begun)),
         }
+
+    def _now_by_name(self) -> dict[str, Tensor]:
+        """What the next step starts from; a sensor field and a command field may have the same name."""
+        sensors = {f"sensors/{name}": value for name, value in self._now.sensors.items()}
+        commands = {f"commands/{name}": value for name, value in self._now.commands.items()}
+        return {"critic": self._now.critic, **sensors, **commands}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues where `state_dict` left off."""

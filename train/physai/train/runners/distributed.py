@@ -33,6 +33,8 @@ PARENT = "PHYSAI_RANKS_PARENT"
 _NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 MAX_RANKS = 1 << 16
 MAX_LOCAL_RANKS = 64
+MAX_PROCESS = 1 << 22
+"""Greatest number of a process in Linux."""
 
 
 class RanksError(PhysaiError):
@@ -185,13 +187,9 @@ def started() -> dict[str, int] | None:
         raise RanksError(
             f"{' and '.join(given)} are set, but not {', '.join(missing)}; start with torchrun or --gpus, or unset them"
         )
-    for name, text in given.items():
-        if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= MAX_RANKS):
-            raise RanksError(f"{name} must be a number from 0 to {MAX_RANKS}, got {text[:20]!r}; start with torchrun")
-    port = os.environ.get("MASTER_PORT", "0")
-    if STORE not in os.environ and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 1 << 16):
-        raise RanksError(f"MASTER_PORT must be a number below 65536, got {port[:20]!r}; start with torchrun")
-    values = {name: int(text) for name, text in given.items()}
+    if STORE not in os.environ:
+        _number("MASTER_PORT", (1 << 16) - 1)
+    values = {name: _number(name, MAX_RANKS) for name in given}
     values.setdefault("LOCAL_WORLD_SIZE", values["LOCAL_RANK"] + 1)
     for number, size in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
         if not values[number] < values[size]:
@@ -199,6 +197,20 @@ def started() -> dict[str, int] | None:
                 f"{number} {values[number]} must be less than {size} {values[size]}; start with torchrun or --gpus"
             )
     return values
+
+
+def _number(name: str, most: int) -> int:
+    """An environment variable's number.
+
+    Raises:
+        RanksError: it is none, or out of range.
+    """
+    text = os.environ[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+        raise RanksError(
+            f"{name} must be a number from 0 to {most}, got {text[:20]!r}; start with torchrun or --gpus, or unset it"
+        )
+    return int(text)
 
 
 def local_size() -> int:
@@ -219,7 +231,7 @@ def joined() -> Generator[Ranks]:
     if values is None or values["WORLD_SIZE"] == 1:
         yield Ranks()
         return
-    if PARENT in os.environ and not die_with_parent(int(os.environ[PARENT])):
+    if PARENT in os.environ and not die_with_parent(_number(PARENT, MAX_PROCESS)):
         raise RanksError("the process that started the ranks has ended; start again")
     ranks = Ranks(values["RANK"], values["WORLD_SIZE"], values["LOCAL_RANK"])
     # NCCL connects at the first exchange of tensors on a GPU, so a run on CPUs never does.

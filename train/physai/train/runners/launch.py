@@ -26,7 +26,8 @@ class _Rank:
         self.number = number
         self._errors = folder / f"rank-{number}.txt"
         here = str(number)
-        environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, STORE: str(folder / "store"), PARENT: str(os.getpid())}
+        # Whatever network the user's environment names is for runs on several computers.
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", STORE: str(folder / "store"), PARENT: str(os.getpid())}
         environment |= {"RANK": here, "LOCAL_RANK": here, "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         with self._errors.open("wb") as errors:
             # A session of its own: Ctrl-C reaches this process alone, which passes it on once.

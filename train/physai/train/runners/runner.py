@@ -140,7 +140,9 @@ class Trainer:
         self.env_steps = 0
         """Environment steps of all ranks."""
         self.diverged_episodes = 0
-        """Episodes of all ranks that ended because the physics diverged."""
+        """Episodes of all ranks that ended because the physics diverged, those before a resume included."""
+        self.diverged_before = 0
+        """Those of them before a resume."""
         self.seconds = 0.0
 
     def _collector(self) -> "Collector | DeviceCollector":
@@ -223,7 +225,7 @@ class Trainer:
         # Equal on all ranks, which therefore agree on when to judge, save and stop.
         elapsed, reward, diverged = self.ranks.means([elapsed, float(rollout.reward.mean()), diverged])
         self.seconds += elapsed
-        self.diverged_episodes = round(diverged * self.ranks.size)
+        self.diverged_episodes = self.diverged_before + round(diverged * self.ranks.size)
         return IterationStats(
             iteration=self.iteration,
             env_steps=self.env_steps,

@@ -16,6 +16,7 @@ from physai.sdk.base.canonical import sha256_hex
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sdk.base.user_cache import user_cache
+from physai.sim.engines.protocol import CapacityError, DeviceEngine
 from physai.sim.engines.warp_device import MARGIN, WarpDeviceEngine
 from physai.sim.envs.device.environment import DeviceEnvironment
 from physai.sim.envs.domain_randomization import ParameterDraws
@@ -89,11 +90,23 @@ def capacities_of(task: Task, *, device: str = "cpu") -> Capacities:
     found = stored(task)
     if found is None:
         found = measure(task, device=device)
-        try:
-            store(task, found)
-        except OSError as error:
-            _LOG.warning("the capacities of %s are not stored and will be measured again: %s", task.name, error)
+        keep(task, found)
     return found
+
+
+def require_capacity(engine: DeviceEngine) -> None:
+    """Checks that no step of an engine of `build_engine` needed more memory than there is; waits for the device.
+
+    Raises:
+        ModelError: one did; the message has what to store for all later runs.
+    """
+    try:
+        engine.require_capacity()
+    except CapacityError as error:
+        raise ModelError(
+            f"{error}, for all later runs by: physai warmup TASK --max-contacts {error.max_contacts} --max-constraints "
+            f"{error.max_constraints}"
+        ) from error
 
 
 def measure(task: Task, *, device: str = "cpu") -> Capacities:
@@ -161,6 +174,14 @@ def _play(task: Task, engine: WarpDeviceEngine) -> int:
             environment.step(targets)
             most = max(most, int(engine.contacts().max()))
     return most
+
+
+def keep(task: Task, capacities: Capacities) -> None:
+    """Stores capacities for later runs of this user; warns where the file cannot be written."""
+    try:
+        store(task, capacities)
+    except OSError as error:
+        _LOG.warning("the capacities of %s cannot be stored for later runs: %s", task.name, error)
 
 
 def store(task: Task, capacities: Capacities) -> Path:

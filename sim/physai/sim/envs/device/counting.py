@@ -84,10 +84,9 @@ class OperationCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func.overloadpacket.__name__)
-        indices = args[1] if name in ("index", "index_put_", "index_put") else ()
         if name == "lift_fresh":
             self.uploads.append("".join(traceback.format_stack(limit=4)))
-        if name in _WAITS or any(index is not None and index.dtype == torch.bool for index in indices):
+        if name in _WAITS or selects_by_mask(name, args):
             self.waits.append(name)
         elif name not in _NO_KERNEL:
             self.torch_kernels += 1
@@ -95,6 +94,16 @@ class OperationCounter(TorchDispatchMode):
         known = _memory((args, kwargs))
         self.allocations += len(_memory(result) - known)
         return result
+
+
+def selects_by_mask(operation: str, arguments: Any) -> bool:
+    """Whether a torch operation indexes by a bool tensor, so that the device must count what is set."""
+    if operation not in ("index", "index_put_", "index_put"):
+        return False
+    # One number is put by masking instead.
+    if operation != "index" and arguments[2].numel() == 1:
+        return False
+    return any(index is not None and index.dtype == torch.bool for index in arguments[1])
 
 
 def _memory(found: Any) -> set[int]:

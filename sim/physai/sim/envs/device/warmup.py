@@ -2,7 +2,7 @@
 
 import torch
 
-from physai.sim.envs.device.capacity import Capacities, build_engine
+from physai.sim.envs.device.capacity import Capacities, build_engine, require_capacity
 from physai.sim.envs.device.environment import DeviceEnvironment
 from physai.sim.tasks.task import Task
 
@@ -32,4 +32,4 @@ def warm_up(task: Task, capacities: Capacities, *, device: str = "cpu", determin
     }
     for _ in range(2):
         environment.step(targets)
-    engine.require_capacity()
+    require_capacity(engine)

@@ -9,7 +9,7 @@ import numpy as np
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.policy.header import STATE_PREFIX
 from physai.sdk.safety import Guard, GuardResult, Reason
-from physai.sim.engines.protocol import Array
+from physai.sim.engines.protocol import Array, CapacityError
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds, Stream, uniform
 from physai.sim.envs.step_result import StepResult
@@ -23,6 +23,8 @@ from physai.sim.twin.twin import Twin
 HELD_SAMPLES = 500
 """Number of samples of the success condition per episode."""
 
+_ROOMS = 5
+"""How often a batch is begun again with more memory for contacts."""
 _STALE = np.uint32(Reason.SENSOR_STALE)
 
 POSITION, SPEED, EFFORT = 1, 2, 4
@@ -59,8 +61,21 @@ def play_batch(
         twin: source of the model parameters.
         batch: seeds and conditions.
         observer: called after every control period.
+
+    Raises:
+        ModelError: the batch's engine cannot play the task.
     """
-    worlds = build_worlds(task, twin, batch)
+    room: tuple[int, int] | None = None
+    for _ in range(_ROOMS - 1):
+        try:
+            return _play(policy, task, build_worlds(task, twin, batch, room=room), batch, observer)
+        except CapacityError as error:
+            # What a second engine needs is known only once it has played.
+            room = error.max_contacts, error.max_constraints
+    return _play(policy, task, build_worlds(task, twin, batch, room=room), batch, observer)
+
+
+def _play(policy: OnnxPolicy, task: Task, worlds: Worlds, batch: Batch, observer: Observer | None) -> BatchResult:
     env = worlds.env
     count, steps = env.num_worlds, round(task.episode_length_s / env.step_dt)
     tally = EpisodeTally(task.contract, count)

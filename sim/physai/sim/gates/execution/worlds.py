@@ -39,8 +39,10 @@ class Worlds:
     """Age of sensor samples [s], shape (n,)."""
 
 
-def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
+def build_worlds(task: Task, twin: Twin, batch: Batch, *, room: tuple[int, int] | None = None) -> Worlds:
     """Build the worlds of a batch; reset the environment with `seeds`.
+
+    `room` is the second engine's memory for contacts and constraints of a world; None for its estimate.
 
     Raises:
         TaskError: the model simplifies a body that the twin changes.
@@ -63,6 +65,7 @@ def build_worlds(task: Task, twin: Twin, batch: Batch) -> Worlds:
             stage=under.stage,
             derived=under.derived,
             newton=batch.engine == "newton",
+            room=room,
         )
     else:
         engine = LastStateEngine(

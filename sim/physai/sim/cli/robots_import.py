@@ -1,0 +1,183 @@
+"""`physai robots import` and `physai robots check`: bring a robot from elsewhere, and try it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.base.errors import PhysaiError
+from physai.sdk.base.terminal import printable, styled
+
+if TYPE_CHECKING:
+    from physai.sim.robots.check import RobotCheck
+    from physai.sim.robots.importing.importer import ImportOptions
+
+_IMPORT = """Make a folder of a robot that physai and plain MuJoCo load, from a URDF (with meshes), a xacro or an MJCF
+file. What the file leaves open is decided, printed, and kept in decisions.json; options decide otherwise."""
+_CHECK = """Hold a robot still for 5 s, move each of its joints, and say what is unstable, too stiff for the physics
+step or colliding with itself. Ends with 1 if the robot is not fit to be trained on."""
+
+
+def add_import_parser(actions: Any) -> None:
+    """Adds the action `import`."""
+    parser = actions.add_parser("import", help="make a robot folder from somebody else's file", description=_IMPORT)
+    parser.add_argument("file", type=Path, metavar="FILE", help="URDF (.urdf), xacro (.xacro) or MJCF (.xml) file")
+    parser.add_argument("-o", "--out", type=Path, metavar="DIR", help="folder to write (default: the file's stem)")
+    parser.add_argument("--ee", metavar="LINK", help="link or site at the end effector (default: by name and chain)")
+    parser.add_argument(
+        "--servo",
+        default="auto",
+        metavar="KP,KD",
+        help="gains of all servos [N·m/rad, N·m·s/rad], or none to keep the file's actuators (default: auto, from "
+        "effort limit, inertia and bandwidth)",
+    )
+    parser.add_argument("--bandwidth", type=float, default=5.0, metavar="HZ", help="of auto's servos (default: 5)")
+    parser.add_argument(
+        "--speed", type=float, default=2.0, metavar="RAD_S", help="speed limit of hinges without one (default: 2)"
+    )
+    parser.add_argument("--drive", metavar="JOINT,…", help="joints that get a servo (default: those with an actuator)")
+    parser.add_argument("--fix", metavar="JOINT,…", help="joints of a URDF to hold still; patterns as gripper_*")
+    base = parser.add_mutually_exclusive_group()
+    base.add_argument("--floating", action="store_true", help="the base of a URDF is free (default: if it has legs)")
+    base.add_argument("--fixed-base", action="store_true", help="the base of a URDF is fixed to the world")
+    parser.add_argument("--no-gravcomp", action="store_true", help="servos of a fixed robot do not carry its weight")
+    parser.add_argument("--balance", action="store_true", help="raise moments of inertia that no body can have")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_check_parser(actions: Any) -> None:
+    """Adds the action `check`."""
+    parser = actions.add_parser("check", help="try whether a robot can be simulated", description=_CHECK)
+    parser.add_argument("robot", metavar="ROBOT", help="a robot's name, file or folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """Imports, draws a preview and checks; 0 also if the check found something, which it says."""
+    from physai.sim.robots.importing.importer import PREVIEW_FILE, import_robot
+
+    options = _options(arguments)
+    source: Path = arguments.file
+    folder: Path = arguments.out or Path(source.name.split(".")[0])
+    start = time.monotonic()
+    _say(f"importing {source} into {folder}")
+    imported = import_robot(source, folder, options)
+    picture = _preview(imported.robot, folder / PREVIEW_FILE)
+    _say("checking that it holds still and moves")
+    check = _checked(imported.robot)
+    seconds = time.monotonic() - start
+    if arguments.json:
+        record = {
+            "robot": imported.robot.name,
+            "folder": str(folder),
+            "base": imported.robot.spec.base,
+            "joints": [joint.name for joint in imported.robot.spec.joints],
+            "chains": [chain.name for chain in imported.robot.spec.chains],
+            "preview": picture,
+            "seconds": round(seconds, 3),
+            "decisions": imported.decisions.records(),
+            "check": check.record(),
+        }
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+        return 0
+    for line in imported.decisions.lines():
+        print(printable(f"  {line}"))
+    _print_check(check)
+    print(
+        printable(
+            f"{folder}: {len(imported.robot.spec.joints)} joints, base {imported.robot.spec.base}, {seconds:.1f} s"
+        )
+    )
+    print(printable(f"next: physai robots show {folder}/ --render"))
+    return 0
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Checks; 1 if something severe was found."""
+    from physai.sim.robots import load_robot
+
+    robot = load_robot(arguments.robot)
+    _say(f"holding {robot.name} for 5 s and moving its {len(robot.spec.joints)} joints")
+    check = _checked(robot)
+    if arguments.json:
+        print(json.dumps(check.record(), indent=2, ensure_ascii=False))
+    else:
+        _print_check(check)
+    return 0 if check.stable else 1
+
+
+def _checked(robot: Any) -> RobotCheck:
+    from physai.sim.robots.check import check_robot
+
+    return check_robot(robot)
+
+
+def _preview(robot: Any, path: Path) -> str | None:
+    from physai.sim.playback.rendering import render_png
+    from physai.sim.robots import home_qpos
+
+    try:
+        render_png(robot.model, home_qpos(robot.model), path)
+    except PhysaiError as error:
+        _say(f"no preview: {error}")
+        return None
+    return str(path)
+
+
+def _options(arguments: argparse.Namespace) -> ImportOptions:
+    from physai.sim.cli.options import require_range
+    from physai.sim.robots.importing.actuation import Servos
+    from physai.sim.robots.importing.importer import ImportOptions
+
+    require_range("--bandwidth", arguments.bandwidth, 0.1, 100.0)
+    require_range("--speed", arguments.speed, 1e-3, 1e3)
+    kp, kd = _gains(arguments.servo)
+    return ImportOptions(
+        end_effector=arguments.ee,
+        servos=Servos(
+            kp=kp, kd=kd, bandwidth_hz=arguments.bandwidth, speed=arguments.speed, keep=arguments.servo == "none"
+        ),
+        driven=_names(arguments.drive),
+        fixed=_names(arguments.fix) or (),
+        floating=True if arguments.floating else False if arguments.fixed_base else None,
+        compensate=not arguments.no_gravcomp,
+        balance=arguments.balance,
+    )
+
+
+def _gains(text: str) -> tuple[float | None, float | None]:
+    from physai.sim.cli.options import require_range
+
+    if text in ("auto", "none"):
+        return None, None
+    parts = text.split(",")
+    try:
+        kp, kd = (float(part) for part in parts)
+    except ValueError as error:
+        raise PhysaiError(f"--servo {text[:40]}: expected auto, none, or two numbers as 100,10") from error
+    require_range("--servo KP", kp, 1e-6, 1e9)
+    require_range("--servo KD", kd, 0.0, 1e9)
+    return kp, kd
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name for name in text.split(",") if name)
+
+
+def _print_check(check: RobotCheck) -> None:
+    for finding in check.findings:
+        mark = styled("unstable" if finding.severe else "note", "red" if finding.severe else "yellow", sys.stdout)
+        way_out = f"; try {finding.next_step}" if finding.next_step else ""
+        print(f"{mark} " + printable(f"{finding.about}: {finding.text}{way_out}"))
+    if check.stable:
+        print(printable(f"stable: {check.robot} holds still, {check.moved} of {check.joints} joints moved as told"))
+    else:
+        print(printable(f"not stable: {check.robot}, see above"))
+
+
+def _say(text: str) -> None:
+    print(styled(printable(text), "dim", sys.stderr), file=sys.stderr, flush=True)

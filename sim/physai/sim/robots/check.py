@@ -1,0 +1,252 @@
+"""Tries whether a robot's model can be simulated: holds it still, moves each joint, and says what is wrong."""
+
+import copy
+import math
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sim.robots.contacts import overlaps
+from physai.sim.robots.loader import Robot
+from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, joint_ids, servo_gains
+
+Array = NDArray[np.float64]
+
+HOLD_S, MOVE_S, SAMPLE_S = 5.0, 1.0, 0.02
+"""Time to hold the home pose, to move one joint, and between two looks [s]."""
+STILL = 0.05
+"""Speed below which a held joint is still [rad/s or m/s]."""
+SAG, STEP = 0.05, 0.2
+"""Distance from its target that is worth a note, and by which each joint is moved [rad or m]."""
+FASTEST = 50.0
+"""Speed of a joint that has exploded, if the file states no limit [rad/s or m/s]."""
+STIFFEST = 0.5
+"""Greatest product of a servo's angular frequency and the physics step. An explicit step is unstable from 2 on, and
+the inertia that a joint feels varies by a factor of ten with the pose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that the user should know."""
+
+    severe: bool
+    """Whether the robot is not fit to be trained on."""
+    about: str
+    """Joint or part."""
+    text: str
+    next_step: str = ""
+
+
+@dataclass
+class RobotCheck:
+    """What was found."""
+
+    robot: str
+    findings: list[Finding] = field(default_factory=list[Finding])
+    joints: int = 0
+    moved: int = 0
+    """Joints that followed a command."""
+    largest_speed: float = 0.0
+    """Of any joint while all were held [rad/s or m/s]."""
+
+    @property
+    def stable(self) -> bool:
+        """Whether nothing severe was found."""
+        return not any(finding.severe for finding in self.findings)
+
+    def add(self, about: str, text: str, next_step: str = "", *, severe: bool = True) -> None:
+        """Notes a finding."""
+        self.findings.append(Finding(severe=severe, about=about, text=text, next_step=next_step))
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        findings = [asdict(finding) for finding in self.findings]
+        own = {name: getattr(self, name) for name in ("robot", "stable", "joints", "moved", "largest_speed")}
+        return {**own, "findings": findings}
+
+
+class _Bench:
+    """One robot, its joints and their servos."""
+
+    def __init__(self, robot: Robot) -> None:
+        self.model = copy.copy(robot.model)
+        self.data = mujoco.MjData(self.model)
+        self.ids = joint_ids(self.model)
+        self.names = [str(self.model.joint(joint).name) for joint in self.ids]
+        self.columns, self.dofs = self.model.jnt_qposadr[self.ids], self.model.jnt_dofadr[self.ids]
+        self.home = home_qpos(self.model)
+        self.limits = np.array([joint.velocity_limit or math.inf for joint in robot.spec.joints])
+        self.servos: dict[int, int] = {}
+        """Servo by place of its joint."""
+        self.motors: list[str] = []
+        for place, joint in enumerate(self.ids):
+            actuator = joint_actuator(self.model, joint)
+            if actuator is None:
+                continue
+            if servo_gains(self.model, actuator)[0] > 0.0:
+                self.servos[place] = actuator
+            else:
+                self.motors.append(self.names[place])
+
+    def reset(self) -> None:
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[:] = self.home
+        for place, actuator in self.servos.items():
+            self.data.ctrl[actuator] = self.home[self.columns[place]]
+        mujoco.mj_forward(self.model, self.data)
+
+    def play(self, duration_s: float) -> tuple[Array, Array]:
+        """Positions and velocities of the joints after each sample, shape (samples, joints); ends if not finite."""
+        steps = max(1, round(SAMPLE_S / self.model.opt.timestep))
+        positions, velocities = [self.data.qpos[self.columns].copy()], [self.data.qvel[self.dofs].copy()]
+        for _ in range(round(duration_s / SAMPLE_S)):
+            mujoco.mj_step(self.model, self.data, nstep=steps)
+            positions.append(self.data.qpos[self.columns].copy())
+            velocities.append(self.data.qvel[self.dofs].copy())
+            # MuJoCo resets a simulation that diverges, and counts that.
+            if self.data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number or not np.isfinite(velocities[-1]).all():
+                velocities[-1] = np.full(len(self.ids), np.inf)
+                break
+        return np.array(positions), np.array(velocities)
+
+
+def check_robot(robot: Robot) -> RobotCheck:
+    """Holds a robot at home for `HOLD_S`, then moves each joint that has a servo.
+
+    A robot with a floating base is dropped first, and may fall over: a controller has to hold it up. Its joints are
+    tried hung up, without gravity and contacts.
+    """
+    bench = _Bench(robot)
+    found = RobotCheck(robot=robot.name, joints=len(bench.ids))
+    floating = has_floating_base(bench.model)
+    if bench.motors:
+        found.add(
+            ", ".join(bench.motors),
+            "commanded by effort, so nothing holds the pose; a task that commands positions refuses it",
+            "give it position servos: physai robots import FILE --servo auto",
+            severe=False,
+        )
+    _judge_stiffness(bench, found)
+    _judge_weight(bench, found)
+    _judge_contacts(bench, found)
+    if floating:
+        _judge_drop(bench, found)
+    with _hung_up(bench.model) if floating else nullcontext():
+        bench.reset()
+        _judge_hold(bench, found)
+        if found.stable:
+            for place in bench.servos:
+                _judge_move(bench, found, place)
+    return found
+
+
+@contextmanager
+def _hung_up(model: mujoco.MjModel) -> Generator[None]:
+    """Without gravity and contacts, so that what moves are the servos alone."""
+    gravity, flags = model.opt.gravity.copy(), model.opt.disableflags
+    model.opt.gravity[:] = 0.0
+    model.opt.disableflags = flags | mujoco.mjtDisableBit.mjDSBL_CONTACT
+    try:
+        yield
+    finally:
+        model.opt.gravity[:], model.opt.disableflags = gravity, flags
+
+
+def _judge_stiffness(bench: _Bench, found: RobotCheck) -> None:
+    bench.reset()
+    full = np.zeros((bench.model.nv, bench.model.nv))
+    mujoco.mj_fullM(bench.model, bench.data, full)
+    step = float(bench.model.opt.timestep)
+    for place, actuator in bench.servos.items():
+        stiffness, _ = servo_gains(bench.model, actuator)
+        dof = bench.dofs[place]
+        frequency = math.sqrt(stiffness / max(float(full[dof, dof]), 1e-12))
+        if frequency * step > STIFFEST:
+            found.add(
+                bench.names[place],
+                f"kp {stiffness:g} on {full[dof, dof]:.2g} kg·m² is too stiff for a physics step of {step:g} s",
+                f"a timestep of at most {STIFFEST / frequency:.2g} s, a smaller kp, or armature",
+            )
+
+
+def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
+    if has_floating_base(bench.model):
+        return
+    bench.reset()
+    for place, actuator in bench.servos.items():
+        needed = abs(float(bench.data.qfrc_bias[bench.dofs[place]]))
+        given = float(np.abs(bench.model.actuator_forcerange[actuator]).max())
+        if bench.model.actuator_forcelimited[actuator] and needed > given:
+            found.add(
+                bench.names[place],
+                f"its weight needs {needed:.3g} N·m at home, its effort limit is {given:g}",
+                "a home pose that needs less, or the effort limit of the data sheet",
+            )
+
+
+def _judge_contacts(bench: _Bench, found: RobotCheck) -> None:
+    for first, second in sorted(overlaps(bench.model)):
+        found.add(f"{first}, {second}", "collide with each other at home", '<exclude body1="…" body2="…"> in the model')
+
+
+def _judge_hold(bench: _Bench, found: RobotCheck) -> None:
+    positions, velocities = bench.play(HOLD_S)
+    found.largest_speed = float(np.abs(velocities).max())
+    allowed = np.where(np.isfinite(bench.limits), 10.0 * bench.limits, FASTEST)
+    for place in np.flatnonzero(~(np.abs(velocities).max(axis=0) <= allowed)):
+        speed = float(np.abs(velocities[:, place]).max())
+        found.add(bench.names[place], f"reaches {speed:.3g} rad/s while held: unstable", "smaller gains or timestep")
+    if not found.stable:
+        return
+    last = velocities[-round(1.0 / SAMPLE_S) :]
+    drift = np.abs(velocities[1:].sum(axis=0) * SAMPLE_S - (positions[-1] - positions[0]))
+    for place in bench.servos:
+        name, off = bench.names[place], float(positions[-1, place] - positions[0, place])
+        if np.abs(last[:, place]).max() > STILL:
+            found.add(name, f"does not come to rest: {np.abs(last[:, place]).max():.2g} rad/s", "more damping")
+        elif drift[place] > SAG:
+            found.add(
+                name, f"its velocity adds up to {drift[place]:.2g} rad more than it moves: it trembles", "less kp"
+            )
+        if abs(off) > SAG:
+            found.add(name, f"held at home it moves by {off:.2g} rad", "more kp, or gravcomp", severe=False)
+
+
+def _judge_drop(bench: _Bench, found: RobotCheck) -> None:
+    """A robot that nobody balances falls over, but not through the floor."""
+    bench.reset()
+    _, velocities = bench.play(HOLD_S)
+    if not np.isfinite(velocities).all():
+        found.add("base", "the simulation diverges when the robot falls", "a smaller timestep, or simpler shapes")
+        return
+    height, before = float(bench.data.qpos[2]), float(bench.home[2])
+    if height < -1.0:
+        found.add("base", "falls through the floor: no collision shape of the robot meets it", "add <collision>")
+    elif height < 0.7 * before:
+        found.add("base", f"sinks from {before:.2g} m to {height:.2g} m while its joints are held", severe=False)
+
+
+def _judge_move(bench: _Bench, found: RobotCheck, place: int) -> None:
+    bench.reset()
+    actuator, joint = bench.servos[place], bench.ids[place]
+    start = float(bench.home[bench.columns[place]])
+    step = STEP
+    if bench.model.jnt_limited[joint]:
+        low, high = (float(limit) for limit in bench.model.jnt_range[joint])
+        step = min(STEP, 0.25 * (high - low)) * (1.0 if start < 0.5 * (low + high) else -1.0)
+    bench.data.ctrl[actuator] = start + step
+    positions, velocities = bench.play(MOVE_S)
+    if not np.isfinite(velocities).all():
+        found.add(bench.names[place], f"explodes when told to move by {step:.2g} rad", "smaller gains or timestep")
+    elif abs(float(positions[-1, place]) - start) < 0.5 * abs(step):
+        moved = float(positions[-1, place]) - start
+        found.add(
+            bench.names[place], f"moves by {moved:.2g} when told to move by {step:.2g} rad", "more kp", severe=False
+        )
+    else:
+        found.moved += 1

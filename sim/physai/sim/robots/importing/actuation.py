@@ -1,0 +1,303 @@
+"""Gives joints position servos whose gains follow from effort limit, inertia and a stated bandwidth.
+
+A servo with stiffness kp [N·m/rad] and damping kd [N·m·s/rad] on a joint that feels the inertia M [kg·m²] moves like an
+oscillator of angular frequency sqrt(kp / M) with damping ratio kd / (2 sqrt(kp M)).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.spec import VELOCITY_LIMITS, has_floating_base, home_qpos, joint_ids, servo_gains
+
+Array = NDArray[np.float64]
+
+BANDWIDTH_HZ = 5.0
+"""Highest frequency of a servo. Higher ones are outside what gears and links of real arms follow."""
+SATURATION_RAD, SATURATION_M = 0.25, 0.02
+"""Error at which a servo gives its whole effort. UR10e in NVIDIA's Deploy-Reach task: 330/1320 = 54/216 = 0.25 rad."""
+FASTEST_RAD, FASTEST_M = 500.0, 50.0
+"""Acceleration of the bare joint under its whole effort, from which the inertia of an unstated rotor follows
+[rad/s² or m/s²]. UR10e's wrists: 54 N·m on 0.1 kg·m²."""
+SPEED_RAD, SPEED_M = 2.0, 0.25
+"""Speed limit assumed where a file states none [rad/s or m/s]."""
+LEAST_LEVER_M = 0.1
+"""A leg's joint without an effort limit can carry the whole robot at this distance [m]; its own weight says little."""
+LARGEST_EFFORT = 5000.0
+"""Efforts above are placeholders [N·m or N]: the strongest joint of a large industrial arm gives about 4000 N·m."""
+_POSES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Servos:
+    """What the user wants of the servos."""
+
+    kp: float | None = None
+    """Stiffness of all joints; None to compute it per joint."""
+    kd: float | None = None
+    bandwidth_hz: float = BANDWIDTH_HZ
+    speed: float = SPEED_RAD
+    """Speed limit of hinges of which the file states none [rad/s]."""
+    keep: bool = False
+    """Leave the file's actuators as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint:
+    """What is known of one joint."""
+
+    name: str
+    slides: bool
+    inertia: float
+    """Inertia that its servo feels at home [kg·m² or kg]."""
+    least_inertia: float
+    """The smallest in any pose."""
+    gravity: float
+    """Greatest effort against gravity [N·m or N]."""
+    effort: float
+    """Limit in the file; 0 if there is none."""
+
+
+def actuate(
+    spec: mujoco.MjSpec, decisions: Decisions, servos: Servos, *, driven: set[str] | None, compensate: bool
+) -> None:
+    """Replaces the actuators of a model by one position servo per driven joint, unless they are such servos.
+
+    Args:
+        spec: the model; changed in place.
+        decisions: takes what is assumed.
+        servos: the user's wishes.
+        driven: joints to drive; None for those that have an actuator or effort limit, or all if none has.
+        compensate: let the servos carry the weight of the links, as the controllers of arms do.
+
+    Raises:
+        ModelError: the model does not compile, or has no joint to drive.
+    """
+    model = spec.compile()
+    joints = _joints(model)
+    names = _driven(model, joints, driven, decisions)
+    if servos.keep:
+        decisions.add("actuators", "the file's are kept, as asked", "leave out --servo none")
+    elif servos.kp is None and _are_servos(model, names):
+        decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
+    else:
+        least = LEAST_LEVER_M * 9.81 * float(model.body_subtreemass[0]) if has_floating_base(model) else 0.1
+        _add_servos(spec, [joint for joint in joints if joint.name in names], decisions, servos, least)
+        if compensate:
+            for body in spec.bodies:
+                if body.name != "world":
+                    body.gravcomp = 1.0
+            decisions.add(
+                "gravity", "the servos carry the weight of the links, as arms' controllers do", "--no-gravcomp"
+            )
+    _limit_speeds(spec, model, decisions, servos.speed)
+
+
+def _joints(model: mujoco.MjModel) -> list[Joint]:
+    ids = joint_ids(model)
+    inertias, gravities = _sampled(model, ids)
+    return [
+        Joint(
+            name=model.joint(joint).name,
+            slides=int(model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE,
+            inertia=float(inertias[0, row]),
+            least_inertia=float(inertias[:, row].min()),
+            gravity=float(gravities[:, row].max()),
+            effort=_stated_effort(model, joint),
+        )
+        for row, joint in enumerate(ids)
+    ]
+
+
+def _sampled(model: mujoco.MjModel, ids: list[int]) -> tuple[Array, Array]:
+    """Inertias without other joints' motion, and efforts against gravity, shape (poses, joints); home is first."""
+    data, random = mujoco.MjData(model), np.random.default_rng(0)
+    dofs, columns = model.jnt_dofadr[ids], model.jnt_qposadr[ids]
+    limited = np.asarray(model.jnt_limited[ids], bool)
+    low = np.where(limited, model.jnt_range[ids, 0], -math.pi)
+    high = np.where(limited, model.jnt_range[ids, 1], math.pi)
+    full = np.zeros((model.nv, model.nv))
+    inertias, gravities = np.zeros((_POSES, len(ids))), np.zeros((_POSES, len(ids)))
+    for pose in range(_POSES):
+        data.qpos[:] = home_qpos(model)
+        if pose:
+            data.qpos[columns] = random.uniform(low, high)
+        mujoco.mj_forward(model, data)
+        mujoco.mj_fullM(model, data, full)
+        inertias[pose] = np.diag(full)[dofs]
+        gravities[pose] = np.abs(data.qfrc_bias[dofs])
+    return inertias, gravities
+
+
+def _stated_effort(model: mujoco.MjModel, joint: int) -> float:
+    bounds: list[float] = []
+    if model.jnt_actfrclimited[joint]:
+        bounds.append(float(np.abs(model.jnt_actfrcrange[joint]).max()))
+    for actuator in _actuators(model, joint):
+        gear = abs(float(model.actuator_gear[actuator, 0]))
+        if model.actuator_forcelimited[actuator]:
+            bounds.append(gear * float(np.abs(model.actuator_forcerange[actuator]).max()))
+        elif model.actuator_ctrllimited[actuator] and not np.any(model.actuator_biasprm[actuator, :3]):
+            gain = abs(float(model.actuator_gainprm[actuator, 0]))
+            bounds.append(gear * gain * float(np.abs(model.actuator_ctrlrange[actuator]).max()))
+    bounds = [bound for bound in bounds if math.isfinite(bound) and bound > 0.0]
+    return min(bounds) if bounds and min(bounds) <= LARGEST_EFFORT else 0.0
+
+
+def _actuators(model: mujoco.MjModel, joint: int) -> list[int]:
+    kinds = (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)
+    return [
+        actuator
+        for actuator in range(model.nu)
+        if int(model.actuator_trntype[actuator]) in kinds and int(model.actuator_trnid[actuator, 0]) == joint
+    ]
+
+
+def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, decisions: Decisions) -> set[str]:
+    names = {joint.name for joint in joints}
+    if asked is not None:
+        unknown = sorted(asked - names)
+        if unknown:
+            raise ModelError(f"--drive {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
+        return asked
+    follow = _followers(model)
+    moving = {joint.name for joint in joints if joint.name not in follow}
+    driven = {joint.name for joint in joints if _actuators(model, model.joint(joint.name).id) or joint.effort} & moving
+    if not driven:
+        if not moving:
+            raise ModelError("the model has no joint to drive")
+        decisions.add("actuators", "the file drives no joint; all get a servo", "--drive JOINT,…")
+        return moving
+    for name in sorted(moving - driven):
+        decisions.add(name, "has no actuator and no effort limit, so it is passive", f"--drive {name},…")
+    for name in sorted(follow & names):
+        decisions.add(name, "follows another joint by a constraint, so it has no servo")
+    return driven
+
+
+def _followers(model: mujoco.MjModel) -> set[str]:
+    kinds = np.asarray(model.eq_type) == mujoco.mjtEq.mjEQ_JOINT
+    coupled = [row for row in np.flatnonzero(kinds) if model.eq_obj2id[row] >= 0]
+    return {str(model.joint(int(model.eq_obj1id[row])).name) for row in coupled}
+
+
+def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
+    """Whether exactly the driven joints have position servos with effort limits, named as contracts need them."""
+    found: set[str] = set()
+    for actuator in range(model.nu):
+        joint = int(model.actuator_trnid[actuator, 0])
+        if int(model.actuator_trntype[actuator]) != mujoco.mjtTrn.mjTRN_JOINT:
+            return False
+        name = str(model.joint(joint).name)
+        try:
+            stiffness, _ = servo_gains(model, actuator)
+        except ModelError:
+            return False
+        if not stiffness or model.actuator(actuator).name != name or not _stated_effort(model, joint):
+            return False
+        found.add(name)
+    return found == names
+
+
+def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, servos: Servos, least: float) -> None:
+    removed = len(spec.actuators)
+    for sensor in [one for one in spec.sensors if "ACTUATOR" in str(one.type)]:
+        spec.delete(sensor)
+    # Keyframes hold a control per actuator.
+    for key in spec.keys:
+        key.ctrl, key.act = [], []
+    for actuator in list(spec.actuators):
+        spec.delete(actuator)
+    if removed:
+        decisions.add("actuators", f"{removed} of the file are replaced by position servos", "--servo none")
+    by_name = {joint.name: joint for joint in spec.joints}
+    for joint in joints:
+        _add_servo(spec, by_name[joint.name], joint, decisions, servos, least)
+
+
+def _add_servo(
+    spec: mujoco.MjSpec, element: Any, joint: Joint, decisions: Decisions, servos: Servos, least: float
+) -> None:
+    unit, inertia_unit = ("N", "kg") if joint.slides else ("N·m", "kg·m²")
+    effort = joint.effort or _estimate(joint, least)
+    if not joint.effort:
+        decisions.add(
+            joint.name,
+            f"no usable effort limit; {effort:g} {unit}, three times its weight and an acceleration of 10",
+            "state it in the file",
+        )
+    rotor = effort / (FASTEST_M if joint.slides else FASTEST_RAD)
+    added = max(0.0, rotor - joint.least_inertia)
+    if added > 0.1 * joint.least_inertia:
+        element.armature = _first(element.armature) + added
+        decisions.add(joint.name, f"rotor inertia {added:.2g} {inertia_unit} added: {effort:g} {unit} would fling it")
+    else:
+        added = 0.0
+    inertia = joint.inertia + added
+    fastest = inertia * (2.0 * math.pi * servos.bandwidth_hz) ** 2
+    stiff = effort / (SATURATION_M if joint.slides else SATURATION_RAD)
+    kp = servos.kp if servos.kp is not None else float(f"{min(stiff, fastest):.3g}")
+    kd = servos.kd if servos.kd is not None else float(f"{2.0 * math.sqrt(kp * inertia):.3g}")
+    why = "given" if servos.kp is not None else "whole effort at the error" if stiff <= fastest else "bandwidth"
+    decisions.add(joint.name, f"servo kp {kp:g}, kd {kd:g}, at most {effort:g} {unit} ({why})", "--servo KP,KD")
+    added_actuator = spec.add_actuator(name=joint.name, target=joint.name)
+    added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    added_actuator.set_to_position(kp=kp, kv=kd)
+    added_actuator.forcerange, added_actuator.forcelimited = [-effort, effort], 1
+    if element.limited != mujoco.mjtLimited.mjLIMITED_FALSE and element.range[0] < element.range[1]:
+        added_actuator.ctrlrange, added_actuator.ctrllimited = element.range, 1
+    element.actfrcrange, element.actfrclimited = [-effort, effort], 1
+    element.actgravcomp = 1
+
+
+def _first(value: Any) -> float:
+    return float(np.atleast_1d(np.asarray(value, np.float64))[0])
+
+
+def _estimate(joint: Joint, least: float) -> float:
+    effort = 3.0 * joint.gravity + 10.0 * joint.inertia
+    return float(f"{max(effort, least):.2g}")
+
+
+def _limit_speeds(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions, assumed: float) -> None:
+    known = next((numeric for numeric in spec.numerics if numeric.name == VELOCITY_LIMITS), None)
+    ids = joint_ids(model)
+    slides = [int(model.jnt_type[joint]) == mujoco.mjtJoint.mjJNT_SLIDE for joint in ids]
+    stated = [float(value) for value in known.data][: len(ids)] if known is not None else [0.0] * len(ids)
+    lacking = [model.joint(joint).name for joint, speed in zip(ids, stated, strict=True) if not speed > 0.0]
+    if not lacking:
+        return
+    speeds = [
+        speed if speed > 0.0 else SPEED_M if slide else assumed for speed, slide in zip(stated, slides, strict=True)
+    ]
+    if known is not None:
+        spec.delete(known)
+    spec.add_numeric(name=VELOCITY_LIMITS, data=speeds)
+    which = ", ".join(lacking) if len(lacking) < len(ids) else "all joints"
+    decisions.add("speed limits", f"{which}: none stated, {assumed:g} rad/s ({SPEED_M:g} m/s) assumed", "--speed RAD_S")
+
+
+def stable_timestep(model: mujoco.MjModel) -> float:
+    """Largest usual physics step that resolves the stiffest servo 30 times per oscillation, and no contact [s].
+
+    A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/30 leaves room for
+    poses with less inertia.
+    """
+    full, data = np.zeros((model.nv, model.nv)), mujoco.MjData(model)
+    data.qpos[:] = home_qpos(model)
+    mujoco.mj_forward(model, data)
+    mujoco.mj_fullM(model, data, full)
+    fastest = 0.0
+    for actuator in range(model.nu):
+        dof = int(model.jnt_dofadr[int(model.actuator_trnid[actuator, 0])])
+        stiffness = max(0.0, -float(model.actuator_biasprm[actuator, 1]))
+        fastest = max(fastest, math.sqrt(stiffness / max(full[dof, dof], 1e-12)))
+    wanted = 2.0 * math.pi / 30.0 / fastest if fastest else math.inf
+    steps = (0.004, 0.002, 0.001, 0.0005, 0.00025)
+    return next((step for step in steps if step <= wanted), steps[-1])

@@ -1,0 +1,167 @@
+"""Brings meshes and textures into one folder, in formats that MuJoCo reads."""
+
+import importlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import mujoco
+
+from physai.sdk.base.errors import ModelError
+from physai.sdk.base.files import read_plain
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.urdf import MESH_SUFFIXES, mesh_content
+from physai.sim.robots.xmlfile import MAX_FILE_BYTES
+
+MAX_STL_FACES = 200_000
+"""MuJoCo reads no STL with more."""
+HULL_VERTICES = 64
+"""Corners of the convex hull with which a mesh collides."""
+MAX_TOTAL_BYTES = 1 << 30
+"""All files of a robot together."""
+
+_CONVERTED = (".dae", ".ply", ".glb")
+_STL_HEAD, _STL_FACE = 84, 50
+"""Bytes of a binary STL before its faces, and of each."""
+
+
+class UrdfMeshes:
+    """The meshes of a URDF file, converted where MuJoCo does not read them."""
+
+    def __init__(self, urdf: Path, decisions: Decisions) -> None:
+        """Files are looked for in the URDF's folder and those above it."""
+        self._urdf, self._decisions = urdf, decisions
+        self._ready: dict[str, bytes] = {}
+
+    def prepare(self, root: Element) -> None:
+        """Converts what has another format, and gives it another name in the tree."""
+        lacking: dict[str, list[str]] = {}
+        for mesh in root.iter("mesh"):
+            name = mesh.get("filename", "")
+            if Path(name).suffix.lower() not in _CONVERTED:
+                continue
+            content, reason = self._convert(name)
+            if content is None:
+                lacking.setdefault(reason, []).append(name)
+            else:
+                self._ready[f"{name}.stl"] = content
+                mesh.set("filename", f"{name}.stl")
+        for reason, names in lacking.items():
+            self._decisions.add("meshes", f"{len(names)} left out, as {names[0]}: {reason}")
+
+    def read(self, filename: str) -> bytes | None:
+        """What `read_urdf` asks for."""
+        if filename in self._ready:
+            return self._ready[filename]
+        content = mesh_content(self._urdf, filename)
+        if content is None:
+            if Path(filename).suffix.lower() in MESH_SUFFIXES:
+                self._decisions.add("meshes", f"{filename} was not found in any folder above the URDF; left out")
+            return None
+        if Path(filename).suffix.lower() == ".stl" and not _is_plain_stl(content):
+            return self._mend(filename, content)
+        return content
+
+    def _mend(self, filename: str, content: bytes) -> bytes | None:
+        """An STL as text, or with too many faces, as one that MuJoCo reads."""
+        try:
+            return _as_stl(content, "stl")
+        except Exception as error:  # whatever a damaged file makes the library raise
+            self._decisions.add("meshes", f"{filename} is left out: {_short(error)}")
+            return None
+
+    def _convert(self, filename: str) -> tuple[bytes | None, str]:
+        suffix = Path(filename).suffix.lower()
+        content = mesh_content(self._urdf, filename, suffixes=_CONVERTED)
+        if content is None:
+            return None, "not found in any folder above the URDF"
+        try:
+            return _as_stl(content, suffix.removeprefix(".")), ""
+        except ImportError as error:
+            return None, f"{suffix} needs {error.name}: pip install trimesh pycollada"
+        except Exception as error:  # whatever a damaged file makes the library raise
+            return None, _short(error)
+
+
+def _short(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:160]
+
+
+def _is_plain_stl(content: bytes) -> bool:
+    faces = int.from_bytes(content[80:84], "little")
+    return len(content) == _STL_HEAD + _STL_FACE * faces and faces <= MAX_STL_FACES
+
+
+def _as_stl(content: bytes, kind: str) -> bytes:
+    """A binary STL with one scene's geometry, as its convex hull if it has too many faces."""
+    if kind == "dae":
+        importlib.import_module("collada")
+    trimesh: Any = importlib.import_module("trimesh")
+    loaded = trimesh.load(io.BytesIO(content), file_type=kind)
+    mesh = loaded.to_geometry() if hasattr(loaded, "to_geometry") else loaded
+    if not len(mesh.faces):
+        raise ModelError("it has no faces")
+    if len(mesh.faces) > MAX_STL_FACES:
+        mesh = mesh.convex_hull
+    return bytes(mesh.export(file_type="stl"))
+
+
+def gathered(spec: mujoco.MjSpec, folder: Path) -> dict[str, bytes]:
+    """The files that a model needs; changes its names to those under which they are returned, below `assets/`.
+
+    Args:
+        spec: the model; its meshes, height fields and textures get other file names.
+        folder: where its relative names begin.
+
+    Raises:
+        ModelError: a file cannot be read, or they are too large.
+    """
+    files: dict[str, bytes] = {}
+    known: dict[bytes, str] = {}
+    groups: tuple[tuple[Any, str], ...] = (
+        (spec.meshes, spec.meshdir),
+        (spec.hfields, spec.meshdir),
+        (spec.textures, spec.texturedir),
+    )
+    inline = dict(spec.assets or {})
+    for elements, subfolder in groups:
+        for element in elements:
+            if not getattr(element, "file", ""):
+                continue
+            content = _content(element.file, inline, folder, subfolder)
+            if content not in known:
+                known[content] = _free(Path(element.file), files)
+                files[known[content]] = content
+            element.file = known[content].removeprefix("assets/")
+            if sum(map(len, files.values())) > MAX_TOTAL_BYTES:
+                raise ModelError(f"its meshes and textures take more than {MAX_TOTAL_BYTES} bytes")
+    spec.meshdir = spec.texturedir = "assets"
+    return files
+
+
+def _content(name: str, inline: dict[str, bytes], folder: Path, subfolder: str) -> bytes:
+    if name in inline:
+        return inline[name]
+    path = folder / subfolder / name
+    try:
+        return read_plain(path, limit=MAX_FILE_BYTES)
+    except OSError as error:
+        raise ModelError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _free(path: Path, taken: dict[str, bytes]) -> str:
+    stem, suffix = re.sub(r"[^A-Za-z0-9_\-]", "_", path.stem)[:60], path.suffix.lower()
+    name, number = f"assets/{stem}{suffix}", 1
+    while name in taken:
+        number += 1
+        name = f"assets/{stem}_{number}{suffix}"
+    return name
+
+
+def simplify_hulls(spec: mujoco.MjSpec) -> None:
+    """Bounds the corners with which meshes collide; their looks stay."""
+    for mesh in spec.meshes:
+        if mesh.maxhullvert < 0:
+            mesh.maxhullvert = HULL_VERTICES

@@ -1,0 +1,343 @@
+"""Reads somebody else's robot, decides what its file leaves open, and writes a folder that needs nothing else."""
+
+import importlib
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement
+
+import mujoco
+import numpy as np
+
+from physai.sdk.base.errors import ModelError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.robot import MAX_JOINTS
+from physai.sim.robots.contacts import overlaps
+from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
+from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.frames import mark_end_effector
+from physai.sim.robots.importing.urdf_repairs import repair
+from physai.sim.robots.loader import Robot, load_robot, robot_name
+from physai.sim.robots.scene import dress
+from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids
+from physai.sim.robots.urdf import read_urdf
+from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
+
+DECISIONS_FILE = "decisions.json"
+PREVIEW_FILE = "preview.png"
+EDGE = 0.05
+"""Distance of the home pose from a joint's limits, as a share of the range."""
+_LEG = re.compile(
+    r"foot|sole|calf|shank|shin|thigh|(^|_)(leg|knee|ankle|hip)(_|$|[0-9])|^[lr][fhb]_|_[lr]eg", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions:
+    """What the user decides instead of the importer."""
+
+    end_effector: str | None = None
+    servos: Servos = field(default_factory=Servos)
+    driven: tuple[str, ...] | None = None
+    """Joints with a servo; None to decide by the file."""
+    fixed: tuple[str, ...] = ()
+    """Joints of a URDF that do not move."""
+    floating: bool | None = None
+    """Whether the base of a URDF is free; None to decide by its links' names."""
+    compensate: bool = True
+    """Whether the servos of a robot with a fixed base carry its weight."""
+    balance: bool = False
+    """Whether impossible inertia is replaced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """An imported robot in its folder."""
+
+    folder: Path
+    robot: Robot
+    decisions: Decisions
+
+
+def import_robot(source: Path, folder: Path, options: ImportOptions | None = None) -> Imported:
+    """Makes a folder of a robot that physai and plain MuJoCo load.
+
+    Args:
+        source: URDF, xacro (with the package xacro installed) or MJCF file.
+        folder: what to write; its name is the robot's. Must not exist, or be empty or an earlier import.
+        options: what not to decide.
+
+    Raises:
+        ModelError: the file is missing, unreadable or no robot that can be simulated, or the folder is taken.
+    """
+    options, decisions = options or ImportOptions(), Decisions()
+    _require_free(folder)
+    parsed = _parsed(source, decisions)
+    if parsed.root.tag == "robot":
+        spec = _from_urdf(parsed, options, decisions)
+    elif parsed.root.tag == "mujoco":
+        spec = _from_mjcf(parsed, options, decisions)
+    else:
+        raise parsed.error(parsed.root, f"root element <{parsed.root.tag}>; expected <mujoco> (MJCF) or <robot> (URDF)")
+    try:
+        _finish(spec, options, decisions)
+        return _written(spec, source, folder, decisions)
+    except (ValueError, mujoco.FatalError) as error:
+        raise ModelError(f"{source}: {' '.join(str(error).split())}") from error
+
+
+def _require_free(folder: Path) -> None:
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DECISIONS_FILE).is_file():
+        raise ModelError(f"{folder}: is not empty and no earlier import; choose another folder with -o")
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder}: is a file; choose another folder with -o")
+
+
+def _parsed(source: Path, decisions: Decisions) -> XmlFile:
+    if source.suffix.lower() != ".xacro":
+        return read_xml(source)
+    read_xml(source)  # refuses what no parser should see
+    try:
+        xacro: Any = importlib.import_module("xacro")
+    except ImportError as error:
+        raise ModelError(
+            f"{source}: a xacro file needs the package xacro: pip install xacro (or convert it: xacro FILE -o "
+            f"{source.stem}.urdf)"
+        ) from error
+    try:
+        text = xacro.process_file(str(source)).toxml()
+    except Exception as error:  # xacro raises whatever its macros do
+        raise ModelError(f"{source}: xacro: {' '.join(str(error).split())[:300]}") from error
+    decisions.add("xacro", "expanded with its default arguments", f"xacro {source.name} ARG:=VALUE -o FILE.urdf")
+    return parse_xml(str(text).encode(), source)
+
+
+def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
+    repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
+    _decide_base(parsed.root, options, decisions)
+    meshes = UrdfMeshes(parsed.path, decisions)
+    meshes.prepare(parsed.root)
+
+    def mark(spec: mujoco.MjSpec) -> None:
+        mark_end_effector(spec, decisions, options.end_effector)
+        _compiled(spec, decisions)
+
+    try:
+        return read_urdf(parsed, meshes.read, mark_tip=mark).spec
+    except ModelError as error:
+        if options.balance or "principal moments" not in str(error):
+            raise
+        raise ModelError(f"{error}; or import with --balance, which raises the smaller moments") from error
+
+
+def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) -> None:
+    """Connects the root link to the world by a floating joint if the robot has legs."""
+    children = {_end(joint, "child") for joint in root.findall("joint")}
+    roots = [link.get("name", "") for link in root.findall("link") if link.get("name", "") not in children]
+    joints = [joint for joint in root.findall("joint") if joint.get("type") == "floating"]
+    if joints or len(roots) != 1:
+        return
+    leaves = children - {_end(joint, "parent") for joint in root.findall("joint")}
+    legs = sorted(name for name in leaves if _LEG.search(name))
+    if options.floating is None and len(legs) < 2:
+        return
+    if options.floating is False:
+        return
+    why = "as asked" if options.floating else f"it has legs: {', '.join(legs[:4])}"
+    base = roots[0]
+    if base == "world":
+        carried = [joint for joint in root.findall("joint") if _end(joint, "parent") == "world"]
+        if len(carried) != 1 or carried[0].get("type") != "fixed":
+            raise ModelError("--floating: the link 'world' carries more than one fixed link; name the base otherwise")
+        carried[0].set("type", "floating")
+    else:
+        SubElement(root, "link", name="world")
+        taken = {joint.get("name") for joint in root.findall("joint")}
+        free = next(
+            name for name in ("floating_base", "floating_base_joint", "physai_floating_base") if name not in taken
+        )
+        joint = SubElement(root, "joint", name=free, type="floating")
+        SubElement(joint, "parent", link="world")
+        SubElement(joint, "child", link=base)
+        _give_mass(root, base, decisions)
+    decisions.add("base", f"floats, {why}", "--fixed-base")
+
+
+def _give_mass(root: Element, base: str, decisions: Decisions) -> None:
+    link = next(link for link in root.findall("link") if link.get("name") == base)
+    fixed = any(_end(joint, "parent") == base and joint.get("type") == "fixed" for joint in root.findall("joint"))
+    if link.find("inertial") is not None or fixed:
+        return
+    inertial = SubElement(link, "inertial")
+    SubElement(inertial, "mass", value="0.001")
+    SubElement(inertial, "inertia", ixx="1e-6", iyy="1e-6", izz="1e-6", ixy="0", ixz="0", iyz="0")
+    decisions.add(base, "floats but has no mass; 1 g is used", "edit the file")
+
+
+def _end(joint: Element, tag: str) -> str:
+    end = joint.find(tag)
+    return "" if end is None else end.get("link", "")
+
+
+def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
+    for name, given in (("--floating", options.floating), ("--fix", options.fixed), ("--balance", options.balance)):
+        if given:
+            raise ModelError(f"{parsed.path}: {name} is for URDF files; edit the MJCF instead")
+    try:
+        spec = mujoco.MjSpec.from_file(str(parsed.path))
+    except ValueError as error:
+        raise ModelError(f"{parsed.path}: {' '.join(str(error).split())}") from error
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    mark_end_effector(spec, decisions, options.end_effector)
+    return spec
+
+
+def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -> None:
+    simplify_hulls(spec)
+    _name_joints(spec, decisions)
+    model = _compiled(spec, decisions)
+    floating = has_floating_base(model)
+    if model.njnt - floating > MAX_JOINTS:
+        raise ModelError(
+            f"{model.njnt - floating} joints, policies command at most {MAX_JOINTS}; hold some still: --fix 'gripper_*'"
+        )
+    home = _home(spec, model, decisions)
+    driven = None if options.driven is None else set(options.driven)
+    actuate(spec, decisions, options.servos, driven=driven, compensate=options.compensate and not floating)
+    model = spec.compile()
+    home.ctrl = [_held(model, actuator.target) for actuator in spec.actuators]
+    if floating:
+        _require_touch(spec, decisions)
+    dress(spec)
+    if floating:
+        _stand(spec, decisions)
+    model = spec.compile()
+    _part_at_home(spec, model, decisions)
+    step = min(stable_timestep(model), 0.002 if floating or model.opt.timestep <= 0.002 else 0.004)
+    if step != model.opt.timestep:
+        decisions.add("physics step", f"{step:g} s, from the stiffest servo", "edit <option timestep> in the result")
+        spec.option.timestep = step
+
+
+def _compiled(spec: mujoco.MjSpec, decisions: Decisions) -> mujoco.MjModel:
+    try:
+        return spec.compile()
+    except ValueError as error:
+        if "volume is too small" not in str(error) and "inertia" not in str(error):
+            raise
+    for mesh in spec.meshes:
+        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+    decisions.add("meshes", "some enclose no volume, so mass that follows from a mesh is that of its shell")
+    return spec.compile()
+
+
+def _name_joints(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Joints are matched by name, so each gets one."""
+    taken = {joint.name for joint in spec.joints}
+    for joint in spec.joints:
+        if joint.name or joint.type == mujoco.mjtJoint.mjJNT_FREE:
+            continue
+        name = f"{joint.parent.name or 'body'}_joint"
+        while name in taken:
+            name += "_"
+        joint.name = name
+        taken.add(name)
+        decisions.add(name, "had no name", "edit the file")
+
+
+def _home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> Any:
+    """The keyframe "home"; without one the file's first, or the zero pose moved into the joints' limits."""
+    by_name = {key.name: key for key in spec.keys}
+    if "home" in by_name:
+        return by_name["home"]
+    if spec.keys:
+        first = spec.keys[0]
+        decisions.add("home", f"is the file's keyframe {first.name!r}", 'name another keyframe "home" in the file')
+        return spec.add_key(name="home", qpos=list(model.key_qpos[0]))
+    qpos, moved = np.array(model.qpos0), list[str]()
+    for joint in joint_ids(model):
+        column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
+        if model.jnt_limited[joint] and not low + 1e-3 <= qpos[column] <= high - 1e-3:
+            # Not at the limit itself, where the limit would push.
+            qpos[column] = min(max(qpos[column], low + EDGE * (high - low)), high - EDGE * (high - low))
+            moved.append(str(model.joint(joint).name))
+    if moved:
+        decisions.add("home", f"is the zero pose, but {', '.join(moved)} within the limits", "edit the keyframe home")
+    return spec.add_key(name="home", qpos=list(qpos))
+
+
+def _held(model: mujoco.MjModel, joint: str) -> float:
+    """Position of a joint at home [rad or m]."""
+    return float(home_qpos(model)[model.jnt_qposadr[model.joint(joint).id]])
+
+
+def _part_at_home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> None:
+    """Lets bodies that overlap at home pass through each other: convex hulls are larger than their parts."""
+    for first, second in sorted(overlaps(model)):
+        spec.add_exclude(bodyname1=first, bodyname2=second)
+        decisions.add(f"{first}, {second}", "overlap at home, so they do not collide", "delete <exclude> in the result")
+
+
+def _require_touch(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Lets a floating robot without collision shapes touch the floor with what is drawn."""
+    shapes = [geom for geom in spec.geoms if geom.type != mujoco.mjtGeom.mjGEOM_PLANE]
+    if any(geom.contype or geom.conaffinity for geom in shapes):
+        return
+    for geom in shapes:
+        geom.contype = 1
+    decisions.add("collisions", "the file has no collision shapes, so the drawn ones touch the floor", "edit the file")
+
+
+def _stand(spec: mujoco.MjSpec, decisions: Decisions) -> None:
+    """Moves the floor below the robot's lowest point to height 0, and the robot with it."""
+    floor = next((geom for geom in spec.geoms if geom.name == "physai_floor"), None)
+    if floor is None or abs(floor.pos[2]) < 1e-6:
+        return
+    raised = -float(floor.pos[2])
+    base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
+    base.pos = np.asarray(base.pos) + np.array([0.0, 0.0, raised])
+    floor.pos = [0.0, 0.0, 0.0]
+    for key in spec.keys:
+        if len(key.qpos) >= 3:
+            qpos = np.array(key.qpos)
+            qpos[2] += raised
+            key.qpos = qpos
+    decisions.add("height", f"raised by {raised:.3g} m, so that its lowest point touches the floor at home")
+
+
+def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisions) -> Imported:
+    name = robot_name(folder)
+    spec.modelname = name
+    files = gathered(spec, Path(spec.modelfiledir or source.parent))
+    spec.dedup_assets()
+    try:
+        for path, content in files.items():
+            _write(folder / path, content)
+        # MuJoCo compiles what it writes, and looks for the files where they are now.
+        spec.modelfiledir = str(folder.resolve())
+        _write(folder / f"{name}.xml", spec.to_xml().encode())
+        robot = load_robot(folder / f"{name}.xml")
+        record = {"source": source.name, "robot": name, "decisions": decisions.records()}
+        write_atomic(folder / DECISIONS_FILE, json.dumps(record, indent=2, ensure_ascii=False).encode())
+    except OSError as error:
+        raise ModelError(f"{folder}: {error.strerror or error}") from error
+    require_still(robot)
+    return Imported(folder=folder, robot=robot, decisions=decisions)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content)
+
+
+def require_still(robot: Robot) -> None:
+    """Raises ModelError if the model's state is not finite after a step from home."""
+    data = mujoco.MjData(robot.model)
+    data.qpos[:] = home_qpos(robot.model)
+    mujoco.mj_step(robot.model, data)
+    if not math.isfinite(float(np.abs(data.qvel).sum())):
+        raise ModelError(f"{robot.path}: velocities are not finite after one step; check masses and inertia")

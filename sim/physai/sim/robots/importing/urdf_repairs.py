@@ -1,0 +1,225 @@
+"""Makes a URDF follow the rules of `urdf_rules` where what its author meant is clear; the rest stays refused."""
+
+import fnmatch
+import math
+from xml.etree.ElementTree import Element, SubElement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.xmlfile import XmlFile
+
+Array = NDArray[np.float64]
+
+_PARTS = ("link", "joint", "material", "mujoco")
+"""Elements of a <robot> that say something about its motion or looks."""
+
+DUMMY_KG = 1e-4
+"""Links lighter than this carry frames, not mass."""
+
+LEAST_KG, LEAST_KGM2 = 1e-3, 1e-6
+"""Mass and moment of inertia of a link that moves but has none."""
+
+DENSITY = 1000.0
+"""Density of the ball whose inertia a link without one gets [kg/m³]."""
+
+NO_INERTIA = 1e-9
+"""Moments of inertia per mass that stand for none [m²]."""
+
+ROUNDING, LIGHT_SHARE = 0.01, 0.02
+"""Impossible moments of inertia are raised by themselves if that takes less than this share of the largest, or if the
+link has less than this share of the robot's mass."""
+
+SPARE = 1e-5
+"""Share by which the two smaller moments of inertia exceed the largest one at least."""
+
+UNLIMITED_RAD = 1e3
+"""A range as large as this is written where there is no limit [rad]."""
+
+
+def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixed: tuple[str, ...] = ()) -> None:
+    """Changes the parsed file in place, and notes each change.
+
+    Args:
+        parsed: a URDF file.
+        decisions: takes the changes.
+        balance: raise moments of inertia that no body can have even where that changes the robot.
+        fixed: names or patterns (`gripper_*`) of joints that do not move.
+
+    Raises:
+        ModelError: no joint has a name of `fixed`.
+    """
+    root = parsed.root
+    names = [joint.get("name", "") for joint in root.findall("joint")]
+    for pattern in fixed:
+        if not fnmatch.filter(names, pattern):
+            raise ModelError(f"--fix {pattern}: no joint of that name in {parsed.path}; known: {', '.join(names[:64])}")
+    _drop_other_elements(root, decisions)
+    for joint in root.findall("joint"):
+        _repair_joint(joint, decisions, fixed)
+    robot_kg = sum(max(0.0, _value(mass, "value")) for mass in root.iterfind("link/inertial/mass"))
+    moved = {_link_of(joint, "child") for joint in root.findall("joint") if joint.get("type") != "fixed"}
+    for link in root.findall("link"):
+        _repair_inertia(link, decisions, balance=balance, moved=link.get("name", "") in moved, robot_kg=robot_kg)
+    _repair_moving_mass(root, decisions, moved)
+
+
+def _drop_other_elements(root: Element, decisions: Decisions) -> None:
+    dropped: dict[str, int] = {}
+    for element in list(root):
+        if element.tag not in _PARTS:
+            root.remove(element)
+            dropped[element.tag] = dropped.get(element.tag, 0) + 1
+    for link in root.findall("link"):
+        for element in list(link):
+            if element.tag not in ("inertial", "visual", "collision"):
+                link.remove(element)
+    for tag, count in dropped.items():
+        reason = "limits of a URDF are the joint's, so no reduction is applied" if tag == "transmission" else "not used"
+        decisions.add(f"<{tag}>", f"{count} left out: {reason}")
+
+
+def _link_of(joint: Element, tag: str) -> str:
+    end = joint.find(tag)
+    return "" if end is None else end.get("link", "")
+
+
+def _value(element: Element | None, key: str) -> float:
+    """A number; NaN where there is none, which `urdf_rules` finds if it matters."""
+    try:
+        return float(element.get(key, "")) if element is not None else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -> None:
+    name, kind = joint.get("name", ""), joint.get("type", "")
+    if kind != "fixed" and any(fnmatch.fnmatchcase(name, pattern) for pattern in fixed):
+        _fix(joint)
+        decisions.add(name, "does not move, as asked", "leave out --fix")
+        return
+    if kind == "planar":
+        _fix(joint)
+        decisions.add(name, "planar joint held still: policies command joints of one degree of freedom")
+        return
+    if kind not in ("revolute", "prismatic", "continuous"):
+        return
+    limit = joint.find("limit")
+    if limit is None:
+        limit = SubElement(joint, "limit")
+        if kind != "continuous":
+            decisions.add(name, "has no <limit>; see the next lines for what is assumed", "add <limit> to the file")
+    for key in ("effort", "velocity"):
+        if limit.get(key) is None:
+            limit.set(key, "0")
+    if kind == "continuous":
+        return
+    low, high = (0.0 if limit.get(key) is None else _value(limit, key) for key in ("lower", "upper"))
+    if kind == "revolute" and high - low > UNLIMITED_RAD:
+        joint.set("type", "continuous")
+        decisions.add(name, f"limits {low:g} and {high:g} rad taken as none", "edit the file")
+    elif low == high == 0.0 and kind == "revolute":
+        joint.set("type", "continuous")
+        decisions.add(name, "lower and upper limit are both 0, taken as not limited", f"--fix {name}, or edit the file")
+    elif low == high:
+        _fix(joint)
+        decisions.add(name, f"lower and upper limit are both {low:g}, so it does not move", "edit the file")
+
+
+def _fix(joint: Element) -> None:
+    joint.set("type", "fixed")
+    for tag in ("limit", "axis", "mimic", "dynamics", "calibration", "safety_controller"):
+        for element in joint.findall(tag):
+            joint.remove(element)
+
+
+def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved: bool, robot_kg: float) -> None:
+    inertial = link.find("inertial")
+    if inertial is None:
+        return
+    name, mass = link.get("name", ""), _value(inertial.find("mass"), "value")
+    if math.isnan(mass) or mass < 0.0:
+        return
+    if mass < DUMMY_KG and not moved:
+        link.remove(inertial)
+        if mass > 0.0:
+            decisions.add(name, f"{mass:g} kg fixed to another link, taken as a frame without mass", "edit the file")
+        return
+    if mass == 0.0:
+        return
+    inertia = inertial.find("inertia")
+    tensor = np.zeros((3, 3)) if inertia is None else _tensor(inertia)
+    if not np.isfinite(tensor).all():
+        return
+    moments, axes = np.linalg.eigh(tensor)
+    if np.abs(moments).max() < NO_INERTIA * mass:
+        _set_inertia(inertial, np.eye(3) * _ball(mass))
+        decisions.add(name, f"has no moments of inertia; those of a ball of {mass:g} kg are used", "edit the file")
+        return
+    low, middle, high = (float(moment) for moment in moments)
+    lacking = high - low - middle
+    # MuJoCo reads what it writes with fewer digits than a flat body, which has A + B = C, can spare.
+    if high <= 0.0 or (low > 0.0 and lacking < -SPARE * high):
+        return
+    if low <= 0.0 or lacking > 1e-12 * high:
+        if lacking > ROUNDING * high and mass > LIGHT_SHARE * robot_kg and not balance:
+            return
+        listed = ", ".join(f"{moment:.3g}" for moment in moments)
+        decisions.add(
+            name, f"no body has moments of inertia {listed} kg·m²; the smaller ones are raised", "edit the file"
+        )
+    needed = high * (1.0 + 2.0 * SPARE)
+    middle = max(middle, 0.5 * needed)
+    _set_inertia(inertial, (axes * [needed - middle, middle, high]) @ axes.T)
+
+
+def _tensor(inertia: Element) -> Array:
+    xx, xy, xz, yy, yz, zz = (_value(inertia, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+
+
+def _ball(mass: float) -> float:
+    """Moment of inertia of a solid ball of `DENSITY`: 2/5 m r² with m = 4/3 π r³ ρ."""
+    radius = (3.0 * mass / (4.0 * math.pi * DENSITY)) ** (1.0 / 3.0)
+    return 0.4 * mass * radius**2
+
+
+def _set_inertia(inertial: Element, tensor: Array) -> None:
+    for element in inertial.findall("inertia"):
+        inertial.remove(element)
+    places = {"ixx": (0, 0), "ixy": (0, 1), "ixz": (0, 2), "iyy": (1, 1), "iyz": (1, 2), "izz": (2, 2)}
+    SubElement(inertial, "inertia", {key: repr(float(tensor[place])) for key, place in places.items()})
+
+
+def _repair_moving_mass(root: Element, decisions: Decisions, moved: set[str]) -> None:
+    """Gives a link that a joint moves, and that has no mass itself or fixed to it, a little."""
+    below: dict[str, list[str]] = {}
+    for joint in root.findall("joint"):
+        if joint.get("type") == "fixed":
+            below.setdefault(_link_of(joint, "parent"), []).append(_link_of(joint, "child"))
+    masses = {
+        link.get("name", ""): _value(link.find("inertial/mass"), "value") if link.find("inertial") is not None else 0.0
+        for link in root.findall("link")
+    }
+    for link in root.findall("link"):
+        name = link.get("name", "")
+        if name not in moved:
+            continue
+        carried, seen = [name], set[str]()
+        while carried:
+            current = carried.pop()
+            if current not in seen:
+                seen.add(current)
+                carried.extend(below.get(current, ()))
+        if sum(masses.get(one, 0.0) for one in seen) > DUMMY_KG or any(math.isnan(masses.get(x, 0.0)) for x in seen):
+            continue
+        for element in link.findall("inertial"):
+            link.remove(element)
+        inertial = SubElement(link, "inertial")
+        SubElement(inertial, "mass", value=f"{LEAST_KG:g}")
+        _set_inertia(inertial, np.eye(3) * LEAST_KGM2)
+        decisions.add(
+            name, f"moves but has no mass; {LEAST_KG:g} kg and {LEAST_KGM2:g} kg·m² are used", "edit the file"
+        )

@@ -1,0 +1,90 @@
+"""`physai robots import`, `check` and `show`: the way of a foreign arm into a folder that trains."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.foreign_arm import box_stl, write_foreign_arm
+
+from physai.sdk.cli.main import main
+from physai.sim.robots import load_robot
+
+Captured = pytest.CaptureFixture[str]
+
+DAE = """<?xml version="1.0"?><COLLADA xmlns="http://www.collada.org/2005/11/COLLADASchema" version="1.4.1"><asset/>
+<library_geometries><geometry id="g"><mesh><source id="p"><float_array id="a" count="12">0 0 0 .2 0 0 0 .2 0 0 0 .2
+</float_array><technique_common><accessor source="#a" count="4" stride="3"><param name="X" type="float"/>
+<param name="Y" type="float"/><param name="Z" type="float"/></accessor></technique_common></source>
+<vertices id="v"><input semantic="POSITION" source="#p"/></vertices><triangles count="4">
+<input semantic="VERTEX" source="#v" offset="0"/><p>0 2 1 0 1 3 0 3 2 1 2 3</p></triangles></mesh></geometry>
+</library_geometries><library_visual_scenes><visual_scene id="s"><node id="n"><instance_geometry url="#g"/></node>
+</visual_scene></library_visual_scenes><scene><instance_visual_scene url="#s"/></scene></COLLADA>"""
+
+
+def test_a_foreign_arm_becomes_a_folder(tmp_path: Path, capsys: Captured) -> None:
+    urdf, folder = write_foreign_arm(tmp_path), tmp_path / "my_arm"
+    (tmp_path / "foreign" / "meshes" / "visual").mkdir()
+    (tmp_path / "foreign" / "meshes" / "visual" / "base.dae").write_text(DAE)
+    assert main(["robots", "import", str(urdf), "-o", str(folder), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["robot"], record["base"], record["chains"]) == ("my_arm", "fixed", ["ee"])
+    assert record["check"]["stable"]
+    assert not any("base.dae" in decision["text"] for decision in record["decisions"])
+    # The tetrahedron of the .dae, and the box of all other links.
+    assert load_robot(folder).model.nmesh == 2
+    assert (folder / "preview.png").read_bytes().startswith(b"\x89PNG")
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    assert names == ["assets/mesh0.stl", "assets/mesh1.stl", "decisions.json", "my_arm.xml", "preview.png"]
+    assert main(["robots", "check", f"{folder}/"]) == 0
+    assert "stable: my_arm holds still, 5 of 6 joints moved as told" in capsys.readouterr().out
+    assert main(["robots", "show", f"{folder}/"]) == 0
+    assert "joint4" in capsys.readouterr().out
+
+
+def test_meshes_that_mujoco_does_not_read_are_converted_or_named(tmp_path: Path, capsys: Captured) -> None:
+    urdf = write_foreign_arm(tmp_path)
+    (tmp_path / "foreign" / "meshes" / "visual").mkdir()
+    (tmp_path / "foreign" / "meshes" / "visual" / "base.dae").write_text("<COLLADA")
+    text = "solid box\nfacet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 1 0\nendloop\nendfacet\n"
+    text += "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 1 0 0\nvertex 0 0 1\nendloop\nendfacet\n"
+    text += (
+        "facet normal 0 0 1\nouter loop\nvertex 0 0 0\nvertex 0 1 0\nvertex 0 0 1\nendloop\nendfacet\nendsolid box\n"
+    )
+    (tmp_path / "foreign" / "meshes" / "box.STL").write_text(text)
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "a")]) == 0
+    assert "1 left out, as package://foreign/meshes/visual/base.dae" in capsys.readouterr().out
+    assert load_robot(tmp_path / "a").model.nmesh == 1
+    (tmp_path / "foreign" / "meshes" / "box.STL").write_bytes(box_stl()[:-7])
+    assert main(["robots", "import", str(urdf), "-o", str(tmp_path / "b")]) == 0
+    assert "box.STL is left out" in capsys.readouterr().out
+
+
+def test_check_ends_with_1_for_what_is_not_stable(tmp_path: Path, capsys: Captured) -> None:
+    urdf, folder = write_foreign_arm(tmp_path), tmp_path / "arm"
+    assert main(["robots", "import", str(urdf), "-o", str(folder), "--servo", "none"]) == 0
+    assert "commanded by effort" in capsys.readouterr().out
+    path = folder / "arm.xml"
+    path.write_text(path.read_text().replace('timestep="', 'timestep="0.04" other="').replace(' other="0.004"', ""))
+    assert main(["robots", "import", str(urdf), "-o", str(folder), "--servo", "90000,1"]) == 0
+    path.write_text(path.read_text().replace('timestep="0.00025"', 'timestep="0.02"'))
+    capsys.readouterr()
+    assert main(["robots", "check", str(folder), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert not found["stable"]
+    assert any("too stiff for a physics step of 0.02 s" in finding["text"] for finding in found["findings"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["import", "nothing.urdf"], "nothing.urdf: no such file or directory"),
+        (["import", "nothing.urdf", "--servo", "a,b"], "--servo a,b: expected auto, none, or two numbers"),
+        (["import", "nothing.urdf", "--servo", "nan,1"], "--servo KP must lie in"),
+        (["import", "nothing.urdf", "--bandwidth", "inf"], "--bandwidth: expected a finite number, got 'inf'"),
+        (["import", "nothing.urdf", "--floating", "--fixed-base"], "not allowed with"),
+        (["check", "nothing"], "no robot named 'nothing'"),
+    ],
+)
+def test_bad_arguments(words: list[str], message: str, capsys: Captured) -> None:
+    assert main(["robots", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""What is wrong with a robot's model is found by trying it."""
+
+from pathlib import Path
+
+import pytest
+
+from physai.sim.robots import load_robot, robot_names
+from physai.sim.robots.check import RobotCheck, check_robot
+
+ROD = """<mujoco><option timestep="{step}" integrator="{integrator}"/><worldbody>
+  <body name="a" gravcomp="{gravcomp}"><joint name="j1" axis="0 1 0" range="-90 90" armature=".01"/>
+    <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0" mass="1"/>
+    <body name="b" pos=".3 0 0" gravcomp="{gravcomp}"><joint name="j2" axis="0 1 0" range="-90 90" armature=".01"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0" mass="1"/>{more}</body></body>
+</worldbody><actuator>{first}<position name="j2" joint="j2" kp="{kp}" kv="{kv}" forcerange="-{force} {force}"/>
+</actuator>
+</mujoco>"""
+SERVO = '<position name="j1" joint="j1" kp="50" kv="5" forcerange="-{force} {force}"/>'
+GOOD = {
+    "step": "0.002",
+    "integrator": "implicitfast",
+    "gravcomp": "1",
+    "more": "",
+    "kp": "50",
+    "kv": "2",
+    "force": "40",
+    "first": SERVO,
+}
+
+
+def checked(tmp_path: Path, **changes: str) -> RobotCheck:
+    values = {**GOOD, **changes}
+    values["first"] = values["first"].format(**values)
+    path = tmp_path / "rod.xml"
+    path.write_text(ROD.format(**values))
+    return check_robot(load_robot(path))
+
+
+def words(check: RobotCheck) -> str:
+    return "\n".join(f"{finding.about}: {finding.text}" for finding in check.findings)
+
+
+def test_a_good_robot_is_stable(tmp_path: Path) -> None:
+    check = checked(tmp_path)
+    assert check.stable
+    assert (check.findings, check.moved, check.joints) == ([], 2, 2)
+    assert check.largest_speed < 0.05
+
+
+@pytest.mark.parametrize("name", robot_names())
+def test_our_own_robots_are_stable(name: str) -> None:
+    check = check_robot(load_robot(name))
+    assert check.stable, words(check)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        # 1 kg rod of 0.3 m with round ends about its end, and armature; sqrt(kp / M) is 345 rad/s.
+        ({"kp": "5000"}, "j2: kp 5000 on 0.042 kg·m² is too stiff for a physics step of 0.002 s"),
+        ({"kv": "0", "gravcomp": "0.5", "first": SERVO.replace('"5"', '"0"')}, "j2: does not come to rest"),
+        # Two rods of 1 kg with centres at 0.15 and 0.45 m: 9.81 · 0.6 N·m.
+        ({"gravcomp": "0", "force": "5"}, "j1: its weight needs 5.89 N·m at home, its effort limit is 5"),
+        ({"integrator": "implicit"}, ""),
+    ],
+)
+def test_what_is_severe(changes: dict[str, str], found: str, tmp_path: Path) -> None:
+    check = checked(tmp_path, **changes)
+    assert found in words(check)
+    assert check.stable is not bool(found)
+
+
+def test_parts_that_collide_at_home(tmp_path: Path) -> None:
+    beyond = '<body name="c" pos="-.2 0 0"><joint name="j3" axis="0 1 0"/><geom name="c" size=".05"/></body>'
+    check = checked(tmp_path, more=beyond)
+    assert "a, c: collide with each other at home" in words(check)
+    assert not check.stable
+
+
+def test_motors_are_noted(tmp_path: Path) -> None:
+    check = checked(tmp_path, first='<motor name="j1" joint="j1" ctrlrange="-5 5"/>')
+    assert "j1: commanded by effort, so nothing holds the pose" in words(check)
+    assert check.moved <= 1
+
+
+def test_a_weak_servo_is_noted(tmp_path: Path) -> None:
+    check = checked(tmp_path, gravcomp="0", kp="20", kv="2")
+    # 1 kg at 0.15 m by 20 N·m/rad: 0.074 rad.
+    assert "j2: held at home it moves by 0.0" in words(check)
+    assert check.stable
