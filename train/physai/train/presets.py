@@ -47,6 +47,7 @@ PRESETS: dict[str, TrainConfig] = {
         iterations=1500,
     ),
 }
+PRESETS["reach"] = PRESETS["ur10e-reach"]
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
 PRESETS["pendubot-swingup:realaigym-v2"] = replace(
     PRESETS["pendubot-swingup"],

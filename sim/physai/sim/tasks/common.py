@@ -79,13 +79,14 @@ def position_action(
     *,
     scale: float | Sequence[float],
     kind: Literal["joint_pos", "joint_pos_incremental"],
+    names: Sequence[str] | None = None,
 ) -> ActionTerm:
-    """Position commands for all joints, relative to their defaults and bounded by their limits."""
-    joints = robot.joints
+    """Position commands for joints, all if no names are given, relative to their defaults and within their limits."""
+    joints = [joint for joint in robot.joints if names is None or joint.name in names]
     scales = tuple(float(s) for s in scale) if isinstance(scale, Sequence) else (float(scale),) * len(joints)
     return ActionTerm(
         kind=kind,
-        joints=robot.joint_names,
+        joints=tuple(joint.name for joint in joints),
         scale=scales,
         offset=tuple(joint.default_pos for joint in joints),
         # An action term needs bounds; a joint without limits, such as a wheel, gets ones that it never reaches.

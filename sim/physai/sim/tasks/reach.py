@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -45,6 +46,7 @@ from physai.sim.tasks.task import (
     Uniforms,
     WorldView,
 )
+from physai.sim.tasks.workspace import Workspace, chain_joints, sampled_workspace
 
 COMMAND = "ee_pose_target"
 TIP = "ee"
@@ -162,6 +164,11 @@ def _following_error(robot: RobotSpec) -> list[float | None]:
     ]
 
 
+def _of(driven: Sequence[str], robot: RobotSpec, limits: Sequence[float | None]) -> list[float | None]:
+    """Limits of commands, which only driven joints have."""
+    return [limit if name in driven else None for name, limit in zip(robot.joint_names, limits, strict=True)]
+
+
 def _contract(
     name: str,
     robot: Robot,
@@ -169,6 +176,7 @@ def _contract(
     decimation: int,
     command: CommandField,
     following_error: Sequence[float] | None,
+    driven: Sequence[str],
 ) -> PolicyContract:
     spec = robot.spec
     terms = (
@@ -180,22 +188,19 @@ def _contract(
     # Half the limit leaves room for the servo's overshoot when a target starts or reverses.
     fastest = [0.5 * (joint.velocity_limit or DEFAULT_SPEED) for joint in spec.joints]
     control_dt = physics_dt * decimation
+    scale = [speed * control_dt for speed, joint in zip(fastest, spec.joints, strict=True) if joint.name in driven]
     return PolicyContract(
         task=name,
         robot=spec,
         observation=ObservationSpec(terms=terms),
-        action=ActionSpec(
-            terms=(
-                position_action(spec, scale=[speed * control_dt for speed in fastest], kind="joint_pos_incremental"),
-            )
-        ),
+        action=ActionSpec(terms=(position_action(spec, scale=scale, kind="joint_pos_incremental", names=driven),)),
         command=CommandSpec(fields=(command,)),
         timing=timing(physics_dt, decimation, max_observation_age=2.0),
         safety=envelope(
             spec,
             parity_tolerance=0.005,
-            acceleration=[round(speed / RISE_S, 3) for speed in fastest],
-            following_error=following_error or _following_error(spec),
+            acceleration=_of(driven, spec, [round(speed / RISE_S, 3) for speed in fastest]),
+            following_error=_of(driven, spec, following_error or _following_error(spec)),
             velocity_mismatch=[round(2.0 * MISMATCH_S * speed, 4) for speed in fastest],
             frozen_samples=FROZEN_SAMPLES,
             sensor_ranges=plausible_ranges(spec),
@@ -203,8 +208,13 @@ def _contract(
     )
 
 
-def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
-    middle = Constant(home)
+def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> Any:
+    middle, columns = Constant(home), Constant(driven)
+    # All joints are commanded in their order, unless the robot has others than the arm's.
+    whole = len(driven) == len(home)
+
+    def driven_pos(view: WorldView) -> Array:
+        return view.xp.take(view.joint_pos, columns.like(view.joint_pos), axis=1)
 
     def critic(view: WorldView) -> Array:
         """Joint positions from home, velocities, lag of the targets, pose error and its norms."""
@@ -213,7 +223,7 @@ def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
             [
                 view.joint_pos - middle.like(view.joint_pos),
                 0.5 * view.joint_vel,
-                4.0 * (view.target - view.joint_pos),
+                4.0 * (view.target - (view.joint_pos if whole else driven_pos(view))),
                 position,
                 rotation,
                 error.distance(view)[:, None],
@@ -225,14 +235,52 @@ def _critic(error: PoseError, home: Sequence[float], joints: int) -> Any:
     return critic
 
 
-def reach_task(
-    name: str,
-    robot: Robot,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Where targets are drawn."""
+
+    draw: CommandFunction
+    draws: int
+    """Uniform numbers that `draw` takes."""
+    lower: tuple[float, float, float]
+    """Smallest position in the base frame [m]."""
+    upper: tuple[float, float, float]
+
+
+def box(
     centre: tuple[float, float, float],
     half_size: tuple[float, float, float],
     facing: tuple[float, float, float],
     tilt: tuple[float, float, float],
+) -> Targets:
+    """Targets in a box; see `pose_command`."""
+    (x, y, z), (width, depth, height) = centre, half_size
+    return Targets(
+        draw=pose_command(centre, half_size, facing, tilt),
+        draws=6,
+        lower=(x - width, y - depth, z - height),
+        upper=(x + width, y + depth, z + height),
+    )
+
+
+def reachable(workspace: Workspace) -> Targets:
+    """Targets among the poses of a workspace."""
+    poses = Constant(workspace.poses)
+
+    def draw_pose(draw: Uniforms) -> dict[str, Array]:
+        xp = array_namespace(draw)
+        number = xp.astype(xp.floor(draw[:, 0] * len(workspace.poses)), xp.int64)
+        return {COMMAND: xp.take(poses.like(draw), number, axis=0)}
+
+    return Targets(draw=draw_pose, draws=1, lower=workspace.lower, upper=workspace.upper)
+
+
+def reach_task(
+    name: str,
+    robot: Robot,
+    *,
+    targets: Targets,
+    driven: Sequence[str] | None = None,
     physics_dt: float = 0.008,
     decimation: int = 4,
     following_error: Sequence[float] | None = None,
@@ -242,27 +290,28 @@ def reach_task(
     Args:
         name: task name.
         robot: the arm.
-        centre: see `pose_command`.
-        half_size: see `pose_command`.
-        facing: see `pose_command`.
-        tilt: see `pose_command`.
+        targets: where targets are drawn.
+        driven: joints that the policy commands; None for all. Others with servos are held at 0.
         physics_dt: physics time step [s].
         decimation: physics steps per control period.
         following_error: limit of the distance between commanded and measured position of each joint [rad]; None for
             `STRETCHED` times the error at which its servo saturates.
+
+    Raises:
+        TaskError: the robot has no site `ee`, or a joint to command has no position servo.
     """
+    names = tuple(driven or robot.spec.joint_names)
+    _require_servos(robot, names)
     model = compiled(robot, physics_dt=physics_dt)
     error = PoseError(model, TIP)
     home = [joint.default_pos for joint in robot.spec.joints]
-    lower = tuple(c - h for c, h in zip(centre, half_size, strict=True))
-    upper = tuple(c + h for c, h in zip(centre, half_size, strict=True))
     command = CommandField(
         name=COMMAND,
         size=7,
         unit="m, 1",
         frame="b",
-        lower=(*lower, -1.0, -1.0, -1.0, -1.0),
-        upper=(*upper, 1.0, 1.0, 1.0, 1.0),
+        lower=(*targets.lower, -1.0, -1.0, -1.0, -1.0),
+        upper=(*targets.upper, 1.0, 1.0, 1.0, 1.0),
     )
 
     def reached(view: WorldView) -> Array:
@@ -281,7 +330,7 @@ def reach_task(
         summary="bring the end effector to a commanded pose within 2 cm and 0.1 rad",
         robot=robot,
         model=model,
-        contract=_contract(name, robot, physics_dt, decimation, command, following_error),
+        contract=_contract(name, robot, physics_dt, decimation, command, following_error, names),
         episode_length_s=3 * TARGET_INTERVAL_S,
         reset=near(home, 0.3),
         reset_draws=joints,
@@ -295,10 +344,10 @@ def reach_task(
             "overspeed": RewardTerm(term=overspeed(robot.spec), weight=-10.0),
         },
         success=Success(condition=reached, text="within 2 cm and 0.1 rad when 4 s are over"),
-        critic=_critic(error, home, joints),
-        critic_size=3 * joints + 8,
-        command=pose_command(centre, half_size, facing, tilt),
-        command_draws=6,
+        critic=_critic(error, home, robot.spec.joint_index(names)),
+        critic_size=2 * joints + len(names) + 8,
+        command=targets.draw,
+        command_draws=targets.draws,
         command_interval_s=TARGET_INTERVAL_S,
         stage=Stage.POSITION,
         derived=("site_xpos", "xquat"),
@@ -310,6 +359,17 @@ def reach_task(
         randomisation=_randomisation(model),
         metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
     )
+
+
+def _require_servos(robot: Robot, names: Sequence[str]) -> None:
+    """Raises TaskError unless each joint has a position servo: a motor would take a position in rad as N·m."""
+    for joint in robot.spec.joints:
+        if joint.name in names and not joint.stiffness > 0.0:
+            drive = "a motor, which takes an effort" if joint.effort_limit > 0.0 else "no actuator of that name"
+            raise TaskError(
+                f"joint {joint.name!r} of {robot.name} has {drive}; a reach task commands positions, so give it a "
+                f"servo: physai robots import {robot.path} --servo auto"
+            )
 
 
 def _randomisation(model: Any) -> tuple[Randomise, ...]:
@@ -334,9 +394,34 @@ def ur10e_reach(robot: Robot | None = None) -> Task:
     return reach_task(
         "ur10e-reach",
         robot,
-        centre=(0.8875, -0.225, 0.2),
-        half_size=(0.25, 0.125, 0.1),
-        facing=(math.pi, 0.0, -math.pi / 2),
-        tilt=(math.pi / 6, math.pi / 6, 2 * math.pi / 3),
+        targets=box(
+            centre=(0.8875, -0.225, 0.2),
+            half_size=(0.25, 0.125, 0.1),
+            facing=(math.pi, 0.0, -math.pi / 2),
+            tilt=(math.pi / 6, math.pi / 6, 2 * math.pi / 3),
+        ),
         following_error=UR10E_FOLLOWING_ERROR if robot.spec == known.spec else None,
+    )
+
+
+CONTROL_DT = 0.032
+"""Control period of `reach` [s], as far as the robot's physics step divides it."""
+
+
+def reach(robot: Robot | None = None) -> Task:
+    """Any arm with position servos and a site `ee`; targets are poses that it can reach, near its home pose.
+
+    The policy commands the joints between base and end effector. The physics step is that of the robot's model.
+    """
+    robot = robot or load_robot("ur10e")
+    workspace = sampled_workspace(robot.model, TIP)
+    site = mujoco.mj_name2id(robot.model, mujoco.mjtObj.mjOBJ_SITE, TIP)
+    step = float(robot.model.opt.timestep)
+    return reach_task(
+        "reach",
+        robot,
+        targets=reachable(workspace),
+        driven=[str(robot.model.joint(joint).name) for joint in chain_joints(robot.model, site)],
+        physics_dt=step,
+        decimation=max(1, round(CONTROL_DT / step)),
     )

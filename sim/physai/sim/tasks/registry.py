@@ -21,6 +21,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "cartpole-swingup": ("physai.sim.tasks.cartpole", "cartpole_swingup"),
     "pendubot-swingup": ("physai.sim.tasks.double_pendulum", "pendubot_swingup"),
     "acrobot-swingup": ("physai.sim.tasks.double_pendulum", "acrobot_swingup"),
+    "reach": ("physai.sim.tasks.reach", "reach"),
     "ur10e-reach": ("physai.sim.tasks.reach", "ur10e_reach"),
     "go2-velocity": ("physai.sim.tasks.velocity", "go2_velocity"),
 }

@@ -8,7 +8,7 @@ import pytest
 from physai.sdk.contract.gaps import contract_lacks
 from physai.sdk.contract.robot import JointSpec, RobotSpec, SensorField
 from physai.sim.robots import load_robot
-from physai.sim.tasks.reach import reach_task
+from physai.sim.tasks.reach import box, reach_task
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 
@@ -95,18 +95,17 @@ def test_an_arm_without_limits_has_a_contract_too() -> None:
     """Accelerations and mismatches from the speed that the task assumes, 2 rad/s; nothing from limits it lacks."""
     arm = load_robot("ur10e")
     joints = tuple(
-        joint.model_copy(
-            update={"position_lower": None, "position_upper": None, "velocity_limit": None, "stiffness": 0.0}
-        )
+        joint.model_copy(update={"position_lower": None, "position_upper": None, "velocity_limit": None})
         for joint in arm.spec.joints
     )
     arm = replace(arm, spec=arm.spec.model_copy(update={"joints": joints}))
     somewhere = (0.9, 0.2, 0.2)
-    contract = reach_task(
-        "any-reach", arm, centre=somewhere, half_size=(0.1, 0.1, 0.1), facing=somewhere, tilt=somewhere
-    ).contract
+    targets = box(centre=somewhere, half_size=(0.1, 0.1, 0.1), facing=somewhere, tilt=somewhere)
+    contract = reach_task("any-reach", arm, targets=targets).contract
     for envelope in contract.safety.joints:
         assert envelope.acceleration_limit == 20.0
         assert envelope.velocity_mismatch_limit == 0.08
-        assert (envelope.velocity_limit, envelope.following_error_limit) == (None, None)
+        assert envelope.velocity_limit is None
+        # Four times the error at which a servo saturates: 4 · 330 N·m / 1320 N·m/rad, and the same at each joint.
+        assert envelope.following_error_limit == 1.0
     assert [one.name for one in contract.safety.sensor_ranges or ()] == ["joint_effort"]

@@ -284,9 +284,9 @@ def _limit_speeds(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
 
 
 def stable_timestep(model: mujoco.MjModel) -> float:
-    """Largest usual physics step that resolves the stiffest servo 30 times per oscillation, and no contact [s].
+    """Largest usual physics step that resolves an oscillation of the stiffest servo 20 times; not contacts [s].
 
-    A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/30 leaves room for
+    A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/20 leaves room for
     poses with less inertia.
     """
     full, data = np.zeros((model.nv, model.nv)), mujoco.MjData(model)
@@ -298,6 +298,6 @@ def stable_timestep(model: mujoco.MjModel) -> float:
         dof = int(model.jnt_dofadr[int(model.actuator_trnid[actuator, 0])])
         stiffness = max(0.0, -float(model.actuator_biasprm[actuator, 1]))
         fastest = max(fastest, math.sqrt(stiffness / max(full[dof, dof], 1e-12)))
-    wanted = 2.0 * math.pi / 30.0 / fastest if fastest else math.inf
-    steps = (0.004, 0.002, 0.001, 0.0005, 0.00025)
+    wanted = 2.0 * math.pi / 20.0 / fastest if fastest else math.inf
+    steps = (0.008, 0.004, 0.002, 0.001, 0.0005, 0.00025)
     return next((step for step in steps if step <= wanted), steps[-1])

@@ -31,6 +31,8 @@ DECISIONS_FILE = "decisions.json"
 PREVIEW_FILE = "preview.png"
 EDGE = 0.05
 """Distance of the home pose from a joint's limits, as a share of the range."""
+CONTACT_STEP_S = 0.002
+"""Longest physics step of a robot that stands on its feet [s]."""
 _LEG = re.compile(
     r"foot|sole|calf|shank|shin|thigh|(^|_)(leg|knee|ankle|hip)(_|$|[0-9])|^[lr][fhb]_|_[lr]eg", re.IGNORECASE
 )
@@ -193,6 +195,13 @@ def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
         raise ModelError(f"{parsed.path}: {' '.join(str(error).split())}") from error
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     mark_end_effector(spec, decisions, options.end_effector)
+    for body in spec.bodies:
+        shapes = list(body.geoms)
+        if any(not (shape.contype or shape.conaffinity) for shape in shapes):
+            # What collides is not drawn over what is there to be seen.
+            for shape in shapes:
+                if shape.group < 3 and (shape.contype or shape.conaffinity):
+                    shape.group = 3
     return spec
 
 
@@ -217,7 +226,7 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
         _stand(spec, decisions)
     model = spec.compile()
     _part_at_home(spec, model, decisions)
-    step = min(stable_timestep(model), 0.002 if floating or model.opt.timestep <= 0.002 else 0.004)
+    step = min(stable_timestep(model), CONTACT_STEP_S) if floating else stable_timestep(model)
     if step != model.opt.timestep:
         decisions.add("physics step", f"{step:g} s, from the stiffest servo", "edit <option timestep> in the result")
         spec.option.timestep = step

@@ -142,7 +142,7 @@ class TestMjcf:
         mujoco.mj_forward(imported.robot.model, data)
         assert data.site("ee").xpos == pytest.approx(data.site("tcp").xpos)
         assert data.site("ee").xmat == pytest.approx(data.site("tcp").xmat)
-        assert imported.robot.model.opt.timestep <= 0.004
+        assert imported.robot.model.opt.timestep <= 0.008
 
     def test_what_is_only_in_urdf_files(self, tmp_path: Path) -> None:
         for options, name in ((ImportOptions(floating=True), "--floating"), (ImportOptions(fixed=("j1",)), "--fix")):

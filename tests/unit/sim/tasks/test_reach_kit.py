@@ -1,0 +1,83 @@
+"""The task `reach` fits any arm: targets that it can reach, joints that it commands, servos that it needs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.foreign_arm import write_foreign_arm
+
+from physai.sdk.base.errors import TaskError
+from physai.sim.envs.environment import Environment
+from physai.sim.robots import load_robot
+from physai.sim.robots.importing.actuation import Servos
+from physai.sim.robots.importing.importer import ImportOptions, import_robot
+from physai.sim.tasks.reach import COMMAND
+from physai.sim.tasks.registry import load_task
+from physai.sim.tasks.task import Task
+from physai.sim.tasks.workspace import POSES, sampled_workspace
+
+TURNED = """<mujoco><compiler angle="radian"/><worldbody><body name="base" pos="1 2 0.5" euler="0 0 1.5707963267948966">
+  <geom size=".05"/><body pos="0 0 .1"><joint name="a" axis="0 0 1" range="-2 2"/>
+  <geom type="capsule" fromto="0 0 0 .3 0 0" size=".02"/><body pos=".3 0 0"><joint name="b" axis="0 1 0" range="-2 2"/>
+  <geom type="capsule" fromto="0 0 0 .3 0 0" size=".02"/><site name="ee" pos=".3 0 0" euler="0 .5 0"/>
+  </body></body></body>
+</worldbody><actuator><position name="a" joint="a" kp="50" kv="5" forcerange="-9 9"/>
+<position name="b" joint="b" kp="50" kv="5" forcerange="-9 9"/></actuator></mujoco>"""
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    folder = tmp_path_factory.mktemp("arm")
+    import_robot(write_foreign_arm(folder), folder / "arm")
+    return load_task("reach", robot=f"{folder}/arm/")
+
+
+def test_it_commands_the_arm_and_not_the_fingers(foreign: Task) -> None:
+    contract = foreign.contract
+    assert contract.action.terms[0].joints == ("joint1", "joint2", "joint3", "joint4")
+    assert len(contract.robot.joints) == 6
+    assert contract.timing.control_dt == pytest.approx(0.032)
+    limits = {joint.joint: joint.following_error_limit for joint in contract.safety.joints}
+    assert limits["finger_joint"] is None
+    assert limits["joint1"] is not None
+
+
+def test_targets_are_reachable_and_within_what_the_contract_states(foreign: Task) -> None:
+    worlds = Environment(foreign, 256, seed=3)
+    targets = worlds.reset().commands[COMMAND]
+    field = foreign.contract.command.fields[0]
+    assert (targets >= np.array(field.lower, np.float32) - 1e-6).all()
+    assert (targets <= np.array(field.upper, np.float32) + 1e-6).all()
+    poses = sampled_workspace(foreign.robot.model, "ee").poses.astype(np.float32)
+    assert len(poses) == POSES
+    assert {row.tobytes() for row in targets} <= {row.tobytes() for row in poses}
+    # Different targets for different worlds, above the floor and within the arm's length from its shoulder.
+    assert len({row.tobytes() for row in targets}) > 200
+    assert targets[:, 2].min() > 0.0
+    assert np.linalg.norm(targets[:, :3] - [0.0, 0.0, 0.21], axis=1).max() < 3 * 0.21 + 0.08 + 1e-3
+
+
+def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) -> None:
+    (tmp_path / "turned.xml").write_text(TURNED)
+    task = load_task("reach", robot=str(tmp_path / "turned.xml"))
+    at_home = sampled_workspace(task.robot.model, "ee", spread=1e-9).poses[0]
+    # 0.6 m ahead of a base that is turned, 0.1 m above it, the site turned by 0.5 rad about y.
+    assert at_home == pytest.approx([0.6, 0.0, 0.1, np.cos(0.25), 0.0, np.sin(0.25), 0.0], abs=1e-6)
+
+
+def test_motors_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    folder = tmp_path / "motors"
+    import_robot(write_foreign_arm(tmp_path), folder, ImportOptions(servos=Servos(keep=True)))
+    for name in ("reach", "ur10e-reach"):
+        with pytest.raises(TaskError, match=r"joint 'joint1' of motors has a motor, .* --servo auto"):
+            load_task(name, robot=f"{folder}/")
+
+
+def test_robots_that_cannot_reach(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"no site named 'ee'.*physai robots import FILE --ee LINK"):
+        load_task("reach", robot="cartpole")
+    robot = load_robot("go2")
+    spec = robot.model_spec.copy()
+    spec.body("base").add_site(name="ee")
+    with pytest.raises(TaskError, match="needs a robot with a fixed base; import it with --fixed-base"):
+        sampled_workspace(spec.compile(), "ee")
