@@ -34,13 +34,16 @@ from physai.sim.logs.readers.column_map import load_column_map
 from physai.sim.playback.player import Player
 from physai.sim.playback.recording_reader import read_recording
 from physai.sim.playback.recording_writer import RecordingWriter
+from physai.sim.policies.kept_task import keep_task, kept_task
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.record import FittedParameter
 from physai.sim.twin.twin import load_twin, nominal_twin, save_twin
-from physai.train.config import TrainConfig
-from physai.train.runners.checkpoint import RunTaskSource, load_config, read_checkpoint, save_config
+from physai.train.config import TrainConfig, read_settings, with_settings
+from physai.train.runners.checkpoint import read_checkpoint
+from physai.train.runners.run_config import RunTaskSource, load_config, save_config
+from physai.train.runners.summary import load_outcome
 
 HINGE = RobotSpec(
     name="arm",
@@ -258,6 +261,22 @@ def _parse_config(data: bytes) -> object:
     return None if source.task.endswith(".py") else source.load()
 
 
+def _kept_task() -> bytes:
+    keep_task(FOLDER / "kept", load_task("cartpole-swingup"), task="cartpole-swingup", robot="ur10e")
+    return (FOLDER / "kept" / "task" / "task.json").read_bytes()
+
+
+def _parse_kept_task(data: bytes) -> object:
+    (FOLDER / "kept" / "task").mkdir(parents=True, exist_ok=True)
+    (FOLDER / "kept" / "task" / "task.json").write_bytes(data)
+    kept = kept_task(FOLDER / "kept")
+    return None if kept is None or kept.source is not None else (kept.robot(), kept.twin(), kept.file_to_run())
+
+
+def _settings(path: Path) -> TrainConfig:
+    return with_settings(TrainConfig(), read_settings(path), source=str(path))
+
+
 def _task_name(data: bytes) -> object:
     name = data.decode("utf-8", "surrogateescape")
     return load_task(name.removesuffix(".py"), robot=name or None)
@@ -276,6 +295,12 @@ def _checkpoint_of(data: bytes) -> object:
     (FOLDER / "run" / "checkpoint.pt").write_bytes(data)
     return read_checkpoint(FOLDER / "run")
 
+
+SETTINGS = b"hidden: [32, 16]\nlearning_rate: 3e-4\nstop_at_success: null\noverlap: false\nactor: gru\n"
+OUTCOME = (
+    b'{"format_version": 1, "reason": "all iterations done", "interrupted": false, "iterations": 2, "env_steps": 80,'
+    b' "seconds": 1.5, "success": 0.75}'
+)
 
 TARGETS = (
     Target("mjcf", from_file("robot.xml", load_robot), lambda: [MJCF], weight=0.5),
@@ -302,4 +327,9 @@ TARGETS = (
     Target("dump", from_file("broken.npz", read_dump), lambda: [_dump()], finish=_restored),
     Target("checkpoint", _checkpoint_of, lambda: [_checkpoint()], finish=_restored, weight=0.3),
     Target("config", _parse_config, lambda: [_config()]),
+    Target("kept-task", _parse_kept_task, lambda: [_kept_task()], weight=0.3),
+    Target("settings", from_file("settings.yaml", _settings), lambda: [SETTINGS], weight=0.1, max_s=5.0),
+    Target(
+        "outcome", from_file("run/outcome.json", lambda path: load_outcome(path.parent)), lambda: [OUTCOME], weight=0.1
+    ),
 )

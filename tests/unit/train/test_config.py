@@ -1,15 +1,18 @@
 """Training settings: what is parsed, what is refused."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from physai.sdk.base.errors import UnknownNameError
-from physai.train.config import ConfigError, TrainConfig, describe_settings, with_options
-from physai.train.presets import PRESETS, preset_for
+from physai.sdk.base.errors import PhysaiError, UnknownNameError
+from physai.sim.tasks.registry import load_task
+from physai.train.config import ConfigError, TrainConfig, describe_settings, read_settings, with_options, with_settings
+from physai.train.presets import PRESETS, preset_for, settings_of
 
 DEFAULT = TrainConfig()
 
@@ -182,12 +185,66 @@ def test_holding_an_action_leaves_the_discount_per_second(repeat: int, control_d
     assert held == pytest.approx(once**repeat)
 
 
-def test_help_names_every_setting_with_its_default_in_plain_words() -> None:
-    lines = {line.split()[0]: line.split()[1:] for line in describe_settings().splitlines()}
+def test_help_names_every_setting_with_its_value_here_and_its_default() -> None:
+    text = describe_settings(TrainConfig(num_envs=64, hidden=(32, 16)))
+    lines = {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
     assert set(lines) == set(vars(DEFAULT))
-    assert lines["num_envs"] == ["1024", "int"]
-    assert "<class" not in describe_settings()
-    assert "typing" not in describe_settings()
+    assert lines["num_envs"] == ["64", "1024", "int", "Worlds", "simulated", "together"]
+    assert lines["hidden"][:2] == ["32,16", "64,64"]
+    assert "<class" not in text
+    assert "typing" not in text
+
+
+def test_a_file_names_the_same_settings_as_set(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("hidden: [32, 16]\nlearning_rate: 3e-4\nstop_at_success: null\noverlap: true\ndiscount_s: 2\n")
+    config = with_settings(TrainConfig(stop_at_success=0.9), read_settings(file), source=str(file))
+    assert config == with_options(
+        DEFAULT, {"hidden": "32,16", "learning_rate": "3e-4", "overlap": "true", "discount_s": "2"}
+    )
+    assert isinstance(config.discount_s, float)
+    file.write_text("# nothing\n")
+    assert read_settings(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("discount: 2.0", "no training option named 'discount'; did you mean discount_s"),
+        ("num_envs: 1.5", "num_envs: expected int, got 1.5"),
+        ("num_envs: true", "num_envs: expected int, got True"),
+        ("overlap: 1", "overlap: expected true or false, got 1"),
+        ("overlap: maybe", "overlap=maybe: expected true or false"),
+        ("hidden: 64", "hidden: expected int,int,…, got 64"),
+        ("hidden: [64, big]", "hidden: expected int,int,…"),
+        ("hidden: []", "hidden must be one or more widths"),
+        ("discount_s: .nan", "discount_s must be a positive number .* got nan"),
+        ("gae_lambda: .inf", "gae_lambda must lie in .*got inf"),
+        ("discount_s: null", "discount_s: expected float, got None"),
+        ("discount_s: {a: 1}", "discount_s: expected float"),
+        ("discount_s: 18446744073709551615", "discount_s: expected float"),
+        ("- 1", r"expected lines such as"),
+        ("a: [", "not YAML"),
+        ("num_envs: 1\nnum_envs: 2", "occurs twice"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    with pytest.raises(PhysaiError, match=message) as caught:
+        with_settings(DEFAULT, read_settings(file), source=str(file))
+    assert str(caught.value).startswith(str(file))
+
+
+def test_a_task_carries_its_settings() -> None:
+    task = replace(load_task("cartpole-swingup"), training={"discount_s": 3, "hidden": (16,)})
+    assert settings_of(task, "mine.py") == TrainConfig(discount_s=3.0, hidden=(16,))
+    # Those of the built-in task are below its own.
+    assert settings_of(task, "cartpole-swingup").num_envs == 512
+    with pytest.raises(UnknownNameError, match="task cartpole-swingup: no training option named 'epoch'; did you mean"):
+        settings_of(replace(task, training={"epoch": 3}), "mine.py")
+    with pytest.raises(ConfigError, match=r"task cartpole-swingup: clip must be .* got nan"):
+        settings_of(replace(task, training={"clip": float("nan")}), "mine.py")
 
 
 def test_presets() -> None:

@@ -1,19 +1,35 @@
-"""Settings of a training run: one frozen dataclass, saved with the run."""
+"""Settings of a training run: one frozen dataclass, saved with the run.
 
+A task, a file of `--config` and `--set` name the same settings.
+"""
+
+import ast
 import dataclasses
+import inspect
+import itertools
 import math
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, cast, get_args, get_origin
 
 from pydantic import ConfigDict, with_config
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sdk.base.terminal import table
+from physai.sdk.base.yaml_file import read_yaml
 
 MAX_NUMBER = 10**9
 """Upper bound of every number except the seed."""
 
 MAX_SEED = 2**63 - 1
+
+MAX_FILE_BYTES = 1 << 16
+"""Greatest size of a file of `--config`."""
+MAX_WIDTHS = 64
+"""Greatest number of hidden layers."""
 
 _POSITIVE = (
     "learning_rate",
@@ -149,8 +165,8 @@ class TrainConfig:
         units = self.num_envs // self.shards * (1 if self.actor == "gru" else self.horizon)
         if self.minibatches > units:
             raise ConfigError(f"minibatches {self.minibatches} exceed the {units} units they are drawn from")
-        if not self.hidden or not all(1 <= width <= 8192 for width in self.hidden):
-            raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {self.hidden}")
+        if not 1 <= len(self.hidden) <= MAX_WIDTHS or not all(1 <= width <= 8192 for width in self.hidden):
+            raise ConfigError(f"hidden must be one or more widths from 1 to 8192, got {reprlib.repr(self.hidden)}")
 
     def curriculum(self, share: float, success: float) -> float:
         """Progress of the curriculum in [0, 1] after an iteration that started at `share`."""
@@ -167,21 +183,81 @@ RENAMED = {"control_repeat": "action_repeat", "promising_success": "eval_min_suc
 """Names of settings in run folders of physai 0.1, to their present names."""
 
 
-def with_options(config: TrainConfig, options: dict[str, str]) -> TrainConfig:
+def with_options(config: TrainConfig, options: Mapping[str, str]) -> TrainConfig:
     """The configuration with `--set key=value` options applied, each parsed by its field's type.
 
     Raises:
         UnknownNameError: no such field.
         ConfigError: the text is not a value of the field's type.
     """
-    fields = {f.name: f for f in dataclasses.fields(TrainConfig)}
-    changes: dict[str, Any] = {}
-    for name, text in options.items():
+    fields = _known(options)
+    return dataclasses.replace(
+        config, **{key: _parse(key, options[name], kind) for name, (key, kind) in fields.items()}
+    )
+
+
+def with_settings(config: TrainConfig, settings: Mapping[str, Any], *, source: str) -> TrainConfig:
+    """The configuration with values of a task or a file applied.
+
+    Args:
+        config: what holds for all other settings.
+        settings: values by name; a text is parsed as by `--set`, because YAML reads 3e-4 as one.
+        source: where they come from, for messages.
+
+    Raises:
+        UnknownNameError: no such field.
+        ConfigError: a value is of another type, or out of range.
+    """
+    try:
+        fields = _known(settings)
+        return dataclasses.replace(config, **{key: _typed(key, settings[n], kind) for n, (key, kind) in fields.items()})
+    except PhysaiError as error:
+        raise type(error)(f"{source}: {error}") from None
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a YAML file, not checked yet.
+
+    Raises:
+        ConfigError: it cannot be read, is not YAML, or is no mapping of names to values.
+    """
+    content = read_yaml(path, what="a file of --config", max_bytes=MAX_FILE_BYTES, error=ConfigError)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected lines such as `discount_s: 2.0`, got {reprlib.repr(content)}")
+    return {str(key): value for key, value in cast("dict[Any, Any]", content).items()}
+
+
+def _known(names: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Present name and type of each setting, by the name that was given."""
+    fields = {f.name: f.type for f in dataclasses.fields(TrainConfig)}
+    known: dict[str, tuple[str, Any]] = {}
+    for name in names:
         key = RENAMED.get(name, name)
         if key not in fields:
-            raise unknown_name("training option", key, fields)
-        changes[key] = _parse(key, text, fields[key].type)
-    return dataclasses.replace(config, **changes)
+            raise unknown_name("training option", key[:80], fields)
+        known[name] = key, fields[key]
+    return known
+
+
+def _typed(key: str, value: Any, kind: Any) -> Any:
+    """A value as its field has it, without conversions that lose something."""
+    if isinstance(value, str):
+        return _parse(key, value, kind)
+    optional = type(None) in get_args(kind)
+    if get_origin(kind) is tuple and _are_widths(value):
+        return tuple(value)
+    if (type(value) is kind and kind in (bool, int)) or (value is None and optional):
+        return value
+    # An integer beyond the range of a double has no float.
+    if (kind is float or optional) and (type(value) is float or (type(value) is int and abs(value) <= MAX_SEED)):
+        return float(value)
+    raise ConfigError(f"{key}: expected {_type_text(kind)}, got {reprlib.repr(value)}")
+
+
+def _are_widths(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(type(one) is int for one in cast("list[Any]", value)[:MAX_WIDTHS])
 
 
 def _parse(key: str, text: str, kind: Any) -> Any:
@@ -212,13 +288,34 @@ def _type_text(kind: Any) -> str:
     return "float or none" if get_args(kind) else kind.__name__
 
 
-def describe_settings() -> str:
-    """Every setting with its default, one line each."""
-    return "\n".join(
-        f"  {f.name:<20} {_default(f.default):<12} {_type_text(f.type)}" for f in dataclasses.fields(TrainConfig)
-    )
+def describe_settings(config: TrainConfig | None = None) -> str:
+    """Every setting with its value here, its default, its type and its meaning; None for the defaults."""
+    meaning = _meanings()
+    rows = [
+        (f.name, _default(getattr(config or TrainConfig(), f.name)), _default(f.default), _type_text(f.type))
+        for f in dataclasses.fields(TrainConfig)
+    ]
+    header = ("setting", "here", "default", "type", "meaning")
+    return table(header, [(*row, meaning.get(row[0], "")) for row in rows])
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    """First sentence of the docstring of each field."""
+    # Python keeps no docstrings of fields; they are in the source only.
+    body = cast("ast.ClassDef", ast.parse(inspect.getsource(TrainConfig)).body[0]).body
+    found: dict[str, str] = {}
+    for field, after in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+            text = " ".join(str(ast.literal_eval(after.value)).split())
+            found[field.target.id] = text.partition(". ")[0].removesuffix(".")
+    return found
 
 
 def _default(value: Any) -> str:
     """A default in the syntax of `--set`."""
-    return str(value).lower().strip("()").replace(" ", "")
+    return _text(value).lower()
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else str(value)

@@ -1,8 +1,9 @@
-"""Training settings for the built-in tasks, tuned on a laptop."""
+"""Training settings of tasks: tables for the built-in ones, tuned on a laptop; other tasks carry their own."""
 
 from dataclasses import replace
 
-from physai.train.config import TrainConfig
+from physai.sim.tasks.task import Task
+from physai.train.config import TrainConfig, with_settings
 
 PRESETS: dict[str, TrainConfig] = {
     "cartpole-swingup": TrainConfig(
@@ -61,3 +62,17 @@ PRESETS["acrobot-swingup:realaigym-v2"] = PRESETS["pendubot-swingup:realaigym-v2
 def preset_for(task: str, variant: str | None = None) -> TrainConfig:
     """Settings for a built-in task or a variant of it (`TASK:VARIANT`); the defaults for any other task."""
     return PRESETS.get(f"{task}:{variant}", PRESETS.get(task, TrainConfig()))
+
+
+def settings_of(task: Task, name: str, variant: str | None = None) -> TrainConfig:
+    """Settings for a loaded task: those it carries, over those of `preset_for`.
+
+    Args:
+        task: the task.
+        name: name or file that it was loaded from.
+        variant: variant that it was loaded with.
+
+    Raises:
+        PhysaiError: the task carries a setting that does not exist or is out of range.
+    """
+    return with_settings(preset_for(name, variant), task.training, source=f"training settings of the task {task.name}")

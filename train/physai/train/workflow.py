@@ -1,18 +1,24 @@
 """`physai train` and `physai export` as functions."""
 
+import logging
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from physai.sdk.base.errors import CheckpointError
-from physai.sim.policies.resolve import EXPORT_FOLDER
+from physai.sim.policies.resolve import EXPORT_FOLDER, named_source
 from physai.train.config import TrainConfig
 from physai.train.onnx_export.export import ExportReport, export_policy
-from physai.train.presets import preset_for
+from physai.train.presets import settings_of
 from physai.train.runners import session
-from physai.train.runners.checkpoint import CHECKPOINT_FILE, RunTaskSource, load_run, save_config
+from physai.train.runners.checkpoint import CHECKPOINT_FILE, load_run
+from physai.train.runners.initial_weights import load_initial_weights, require_same_network
+from physai.train.runners.run_config import RunTaskSource, begin_run
 from physai.train.runners.runner import Trainer, learner_threads
 from physai.train.runners.session import TrainingOutcome
+
+logger = logging.getLogger(__name__)
 
 
 def train(
@@ -24,19 +30,21 @@ def train(
     preset: str | None = None,
     twin: str | Path | None = None,
     time_budget_s: float | None = None,
+    init_from: str | Path | None = None,
 ) -> TrainingOutcome:
     """Train a policy and write the run into a folder.
 
     Ctrl-C saves a checkpoint and returns; `physai train --resume FOLDER` continues from it.
 
     Args:
-        task: name of a built-in task, or path of a task file.
+        task: name of a built-in task, path of a task file, or run folder whose copy of the task is to be run.
         folder: run folder; created if missing.
-        config: training settings; None for the preset of the task.
+        config: training settings; None for those of the task.
         robot: MJCF or URDF file of another robot for the task.
         preset: variant of the task, as `--preset`.
         twin: calibrated twin (`twin.json`) to train in; None for the nominal robot.
         time_budget_s: training time after which to stop [s].
+        init_from: run folder whose weights to start from; its network must be that of `config`.
 
     Raises:
         PhysaiError: the task, robot, twin or folder cannot be used.
@@ -44,18 +52,28 @@ def train(
     folder = Path(folder)
     if (folder / CHECKPOINT_FILE).exists():
         raise CheckpointError(f"{folder} already holds a run; continue it with --resume {folder}, or choose another")
-    source = RunTaskSource(
-        task=task, robot=robot, preset=preset, twin=None if twin is None else str(Path(twin).resolve())
-    )
-    return session.run(start(source, config or preset_for(task, preset), folder), folder, time_budget_s=time_budget_s)
+    named = named_source(str(task), robot=robot, preset=preset)
+    source = RunTaskSource(**asdict(named), twin=None if twin is None else str(Path(twin).resolve()))
+    return session.run(start(source, config, folder, init_from=init_from), folder, time_budget_s=time_budget_s)
 
 
-def start(source: RunTaskSource, config: TrainConfig, folder: Path) -> Trainer:
-    """Load the task, save the configuration of a new run and return its trainer."""
-    torch.set_num_threads(learner_threads(config))
+def start(
+    source: RunTaskSource, config: TrainConfig | None, folder: Path, *, init_from: str | Path | None = None
+) -> Trainer:
+    """Load the task, save the configuration of a new run and return its trainer; see `train`."""
     task = source.load()
-    save_config(folder, source, config, task.contract)
-    return Trainer(task, config)
+    config = config or settings_of(task, source.task, source.preset)
+    origin: dict[str, str] = {}
+    if init_from is not None:
+        require_same_network(config, Path(init_from))
+        origin = {"init_from": str(init_from)}
+    torch.set_num_threads(learner_threads(config))
+    for note in begin_run(folder, source, config, task, origin=origin):
+        logger.warning(note)
+    trainer = Trainer(task, config)
+    if init_from is not None:
+        load_initial_weights(trainer, Path(init_from))
+    return trainer
 
 
 def export(

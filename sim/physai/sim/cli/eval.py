@@ -22,8 +22,12 @@ MAX_EPISODES = 100_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of `physai eval`."""
     parser.add_argument("policy", type=Path, help="run folder or exported policy.onnx")
-    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
-    parser.add_argument("--robot", help="MJCF or URDF file, if the policy was trained with one")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
+    parser.add_argument(
+        "--robot", help="MJCF or URDF file that the policy was trained with, if its run folder does not keep it"
+    )
     parser.add_argument("--episodes", type=int, default=256, metavar="N", help="number of episodes (default: 256)")
     parser.add_argument("--nominal", action="store_true", help="no randomised parameters, noise, delays or pushes")
     parser.add_argument("--preset", help="run a published benchmark instead: realaigym-v2 (double pendulum)")

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counterexample", type=int, metavar="N", help="show counterexample N of a report of `physai sim validate`"
     )
-    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
     parser.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     parser.add_argument("--agent", help="scripted agent for a task without a policy: zero (default), random or hold")

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser(
         "show", help="print the definition of a task", description="Print the definition of a task."
     )
-    show.add_argument("task", metavar="TASK", help="task name, or the path of a Python file that defines one")
+    show.add_argument("task", metavar="TASK", help="task name, Python file that defines one, or run folder")
     show.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     show.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     show.add_argument("--json", action="store_true", help="print JSON")
@@ -34,10 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lists the tasks or shows one."""
-    from physai.sim.tasks.registry import load_task
+    from physai.sim.policies.resolve import named_source
 
     if arguments.action == "show":
-        task = load_task(arguments.task, robot=arguments.robot, preset=arguments.preset)
+        task = named_source(arguments.task, robot=arguments.robot, preset=arguments.preset).load()
         return _show(task, as_json=arguments.json)
     return _list(as_json=arguments.action == "list" and arguments.json)
 
@@ -106,6 +106,7 @@ def _details(task: Task) -> dict[str, Any]:
         "sensor_delay": dataclasses.asdict(task.sensor_delay),
         "action_delay": dataclasses.asdict(task.action_delay),
         "push": dataclasses.asdict(task.push) if task.push else None,
+        "training": dict(task.training),
     }
 
 
@@ -128,6 +129,7 @@ def _sections(task: Task) -> list[str]:
         *_section("randomised at each reset", _randomisation(task)),
         *_section("between policy and robot", _disturbances(task)),
         *_section("metrics", "\n".join(f"  {name}" for name in task.metrics)),
+        *(_section("training settings of its own", _training(task)) if task.training else []),
     ]
 
 
@@ -186,6 +188,10 @@ def _unit(field: CommandField, index: int) -> str:
 
 def _rewards(task: Task) -> str:
     return table(("term", "weight"), [(name, f"{reward.weight:+.4g}") for name, reward in task.rewards.items()])
+
+
+def _training(task: Task) -> str:
+    return table(("setting", "value"), [(name, str(value)) for name, value in task.training.items()])
 
 
 def _randomisation(task: Task) -> str:

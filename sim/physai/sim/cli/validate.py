@@ -34,8 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TWIN",
         help="twin.json of `physai sim calibrate`; without it the nominal robot is used and no policy can pass",
     )
-    parser.add_argument("--task", help="task name or Python file, if the policy does not name a built-in task")
-    parser.add_argument("--robot", help="MJCF or URDF file, if the policy was trained with one")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
+    parser.add_argument(
+        "--robot", help="MJCF or URDF file that the policy was trained with, if its run folder does not keep it"
+    )
     parser.add_argument("--gates", type=Path, metavar="YAML", help="gate settings (default: built in)")
     parser.add_argument(
         "--accept",
@@ -86,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         twin_name="the nominal robot, not calibrated" if twin is None else str(arguments.twin),
     )
     verdict = validate(policy, twin, report=report, options=options, progress=_progress)
-    return _print(verdict, report, as_json=arguments.json)
+    return _print(verdict, report, arguments)
 
 
 def _run_on_server(arguments: argparse.Namespace) -> int:
@@ -118,14 +122,20 @@ def _run_on_server(arguments: argparse.Namespace) -> int:
         access_token=os.environ.get("PHYSAI_TOKEN"),
         progress=lambda line: print(line, file=sys.stderr, flush=True),
     )
-    return _print(load_verdict(report / VERDICT_FILE), report, as_json=arguments.json)
+    return _print(load_verdict(report / VERDICT_FILE), report, arguments)
 
 
-def _print(verdict: Verdict, report: Path, *, as_json: bool) -> int:
-    if as_json:
+def _replay_options(arguments: argparse.Namespace) -> list[str]:
+    """The words with which the user named task and robot; others, a run folder keeps."""
+    named = (("--task", arguments.task), ("--robot", arguments.robot))
+    return [word for option, value in named if value is not None for word in (option, value)]
+
+
+def _print(verdict: Verdict, report: Path, arguments: argparse.Namespace) -> int:
+    if arguments.json:
         print(json.dumps(verdict.model_dump(mode="json")))
     else:
-        print(printable(_text(verdict, report)))
+        print(printable(_text(verdict, report, _replay_options(arguments))))
         print(_conclusion(verdict))
     return verdict.outcome.exit_code
 
@@ -185,10 +195,10 @@ def _first_value(result: GateFinding | GateResult | None) -> str:
     return f"{first.name} {first.value:.4g}"
 
 
-def _text(verdict: Verdict, report: Path) -> str:
+def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
     """The gates as a table, then the reasons why the verdict is not PASS."""
     from physai.sdk.evidence.verdict import VerdictOutcome
-    from physai.sim.report.summary import reasons
+    from physai.sim.report.summary import reasons, replay_command
 
     rows = [[g.gate, g.outcome.value, str(g.episodes or ""), _first_value(g)] for g in verdict.gates]
     lines = [table(["gate", "outcome", "episodes", "measured"], rows, indent="")]
@@ -197,7 +207,7 @@ def _text(verdict: Verdict, report: Path) -> str:
         cause = f" ({gate.cause.value})" if gate.cause else ""
         lines.append(f"\n{gate.gate}{cause}: {gate.message}\n  → {gate.next_step}")
         if gate.counterexample is not None and gate.counterexample.recording:
-            lines.append(f"  → physai play --counterexample {gate.counterexample.index} {report}")
+            lines.append(f"  → {replay_command(gate.counterexample.index, report, options)}")
     passed = [gate for gate in verdict.gates if gate.outcome is VerdictOutcome.PASS]
     lines += [f"\ncontract, a note: {gate.message}" for gate in passed if gate.gate == "contract" and gate.message]
     if summary.waiting:

@@ -43,14 +43,14 @@ def record_smallest(
     # A graph rounds differently at different batch sizes, which a chaotic robot amplifies: not every episode that fails
     # in a batch fails on its own, and only those can be reproduced.
     for case in cases[:MAX_TRIES]:
-        values = None if case.batch.values is None else (case.batch.values[case.row],)
-        batch = replace(case.batch, seeds=(case.seed,), values=values, visits=0)
+        batch = case.alone
         origin = {
             "played_by": str(subject.path),
             "gate": gate,
             "seed": str(case.seed),
             "condition": json.dumps(case.batch.condition.as_json()),
             "parameters": json.dumps(case.parameters),
+            **({} if subject.origin.preset is None else {"preset": subject.origin.preset}),
         }
         with RecordingWriter(path, subject.task, origin=origin) as writer:
             observer = CounterexampleRecorder(writer, case.seed)

@@ -43,13 +43,12 @@ def judge(
     _correct(findings, context.settings.alpha)
     temper(findings)
     results: list[GateResult] = []
-    number = 0
+    shown: dict[str, Counterexample] = {}
     for gate in gates.values():
         finding = findings[gate.name]
         counterexample = None
         if finding.outcome is not VerdictOutcome.PASS and finding.cases and report is not None:
-            number += 1
-            counterexample = _counterexample(context, finding, gate.name, number, report)
+            counterexample = _counterexample(context, finding, gate.name, shown, report)
         results.append(_result(context, gate, finding, counterexample))
     return Verdict(
         policy_sha256=context.subject.policy_sha256,
@@ -117,14 +116,25 @@ def temper(findings: dict[str, GateFinding]) -> None:
 
 
 def _counterexample(
-    context: Context, finding: GateFinding, gate: str, number: int, report: Path
+    context: Context, finding: GateFinding, gate: str, shown: dict[str, Counterexample], report: Path
 ) -> Counterexample | None:
+    """A failing episode of a gate, if possible one that no other gate shows; those shown by their `episode`."""
+    seeds = {case.episode_seed for case in shown.values()}
+    # One seed under two conditions mostly looks the same, so another seed is preferred.
+    fresh = [case for case in finding.cases if str(case.seed) not in seeds] or [
+        case for case in finding.cases if case.episode not in shown
+    ]
+    if not fresh:
+        case = finding.cases[0]
+        update = {"description": case.description[:500], "step": case.step}
+        return shown[case.episode].model_copy(update=update)
+    number = len(shown) + 1
     relative = f"{FOLDER}/{number}.mcap"
     # A case that fails in its batch may not fail on its own; the verdict then describes it without a recording.
-    case = record_smallest(context.subject, finding.cases, report / relative, gate=gate)
+    case = record_smallest(context.subject, fresh, report / relative, gate=gate)
     recorded = case is not None
-    case = case or finding.cases[0]
-    return Counterexample(
+    case = case or fresh[0]
+    shown[case.episode] = Counterexample(
         index=number,
         description=case.description[:500],
         episode_seed=str(case.seed),
@@ -132,6 +142,7 @@ def _counterexample(
         parameters=case.parameters,
         recording=relative if recorded else None,
     )
+    return shown[case.episode]
 
 
 def _result(context: Context, gate: Gate, finding: GateFinding, counterexample: Counterexample | None) -> GateResult:

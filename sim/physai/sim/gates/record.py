@@ -31,7 +31,7 @@ from physai.sim.gates.judgement import judge
 from physai.sim.gates.runner import all_gates, find_all
 from physai.sim.gates.settings import parse_gates
 from physai.sim.policies.devices import choose_policy_device
-from physai.sim.policies.resolve import choose_task_source
+from physai.sim.policies.resolve import choose_task_source, run_folder_of
 from physai.sim.twin.twin import load_twin, save_twin
 
 FOLDER = "record"
@@ -158,7 +158,8 @@ def _context(
     inputs = _inputs(folder / _INPUTS_FILE)
     source = str(folder / _INPUTS_FILE)
     recorded = {name: cast("str | None", inputs.get(name)) for name in ("task", "robot", "preset")}
-    origin = choose_task_source(recorded, source=source, task=task, robot=robot)
+    run = run_folder_of(folder.parent)
+    origin = choose_task_source(recorded, source=source, task=task, robot=robot, run=run)
     latency, baseline = folder / _LATENCY_FILE, folder / _BASELINE_FILE
     arms = _arms(members, stated.policy_sha256)
     if baseline.is_file():

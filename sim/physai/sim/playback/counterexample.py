@@ -13,7 +13,8 @@ from physai.sim.engines.protocol import Array
 from physai.sim.playback.player import EpisodeOutcome, EpisodeVerdict, Moment
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import RecordedEpisode, Recording, read_recording
-from physai.sim.tasks.registry import built_in_task, load_task
+from physai.sim.policies.kept_task import kept_task
+from physai.sim.policies.resolve import choose_task_source, run_folder_of
 from physai.sim.tasks.task import Task
 
 
@@ -35,21 +36,25 @@ def find_counterexample(folder: Path, number: int) -> tuple[Counterexample, Path
     return case, (folder if folder.is_dir() else folder.parent) / case.recording
 
 
-def recorded_task(recording: Recording, *, task: str | None, robot: str | None) -> Task:
+def recorded_task(recording: Recording, *, task: str | None, robot: str | None, run: Path | None = None) -> Task:
     """The task a recording was made with.
 
     Args:
         recording: what was read.
-        task: name or Python file; None to use the recorded name if it is a built-in task.
-        robot: name or file of the recorded robot; None for the task's own.
+        task: name, Python file or run folder; None to use the recorded name if it is a built-in task.
+        robot: name or file of the recorded robot; None for the run's, or else the task's own.
+        run: run folder that the recording lies in, if it keeps its task.
 
     Raises:
         TaskError: the task cannot be loaded, or is neither given nor built in.
         ContractMismatchError: the recording was made with another contract.
     """
-    name = task or built_in_task(recording.metadata.get("task", ""), source="the recording")
-    loaded = load_task(name, robot=robot)
-    if robot is None and recording.contract.robot.name != loaded.contract.robot.name:
+    kept = None if run is None else kept_task(run)
+    recorded = {"task": recording.metadata.get("task", ""), "preset": recording.metadata.get("preset")}
+    names = recorded if kept is None else kept.names
+    origin = choose_task_source(names, source="the recording", task=task, robot=robot, run=run)
+    loaded = origin.load()
+    if origin.robot is None and recording.contract.robot.name != loaded.contract.robot.name:
         raise TaskError(
             f"the recording is of the robot {recording.contract.robot.name}, task {loaded.name} has "
             f"{loaded.contract.robot.name}; name the recorded one's file with --robot FILE"
@@ -77,7 +82,8 @@ class RecordedPlayer:
         self.episodes = tuple(episode for episode in recording.episodes if episode.outcome is not None)
         if not self.episodes:
             raise RecordingError(f"{path}: no whole episode in it; validate the policy again")
-        self.task = recorded_task(recording, task=task, robot=robot)
+        # Reports keep recordings in a folder of their own.
+        self.task = recorded_task(recording, task=task, robot=robot, run=run_folder_of(path.parent.parent))
         self.outcomes: list[EpisodeOutcome] = []
         self.forces: Array = np.zeros((self.task.model.nbody, 6))
         """Ignored; only live players apply external forces."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from physai.sdk.base.errors import ContractError, PhysaiError, TaskError
 from physai.sdk.base.onnx_metadata import read_onnx_metadata
 from physai.sdk.policy.header import POLICY_FILE, PROVENANCE_PREFIX, PolicyError, parse_header
+from physai.sim.policies.kept_task import KeptTask, kept_task
 from physai.sim.robots import robot_names
-from physai.sim.tasks.registry import MAX_SHOWN, built_in_task, load_task
+from physai.sim.tasks.registry import BUILT_IN, MAX_SHOWN, built_in_task, load_task
 from physai.sim.tasks.task import Task
 
 EXPORT_FOLDER = "export"
@@ -52,6 +53,17 @@ class TaskSource:
         return load_task(self.task, robot=self.robot, preset=self.preset)
 
 
+def named_source(task: str, *, robot: str | None = None, preset: str | None = None) -> TaskSource:
+    """What the user named as a task: a built-in name, a Python file, or a run folder that keeps a task.
+
+    Raises:
+        TaskError: the run folder keeps no task, or a kept file was changed.
+    """
+    if not _is_folder(task):
+        return TaskSource(task=task, robot=robot, preset=preset)
+    return choose_task_source({}, source=task, task=task, robot=robot, preset=preset)
+
+
 def choose_task_source(
     recorded: Mapping[str, str | None],
     *,
@@ -59,39 +71,82 @@ def choose_task_source(
     task: str | None = None,
     robot: str | None = None,
     preset: str | None = None,
+    run: Path | None = None,
 ) -> TaskSource:
     """Combines the user's choice with the names recorded in a file.
 
-    Of the file's names only built-in ones are accepted, so that a file cannot choose a path to open or run.
+    Of the file's names only built-in ones are accepted, so that a file cannot choose a path to open or run. A robot
+    that the run folder keeps is data under a fixed name and is used; a task file in it is not.
 
     Args:
         recorded: `task`, `robot` and `preset` as recorded in the file.
         source: name of the file in messages.
-        task: built-in name or Python file given by the user.
+        task: built-in name, Python file, or run folder whose task is to be run, given by the user.
         robot: built-in name, MJCF or URDF file given by the user.
         preset: variant given by the user.
+        run: run folder that the user named, or that the file lies in.
 
     Raises:
-        TaskError: neither the user nor the file names a task, or a name in the file is not built in.
+        TaskError: neither the user nor the file names a task, a name in the file is not built in, or a kept file was
+            changed.
     """
+    if task is not None and _is_folder(task):
+        run = Path(task)
+        kept = _require_kept(run)
+        recorded, task = kept.names, kept.file_to_run()
+    else:
+        kept = None if run is None else kept_task(run)
+        if kept is not None and task is not None:
+            kept.warn_if_changed(Path(task))
     claimed = recorded.get("task") or None
     if task is None and claimed is None:
         raise TaskError(f"{source} does not say which task it was trained for; name one with --task")
-    chosen = task or built_in_task(claimed or "", source=source)
+    chosen = task or _built_in_task(claimed or "", source, kept)
     # The recorded robot and preset belong to the recorded task only.
     if claimed is not None and Path(chosen).name == Path(claimed).name:
         preset = preset or recorded.get("preset") or None
-        robot = robot or _built_in_robot(recorded.get("robot"), source)
+        robot = robot or _known_robot(recorded.get("robot"), source, kept)
     return TaskSource(task=chosen, robot=robot, preset=preset)
 
 
-def _built_in_robot(name: str | None, source: str) -> str | None:
-    if name and name not in robot_names():
+def _is_folder(task: str) -> bool:
+    # A folder of runs may have the name of a task.
+    return task not in BUILT_IN and Path(task).is_dir()
+
+
+def _require_kept(run: Path) -> KeptTask:
+    kept = kept_task(run)
+    if kept is None:
+        raise TaskError(f"{run} is no run folder that keeps its task; name a task, or its Python file")
+    return kept
+
+
+def _built_in_task(name: str, source: str, kept: KeptTask | None) -> str:
+    if name not in BUILT_IN and kept is not None and kept.source is not None:
+        raise TaskError(
+            f"{source} says it is for the task {name[:MAX_SHOWN]!r}, and no Python file is run because another file "
+            f"names it; read {kept.source}, then run it with --task {kept.run}, or name another file with --task PATH"
+        )
+    return built_in_task(name, source=source)
+
+
+def _known_robot(name: str | None, source: str, kept: KeptTask | None) -> str | None:
+    """A built-in robot, or the copy in the run folder."""
+    if not name or name in robot_names():
+        return name or None
+    copy = None if kept is None else kept.robot()
+    if copy is None:
         raise TaskError(
             f"{source} says it is for the robot {name[:MAX_SHOWN]!r}, which is not built in, and no model is opened "
             f"because a file names its path; name it with --robot PATH, or a built-in one ({', '.join(robot_names())})"
         )
-    return name or None
+    return copy
+
+
+def run_folder_of(policy: Path) -> Path | None:
+    """The run folder that a policy or its report was written in; None if it keeps no task."""
+    folder = policy if policy.is_dir() else policy.parent
+    return next((run for run in (folder, folder.parent) if kept_task(run) is not None), None)
 
 
 def find_origin(
@@ -110,4 +165,5 @@ def find_origin(
         # here: reporting it is up to the contract gate.
         with suppress(PolicyError, ContractError):
             recorded["task"] = parse_header(metadata, source=str(policy)).contract.task
-    return choose_task_source(recorded, source=str(policy), task=task, robot=robot, preset=preset)
+    run = run_folder_of(policy)
+    return choose_task_source(recorded, source=str(policy), task=task, robot=robot, preset=preset, run=run)

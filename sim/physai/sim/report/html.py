@@ -34,6 +34,8 @@ class Page:
     """Numbers to plot, by gate."""
     folder: Path | None = None
     """Report folder, which holds the recordings of counterexamples."""
+    options: Sequence[str] = ()
+    """Words that name task and robot in the commands that replay them."""
 
 
 def html_report(verdict: Verdict, page: Page) -> str:
@@ -42,7 +44,7 @@ def html_report(verdict: Verdict, page: Page) -> str:
         [
             *_answer(verdict, page),
             *_gates(verdict),
-            *plots(verdict, page.charts, page.folder),
+            *plots(verdict, page.charts, page.folder, page.options),
             *_details(verdict),
             *_identity(verdict, page),
         ]

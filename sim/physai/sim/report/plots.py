@@ -10,6 +10,7 @@ from typing import Any
 from physai.sdk.evidence.verdict import Counterexample, GateResult, Verdict, VerdictOutcome
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import read_recording
+from physai.sim.report.summary import replay_command
 from physai.sim.report.svg import Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
 from physai.sim.stats.statistics import wilson
 
@@ -19,13 +20,14 @@ MAX_CURVES = 4
 MAX_PARAMETERS = 6
 
 
-def plots(verdict: Verdict, charts: Charts, folder: Path | None) -> Iterator[str]:
+def plots(verdict: Verdict, charts: Charts, folder: Path | None, options: Sequence[str] = ()) -> Iterator[str]:
     """Render all panels that have data as HTML.
 
     Args:
         verdict: the verdict to illustrate.
         charts: chart data by gate.
         folder: report folder with the recordings of counterexamples; None to leave their curves out.
+        options: words that name task and robot in the commands that replay them.
     """
     panels = [
         *_replay(charts.get("twin", {})),
@@ -37,12 +39,15 @@ def plots(verdict: Verdict, charts: Charts, folder: Path | None) -> Iterator[str
     ]
     if panels:
         yield f'<h2>Evidence</h2><div class="grid">{"".join(panels)}</div>'
-    cases = [(gate, gate.counterexample) for gate in verdict.gates if gate.counterexample is not None]
+    cases: dict[int, list[GateResult]] = {}
+    for gate in verdict.gates:
+        if gate.counterexample is not None:
+            cases.setdefault(gate.counterexample.index, []).append(gate)
     if cases:
         yield "<h2>Worst cases</h2>"
         yield '<div class="grid">'
-        for gate, case in cases:
-            yield from _case(gate, case, folder)
+        for gates in cases.values():
+            yield from _case(gates, folder, options)
         yield "</div>"
 
 
@@ -139,18 +144,24 @@ def _engines(chart: Mapping[str, Any]) -> Iterator[str]:
     yield _panel("Two engines", drawing, note)
 
 
-def _case(gate: GateResult, case: Counterexample, folder: Path | None) -> Iterator[str]:
+def _case(gates: Sequence[GateResult], folder: Path | None, options: Sequence[str]) -> Iterator[str]:
+    """One failing episode, and what each of the gates that show it says about it."""
+    found = [(gate, gate.counterexample) for gate in gates if gate.counterexample is not None]
+    case = found[0][1]
     drawing = _traces(case, folder)
     moved = list(case.parameters.items())[:MAX_PARAMETERS]
     parameters = ", ".join(f"{name} {value:.4g}" for name, value in moved)
     more = len(case.parameters) - len(moved)
     command = (
-        f"<code>physai play --counterexample {case.index} {escape(str(folder) if folder else 'REPORT')}</code>"
+        f"<code>{escape(replay_command(case.index, folder, options))}</code>"
         if case.recording
         else "The episode fails only as part of its batch, so there is no recording."
     )
-    tone = VerdictOutcome(gate.outcome)
-    yield f'<div class="panel {tone}"><h3>{case.index} · {escape(gate.gate)}</h3><p>{escape(case.description)}</p>'
+    tone = VerdictOutcome(gates[0].outcome)
+    names = ", ".join(gate.gate for gate in gates)
+    yield f'<div class="panel {tone}"><h3>{case.index} · {escape(names)}</h3>'
+    for text in dict.fromkeys(case.description for _, case in found):
+        yield f"<p>{escape(text)}</p>"
     yield f'{drawing}<p class="small">{command}</p><p class="soft small">seed {escape(case.episode_seed or "none")}; '
     yield f"{escape(parameters)}{f' and {more} more' if more > 0 else ''}</p></div>"
 

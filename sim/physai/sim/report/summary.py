@@ -1,9 +1,15 @@
 """Summary of the gates that block a policy."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from physai.sdk.evidence.verdict import GateResult, Verdict, VerdictOutcome
 from physai.sim.gates.judgement import WOULD_PASS
+from physai.sim.policies.resolve import TaskSource
+from physai.sim.robots import robot_names
+from physai.sim.tasks.registry import BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -23,3 +29,22 @@ def reasons(verdict: Verdict) -> Reasons:
     deciding = [gate for gate in verdict.gates if gate.outcome is verdict.outcome]
     waiting = tuple(gate.gate for gate in deciding if gate.message.startswith(WOULD_PASS))
     return Reasons(tuple(gate for gate in deciding if gate.gate not in waiting), waiting)
+
+
+def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> str:
+    """Return the command line that plays a counterexample, to be pasted into a shell.
+
+    Args:
+        number: index of the counterexample.
+        folder: report folder; None for a placeholder.
+        options: of `replay_options`.
+    """
+    words = ["physai", "play", "--counterexample", str(number), str(folder) if folder else "REPORT", *options]
+    return shlex.join(words)
+
+
+def replay_options(origin: TaskSource) -> tuple[str, ...]:
+    """Return the words that name a task and a robot that are not built in, because no file may name them."""
+    task = () if origin.task in BUILT_IN else ("--task", origin.task)
+    robot = () if origin.robot is None or origin.robot in robot_names() else ("--robot", origin.robot)
+    return (*task, *robot)

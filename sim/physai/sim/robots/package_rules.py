@@ -13,6 +13,9 @@ MAX_EXPANDED = 20_000
 FILE_TAGS = ("mesh", "hfield", "texture")
 """MJCF elements that may name files."""
 
+_TYPES = {"model/stl": ".stl", "model/obj": ".obj", "image/png": ".png"}
+"""Suffixes of the media types that MuJoCo writes into `content_type`."""
+
 _REFUSED = {
     "plugin": "it loads native code; remove it",
     "extension": "it loads native code; remove it",
@@ -64,7 +67,8 @@ def check_elements(origins: dict[Element, XmlFile], root: Element) -> None:
         if reason or (element.tag == "model" and "file" in element.attrib):
             reason = reason or _REFUSED["attach"]
             raise origins[element].error(element, f"<{element.tag}> is not allowed in an uploaded robot: {reason}")
-        files = [key for key in element.attrib if key.startswith("file") or key == "content_type"]
+        typed = "content_type" in element.attrib and not _is_own_type(element)
+        files = [key for key in element.attrib if key.startswith("file") or (typed and key == "content_type")]
         if files and root.tag == "mujoco" and (element.tag not in FILE_TAGS or "content_type" in files):
             raise origins[element].error(element, f"<{element.tag}> may not have {files[0]!r}; remove it")
         _check_numbers(origins[element], element)
@@ -74,6 +78,13 @@ def check_elements(origins: dict[Element, XmlFile], root: Element) -> None:
         raise ModelError(
             f"{origins[root].path}: more than {MAX_EXPANDED} elements after <replicate>; use smaller counts"
         )
+
+
+def _is_own_type(element: Element) -> bool:
+    """Whether the type that an element states is that of its file's suffix, as MuJoCo writes it."""
+    suffix = _TYPES.get(element.get("content_type", ""))
+    names = [value.lower() for key, value in element.attrib.items() if key.startswith("file")]
+    return suffix is not None and bool(names) and all(name.endswith(suffix) for name in names)
 
 
 def _check_urdf(origins: dict[Element, XmlFile], root: Element) -> None:

@@ -221,6 +221,8 @@ class Task:
     push: Push | None = None
     metrics: Mapping[str, Term] = field(default_factory=dict[str, Term])
     """Physical quantities reported at the end of each command or episode."""
+    training: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings of `physai train` for this task by name, such as `discount_s`; `--set help` lists all of them."""
 
     def __post_init__(self) -> None:
         """Raises TaskError if the time steps of model and contract differ."""

@@ -15,7 +15,8 @@ Captured = pytest.CaptureFixture[str]
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was exported before it learned anything."""
     from physai.train.config import TrainConfig
-    from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
+    from physai.train.runners.checkpoint import save_checkpoint
+    from physai.train.runners.run_config import RunTaskSource, save_config
     from physai.train.runners.runner import Trainer
 
     folder = tmp_path_factory.mktemp("untrained")

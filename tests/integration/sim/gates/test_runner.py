@@ -132,6 +132,15 @@ def test_a_failure_comes_with_a_recording_that_fails_again(bench: Any, write_pol
     assert len(moments) == round(moments[-1].outcome.length_s / 0.02) + 1
 
 
+def test_worst_cases_are_different_episodes(bench: Any, write_policy: Writer, tmp_path: Path) -> None:
+    verdict = validated(bench.context(write_policy(stiffness=-12.0), **SETTINGS), tmp_path / "report")
+    shown = [gate.counterexample for gate in verdict.gates if gate.counterexample is not None]
+    assert {"success", "robustness"} <= {gate.gate for gate in verdict.gates if gate.counterexample is not None}
+    seeds = {case.index: case.episode_seed for case in shown}
+    assert sorted(seeds) == list(range(1, len(seeds) + 1))
+    assert len(set(seeds.values())) == len(seeds) >= 2
+
+
 @pytest.mark.parametrize(
     ("outcome", "p_values", "corrected"),
     [

@@ -20,7 +20,8 @@ from physai.sim.envs.device.environment import DeviceEnvironment  # noqa: E402
 from physai.sim.policies.device_evaluate import play_on_device  # noqa: E402
 from physai.sim.policies.device_policy import DevicePolicy  # noqa: E402
 from physai.train.config import TrainConfig  # noqa: E402
-from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config  # noqa: E402
+from physai.train.runners.checkpoint import save_checkpoint  # noqa: E402
+from physai.train.runners.run_config import RunTaskSource, save_config  # noqa: E402
 from physai.train.runners.runner import Trainer  # noqa: E402
 
 

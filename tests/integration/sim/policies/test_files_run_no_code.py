@@ -61,7 +61,8 @@ class Planted:
     def write_run(self, **said: str) -> Path:
         """A run folder: what `physai train` has written, but for the source."""
         from physai.train.config import TrainConfig
-        from physai.train.runners.checkpoint import RunTaskSource, save_checkpoint, save_config
+        from physai.train.runners.checkpoint import save_checkpoint
+        from physai.train.runners.run_config import RunTaskSource, save_config
         from physai.train.runners.runner import Trainer
 
         config = TrainConfig(num_envs=8, horizon=4, minibatches=2, hidden=(8,), num_threads=1, iterations=1)
@@ -111,7 +112,8 @@ def test_a_task_file_that_a_file_names_is_not_run(verb: str, planted: Planted) -
     assert answered.returncode == 2
     assert answered.stderr.count("\n") == 1
     assert str(planted.task) in answered.stderr
-    assert "name it with --task PATH" in answered.stderr
+    ways = f"name it: physai train TASK --resume {planted.run}" if verb == "resume" else "name it with --task PATH"
+    assert ways in answered.stderr
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -166,6 +168,14 @@ def test_a_recording_runs_no_task_file(planted: Planted) -> None:
     assert not planted.ran
     assert recorded_task(recording, task=str(planted.task), robot=None).name == "cartpole-swingup"
     assert planted.ran
+
+
+def test_a_recording_of_a_variant_is_played_in_that_variant() -> None:
+    contract = load_task("pendubot-swingup", preset="realaigym-v2").contract
+    said = {"task": "pendubot-swingup", "preset": "realaigym-v2"}
+    recording = Recording(contract=contract, metadata=said, episodes=())
+    assert recorded_task(recording, task=None, robot=None).contract == contract
+    assert contract != load_task("pendubot-swingup").contract
 
 
 def test_a_dump_runs_no_task_file(planted: Planted) -> None:

@@ -24,16 +24,12 @@ from physai.sdk.base.files import write_atomic
 from physai.train.config import TrainConfig
 from physai.train.runners.checkpoint import (
     CHECKPOINT_FILE,
-    CONFIG_FILE,
-    RunTaskSource,
-    load_config,
     load_run,
     read_checkpoint,
     restore_checkpoint,
-    run_contract,
     save_checkpoint,
-    save_config,
 )
+from physai.train.runners.run_config import CONFIG_FILE, RunTaskSource, load_config, run_contract, save_config
 from physai.train.runners.runner import Trainer
 
 SOURCE = RunTaskSource(task="cartpole-swingup")

@@ -1,6 +1,9 @@
 """The page and the JUnit file: the answer first, everything escaped, nothing to load."""
 
 import re
+import shlex
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -9,9 +12,10 @@ import pytest
 
 from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Verdict, VerdictOutcome, combine
 from physai.sim.gates.judgement import WOULD_PASS
+from physai.sim.policies.resolve import TaskSource
 from physai.sim.report.html import Page, html_report, measurement_text
 from physai.sim.report.junit import junit_xml
-from physai.sim.report.summary import reasons
+from physai.sim.report.summary import reasons, replay_options
 from physai.sim.report.svg import Axis, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines, ticks
 
 
@@ -113,6 +117,25 @@ def test_the_plots_draw_what_the_gates_kept(tmp_path: Path) -> None:
         assert re.search(rf"<h3>[^<]*{title}[^<]*</h3>", page), title
     assert "2 of 3, 95 % interval" in page
     assert "hip speed: median 50%, greatest 120%" in page
+
+
+def test_an_episode_that_two_gates_show_is_one_panel_with_a_command_to_paste() -> None:
+    case = Counterexample(index=1, description="calibrated: fell", episode_seed="5", recording="counterexamples/1.mcap")
+    shown = verdict(
+        gate("success", VerdictOutcome.FAIL, counterexample=case),
+        gate("robustness", VerdictOutcome.FAIL, counterexample=case.model_copy(update={"description": "pushed: fell"})),
+    )
+    origin = TaskSource(task="my tasks/tower.py", robot="arms/it's.urdf", preset="tall")
+    page = replace(PAGE, folder=Path("out put"), options=replay_options(origin))
+    text = html_report(shown, page)
+    assert text.count("<h3>1 · success, robustness</h3>") == 1
+    assert "<p>calibrated: fell</p><p>pushed: fell</p>" in text
+    command = unescape(re.findall(r"<code>(.*?)</code>", text)[0])
+    assert shlex.split(command) == [
+        *("physai", "play", "--counterexample", "1", "out put"),
+        *("--task", "my tasks/tower.py", "--robot", "arms/it's.urdf"),
+    ]
+    assert replay_options(TaskSource(task="ur10e-reach", robot="ur10e")) == ()
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,17 @@ def test_what_multiplies_or_runs_is_refused_before_mujoco(model: bytes, reason: 
         read_package(model)
 
 
+@pytest.mark.parametrize(
+    "names", ['file="a.STL"', 'file="a.obj"', 'fileright="a.png" fileleft="b.stl"', 'builtin="flat"']
+)
+def test_a_stated_type_is_that_of_the_file(names: str) -> None:
+    """MuJoCo writes `content_type` when it saves a model; another type than the suffix chooses another decoder."""
+    model = mjcf(BODY, before=f'<asset><mesh name="a" content_type="model/stl" {names}/></asset>')
+    reason = r"not in the upload" if "STL" in names else "may not have"
+    with pytest.raises(ModelError, match=reason):
+        read_package(model)
+
+
 @given(counts=st.lists(st.integers(0, 5) | st.integers(0, 10**9 - 1), max_size=40))
 def test_nested_replicates_are_counted(counts: list[int]) -> None:
     model = mjcf("".join(f'<replicate count="{count}">' for count in counts) + "<body/>" + "</replicate>" * len(counts))

@@ -26,8 +26,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="number of visited states in which trained and exported policy must agree (default: 1000)",
     )
-    parser.add_argument("--task", help="task name or Python file, if the run's task is not built in")
-    parser.add_argument("--robot", help="the run's robot, if it is not built in (MJCF or URDF file)")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
+    parser.add_argument("--robot", help="MJCF or URDF file of the run, if its folder does not keep it")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 

@@ -32,8 +32,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--twin", metavar="TWIN", type=Path, help="twin.json of `physai sim calibrate` (default: the nominal robot)"
     )
-    parser.add_argument("--task", help="task name or Python file, if the policy's task is not built in")
-    parser.add_argument("--robot", help="the policy's robot, if it is not built in (MJCF or URDF file)")
+    parser.add_argument(
+        "--task", help="task name, Python file, or run folder whose copy is to be run, if the task is not built in"
+    )
+    parser.add_argument(
+        "--robot", help="MJCF or URDF file that the policy was trained with, if its run folder does not keep it"
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="output folder (default: that of the policy)")
     parser.add_argument(
         "--states",

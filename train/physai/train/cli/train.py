@@ -3,18 +3,19 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError
+from physai.sdk.base.errors import CheckpointError, DeviceError, PhysaiError, TaskError
 from physai.sdk.cli.command import CliCommand
 
 if TYPE_CHECKING:
     from physai.train.config import TrainConfig
-    from physai.train.runners.checkpoint import RunTaskSource
     from physai.train.runners.distributed import Ranks
+    from physai.train.runners.run_config import RunTaskSource
     from physai.train.runners.runner import Trainer
     from physai.train.runners.session import TrainingOutcome
 
@@ -24,10 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "task",
         nargs="?",
-        help="task name or Python file (see `physai tasks`); with --resume only if the run's task is not built in",
+        help="task name, Python file, or run folder whose copy of the task is to be run; with --resume only if the "
+        "run's task is not built in",
     )
     parser.add_argument("--out", type=Path, help="run folder (default: runs/TASK/DATE-TIME)")
     parser.add_argument("--resume", type=Path, metavar="RUN", help="continue this run folder from its checkpoint")
+    parser.add_argument(
+        "--init-from", type=Path, metavar="RUN", help="start a new run from the weights of this run folder"
+    )
     parser.add_argument(
         "--engine",
         choices=("mujoco", "warp"),
@@ -48,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--num-envs", type=int, metavar="N", help="number of worlds simulated in parallel, on each GPU")
     parser.add_argument("--seed", type=int, help="seed of all random numbers (default: 0)")
+    parser.add_argument(
+        "--seeds", metavar="A..B", help="train once per seed, one after another: 0..4 or 0,3,7; run it again to go on"
+    )
     parser.add_argument("--iterations", type=int, metavar="N", help="number of updates after which to stop")
     parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to stop [s]")
     parser.add_argument(
@@ -58,12 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--preset", help="variant of the task, if it has any")
     parser.add_argument(
+        "--config", type=Path, metavar="YAML", help="file of settings, such as `discount_s: 2.0`; --set goes over it"
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         dest="options",
-        help="any other setting, such as learning_rate=3e-4; `--set help` lists them",
+        help="any other setting, such as learning_rate=3e-4; `TASK --set help` lists them with this task's values",
     )
     parser.add_argument("--wandb", metavar="PROJECT", help="log to this Weights & Biases project, too")
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
@@ -71,11 +82,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains, alone or as one rank of several; returns 0, or 130 when a signal ended it (its checkpoint is saved)."""
-    if arguments.options == ["help"]:
-        return _print_settings()
+    if "help" in arguments.options:
+        return _print_settings(arguments)
     if arguments.time_budget_s is not None and not 0.0 < arguments.time_budget_s < float("inf"):
         raise PhysaiError(f"--time-budget-s must be a positive number of seconds, got {arguments.time_budget_s}")
 
+    if arguments.seeds is not None:
+        return _each_seed(arguments)
+    return _run_one(arguments)
+
+
+def _run_one(arguments: argparse.Namespace) -> int:
     from physai.train.runners import distributed
     from physai.train.runners.launch import LOST
 
@@ -136,8 +153,10 @@ def _launch(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     import torch
 
-    from physai.train.runners import checkpoint, session
+    from physai.train.runners import session
     from physai.train.runners.devices import choose_device
+    from physai.train.runners.initial_weights import load_initial_weights
+    from physai.train.runners.run_config import begin_run
     from physai.train.runners.runner import Trainer, learner_threads
 
     folder, source, config = ranks.first(lambda: _resume(arguments) if arguments.resume else _new(arguments))
@@ -150,13 +169,17 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     torch.set_num_threads(learner_threads(config))
     task = source.load()
     if not arguments.resume and ranks.leads:
-        checkpoint.save_config(folder, source, config, task.contract)
+        origin = {} if arguments.init_from is None else {"init_from": str(arguments.init_from)}
+        for note in begin_run(folder, source, config, task, origin=origin):
+            _say(note)
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
     _say(
         f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",
         leads=ranks.leads,
     )
     trainer = Trainer(task, config, device=device, ranks=ranks)
+    if arguments.init_from is not None:
+        load_initial_weights(trainer, arguments.init_from)
     outcome = session.run(
         trainer,
         folder,
@@ -165,41 +188,28 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
         wandb_project=arguments.wandb,
     )
     if ranks.leads:
-        _report(arguments, folder, task.contract.fingerprint, trainer, outcome)
-    return 130 if "signal" in outcome.reason else 0
+        _report(arguments, folder, source, trainer, outcome)
+    return 130 if outcome.interrupted else 0
 
 
 def _report(
-    arguments: argparse.Namespace, folder: Path, contract: str, trainer: "Trainer", outcome: "TrainingOutcome"
+    arguments: argparse.Namespace, folder: Path, source: "RunTaskSource", trainer: "Trainer", outcome: "TrainingOutcome"
 ) -> None:
     if arguments.json:
-        summary = {"run": str(folder), "contract": contract, **vars(outcome)}
+        summary = {"run": str(folder), "contract": trainer.task.contract.fingerprint, **vars(outcome)}
         print(json.dumps(summary))
     _say(f"{outcome.reason}: {outcome.env_steps / 1e6:.2f} M steps in {outcome.seconds:.0f} s")
     if trainer.diverged_episodes:
         _say(f"{trainer.diverged_episodes} episodes ended because the physics diverged")
-    _say(f"next: physai export {folder}")
+    words = ["physai", "export", str(folder), *(["--task", str(folder)] if source.task.endswith(".py") else [])]
+    _say(f"next: {shlex.join(words)}")
 
 
 def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
-    from physai.train.config import with_options
-    from physai.train.presets import preset_for
     from physai.train.runners.checkpoint import CHECKPOINT_FILE
-    from physai.train.runners.devices import choose_engine
 
-    if not arguments.task:
-        raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
-    source = _source(arguments)
-    options = dict(_option(text) for text in arguments.options)
-    for name in ("num_envs", "seed", "iterations"):
-        if getattr(arguments, name) is not None:
-            options[name] = str(getattr(arguments, name))
-    options.setdefault("engine", arguments.engine or choose_engine(arguments.device))
-    if arguments.deterministic:
-        options["deterministic"] = "true"
-    config = with_options(preset_for(arguments.task, arguments.preset), options)
-    name = Path(arguments.task).stem if arguments.task.endswith(".py") else arguments.task
-    folder = arguments.out or Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")
+    source, config = _configured(arguments)
+    folder = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
     if (folder / CHECKPOINT_FILE).exists():
         raise CheckpointError(
             f"{folder} already holds a run; continue it with --resume {folder}, or give another --out"
@@ -207,21 +217,62 @@ def _new(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainCo
     return folder, source, config
 
 
+def _name(source: "RunTaskSource") -> str:
+    return Path(source.task).stem if source.task.endswith(".py") else source.task
+
+
+def _configured(arguments: argparse.Namespace) -> tuple["RunTaskSource", "TrainConfig"]:
+    """The task of a new run and its settings: the task's, then the initial network's, the file's, the options'."""
+    from physai.train.config import read_settings, with_options, with_settings
+    from physai.train.presets import settings_of
+    from physai.train.runners.devices import choose_engine
+    from physai.train.runners.initial_weights import network_settings, require_same_network
+
+    if not arguments.task:
+        raise PhysaiError("name a task to train (see `physai tasks`), or a run to continue with --resume RUN")
+    source = _source(arguments)
+    task = source.load()
+    config = settings_of(task, source.task, source.preset)
+    named = set(task.training)
+    if arguments.init_from is not None:
+        config = with_settings(config, network_settings(arguments.init_from), source=str(arguments.init_from))
+    if arguments.config is not None:
+        settings = read_settings(arguments.config)
+        config = with_settings(config, settings, source=str(arguments.config))
+        named |= set(settings)
+    options = dict(_option(text) for text in arguments.options)
+    for name in ("num_envs", "seed", "iterations", "engine"):
+        if getattr(arguments, name) is not None:
+            options[name] = str(getattr(arguments, name))
+    if "engine" not in named:
+        options.setdefault("engine", choose_engine(arguments.device))
+    if arguments.deterministic:
+        options["deterministic"] = "true"
+    config = with_options(config, options)
+    if arguments.init_from is not None:
+        require_same_network(config, arguments.init_from)
+    return source, config
+
+
 def _source(arguments: argparse.Namespace) -> "RunTaskSource":
-    from physai.train.runners.checkpoint import RunTaskSource
+    from dataclasses import asdict
+
+    from physai.sim.policies.resolve import named_source
+    from physai.train.runners.run_config import RunTaskSource
 
     twin = str(arguments.twin.resolve()) if arguments.twin else None
-    return RunTaskSource(task=arguments.task, robot=arguments.robot, preset=arguments.preset, twin=twin)
+    named = named_source(arguments.task, robot=arguments.robot, preset=arguments.preset)
+    return RunTaskSource(**asdict(named), twin=twin)
 
 
 def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "TrainConfig"]:
     from dataclasses import replace
 
     from physai.sim.robots import robot_names
-    from physai.train.runners.checkpoint import load_config
+    from physai.train.runners.run_config import load_config
 
     source, config, _ = load_config(arguments.resume)
-    kept = ["num_envs", "seed", "out", "engine"]
+    kept = ["num_envs", "seed", "out", "engine", "config", "init_from"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
@@ -232,7 +283,10 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     fixed += ["--deterministic"] if arguments.deterministic else []
     if fixed:
         raise PhysaiError(f"a resumed run keeps its settings; leave out {', '.join(fixed)} or start a new run")
-    if arguments.task and Path(arguments.task).name != Path(source.task).name:
+    if not arguments.task:
+        _require_built_in(source.task, arguments.resume)
+    named = arguments.task and not Path(arguments.task).is_dir()
+    if named and Path(arguments.task).name != Path(source.task).name:
         # The contract check that follows reports how the two tasks differ.
         source = _source(arguments)
     else:
@@ -242,6 +296,22 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     return arguments.resume, source, config
 
 
+def _require_built_in(task: str, run: Path) -> None:
+    """Raises TaskError for the task file of a run, which the user has to name."""
+    from physai.sim.policies.kept_task import kept_task
+    from physai.sim.tasks.registry import BUILT_IN
+
+    if task in BUILT_IN:
+        return
+    kept = kept_task(run)
+    copy = None if kept is None else kept.source
+    ways = "name it" if copy is None else f"read {copy} and name its folder, {run}, or another file"
+    raise TaskError(
+        f"{run} was trained with the task file {task[:256]!r}, and no Python file is run because another file names "
+        f"it; {ways}: physai train TASK --resume {run}"
+    )
+
+
 def _option(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator:
@@ -249,10 +319,38 @@ def _option(text: str) -> tuple[str, str]:
     return key.strip().replace("-", "_"), value.strip()
 
 
-def _print_settings() -> int:
+def _print_settings(arguments: argparse.Namespace) -> int:
+    """Prints all settings, with the values that they have for the named task and the other options."""
     from physai.train.config import describe_settings
 
-    print(describe_settings())
+    arguments.options = [text for text in arguments.options if text != "help"]
+    print(describe_settings(_configured(arguments)[1] if arguments.task else None))
+    return 0
+
+
+def _each_seed(arguments: argparse.Namespace) -> int:
+    """Trains once per seed; what has ended is left alone, what was interrupted is continued."""
+    from physai.train.cli.seeds import check_options, parse_seeds, unfinished
+
+    check_options(arguments)
+    seeds = parse_seeds(arguments.seeds)
+    source, _ = _configured(arguments)
+    base: Path = arguments.out or Path("runs") / _name(source) / time.strftime("%Y%m%d-%H%M%S")
+    for seed in seeds:
+        folder = base / f"seed-{seed}"
+        one = argparse.Namespace(**{**vars(arguments), "seeds": None, "seed": seed, "out": folder})
+        state = unfinished(folder, lambda one=one: _configured(one)[1])
+        if state == "finished":
+            _say(f"{folder} has ended")
+            continue
+        if state == "interrupted":
+            resumed = {"resume": folder, "out": None, "seed": None, "num_envs": None, "engine": None, "config": None}
+            resumed |= {"init_from": None, "options": [], "deterministic": False, "preset": None, "twin": None}
+            one = argparse.Namespace(**{**vars(one), **resumed})
+        code = _run_one(one)
+        if code != 0:
+            return code
+    _say(f"next: physai runs compare {base}")
     return 0
 
 

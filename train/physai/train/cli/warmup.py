@@ -47,7 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _tasks(arguments: argparse.Namespace) -> list[Task]:
     from physai.sim.tasks.registry import task_names
-    from physai.train.runners.checkpoint import RunTaskSource
+    from physai.train.runners.run_config import RunTaskSource
 
     given = [f"--{name}" for name in ("robot", "twin", "preset") if getattr(arguments, name) is not None]
     if given and len(arguments.task) != 1:

@@ -1,4 +1,4 @@
-"""Run folders: the configuration of a run, and a checkpoint from which it resumes bit for bit.
+"""Checkpoints of run folders, from which a run resumes bit for bit.
 
 A checkpoint replaces the previous one with a single rename, so after a crash or on a full disk a complete one remains.
 It holds only tensors, numbers and text and is loaded without unpickling code (`weights_only`).
@@ -6,85 +6,33 @@ It holds only tensors, numbers and text and is loaded without unpickling code (`
 
 import dataclasses
 import io
-import json
-import platform
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
-from pydantic import ConfigDict, with_config
 
 from physai.sdk.base.canonical import canonical_json
-from physai.sdk.base.documents import DocumentKind
-from physai.sdk.base.errors import CheckpointError, TaskError
+from physai.sdk.base.errors import CheckpointError, ContractMismatchError, TaskError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.diff import require_same
-from physai.sdk.contract.io import CONTRACT_FILE, load_contract, parse_contract, save_contract
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.robot import Frozen
-from physai.sim.policies.resolve import TaskSource, choose_task_source
+from physai.sdk.contract.io import parse_contract
+from physai.sim.policies.kept_task import kept_task
 from physai.sim.tasks.task import Task
-from physai.sim.twin.measured_task import training_task
 from physai.sim.twin.twin import load_twin
-from physai.train.config import RENAMED, TrainConfig
+from physai.train.config import TrainConfig
 from physai.train.models.policy_graph import PolicyGraph
+from physai.train.runners.run_config import load_config
 from physai.train.runners.runner import Trainer, build_graph
 
 CHECKPOINT_FILE = "checkpoint.pt"
-CONFIG_FILE = "config.json"
 FORMAT_VERSION = 1
-MAX_CONFIG_BYTES = 1 << 20
 MAX_CHECKPOINT_BYTES = 4 << 30
 
 _MISFIT = (LookupError, AttributeError, TypeError, RuntimeError, ValueError, TaskError)
 """Errors that torch and the environment raise for state of the wrong shape or type."""
-
-
-@with_config(ConfigDict(extra="forbid", strict=True))
-@dataclass(frozen=True, kw_only=True)
-class RunTaskSource(TaskSource):
-    """Where a run's task comes from."""
-
-    twin: str | None = None
-    """Absolute path of the calibrated twin it was trained in."""
-
-    def load(self) -> Task:
-        """Loads the task."""
-        task = super().load()
-        return training_task(task, load_twin(self.twin)) if self.twin else task
-
-    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
-        """The recorded source, with the task or robot file that the user names.
-
-        Raises:
-            TaskError: task or robot are files that the user did not name; see `choose_task_source`.
-        """
-        recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
-        origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot)
-        return RunTaskSource(**dataclasses.asdict(origin), twin=self.twin)
-
-
-class _Config(Frozen):
-    """Document written by `save_config`."""
-
-    format_version: Literal[1]
-    source: RunTaskSource
-    config: TrainConfig
-    provenance: dict[str, str]
-
-
-_KIND = DocumentKind(
-    name="run's configuration",
-    format_version=FORMAT_VERSION,
-    max_bytes=MAX_CONFIG_BYTES,
-    max_depth=4,
-    error=CheckpointError,
-)
 
 
 @dataclass(frozen=True)
@@ -96,70 +44,6 @@ class LoadedRun:
     config: TrainConfig
     graph: PolicyGraph
     provenance: dict[str, str]
-
-
-def save_config(folder: Path, source: RunTaskSource, config: TrainConfig, contract: PolicyContract) -> None:
-    """Writes the resolved configuration, versions, commit and contract of a run.
-
-    Raises:
-        CheckpointError: the folder cannot be created or written.
-    """
-    document = {
-        "format_version": FORMAT_VERSION,
-        "source": dataclasses.asdict(source),
-        "config": dataclasses.asdict(config),
-        "provenance": provenance(config),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
-        save_contract(contract, folder / CONTRACT_FILE)
-    except OSError as error:
-        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
-
-
-def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
-    """Reads `save_config` back.
-
-    Raises:
-        CheckpointError: the folder is not a run folder or its configuration is damaged.
-    """
-    path = folder / CONFIG_FILE
-    if not path.is_file():
-        raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    # Keys as written by physai 0.1; the parser below rejects all other unknown keys.
-    for old, new in RENAMED.items():
-        data = data.replace(f'"{old}":'.encode(), f'"{new}":'.encode())
-    document = _KIND.parse(_Config, data, source=str(path))
-    return document.source, document.config, document.provenance
-
-
-def provenance(config: TrainConfig) -> dict[str, str]:
-    """Seed, commit, versions and command line of a run."""
-    versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
-    return {
-        "seed": str(config.seed),
-        "git_commit": git_commit(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "command": " ".join(["physai", *sys.argv[1:]])[:4096],
-        **{f"version.{name}": version for name, version in versions.items()},
-    }
-
-
-def git_commit() -> str:
-    """Commit of this package's repository, with `+changes` if the tree is dirty; empty for an installed package."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def save_checkpoint(trainer: Trainer, folder: Path) -> None:
@@ -294,6 +178,12 @@ def _load_learner(trainer: Trainer, state: Mapping[str, Any]) -> None:
     learner.critic_normaliser.refresh()
 
 
+def _other_version(recorded: Mapping[str, str]) -> str:
+    """What to add to a mismatch if another physai made the run; its tasks and robots may differ."""
+    here, then = metadata.version("physai-sdk"), recorded.get("version.physai-sdk", "an unknown version")
+    return "" if here == then else f"\nthe run was trained with physai-sdk {then}, this is {here}"
+
+
 def load_run(folder: Path, *, task: str | None = None, robot: str | None = None) -> LoadedRun:
     """Loads the policy of a run folder.
 
@@ -312,7 +202,10 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     state = read_checkpoint(folder)
     loaded = source.load()
     saved = parse_contract(state["contract"], source=str(folder / CHECKPOINT_FILE))
-    require_same(saved, loaded.contract, left=f"the run's contract ({folder})", right="the task's current contract")
+    try:
+        require_same(saved, loaded.contract, left=f"the run's contract ({folder})", right="the task's current contract")
+    except ContractMismatchError as error:
+        raise ContractMismatchError(f"{error}{_other_version(recorded)}") from None
     graph = build_graph(loaded, config)
     try:
         graph.load_state_dict(state["graph"])
@@ -325,10 +218,10 @@ def load_run(folder: Path, *, task: str | None = None, robot: str | None = None)
     if twin is not None:
         # The path is meaningless on another computer.
         origin["twin_hash"] = load_twin(twin).hash
+    kept = kept_task(folder)
+    if kept is not None:
+        # So are the paths of the copies.
+        origin |= {key: value for key, value in kept.names.items() if value}
+        origin |= kept.hashes
     entries = {**recorded, **origin, "iteration": str(iteration), "run": folder.resolve().name}
     return LoadedRun(folder=folder, task=loaded, config=config, graph=graph, provenance=entries)
-
-
-def run_contract(folder: Path) -> PolicyContract:
-    """The contract a run was started with."""
-    return load_contract(folder / CONTRACT_FILE)

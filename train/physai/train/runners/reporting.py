@@ -12,8 +12,8 @@ from physai.sdk.base.errors import MissingExtraError
 from physai.sdk.base.files import write_atomic
 from physai.train.config import TrainConfig
 from physai.train.runners.runner import IterationStats
+from physai.train.runners.summary import CSV_FILE
 
-CSV_FILE = "progress.csv"
 CURVE_FILE = "learning_curve.png"
 
 

@@ -1,5 +1,6 @@
 """A training session: time budget, signals, checkpoints, logs, resume."""
 
+import math
 import signal
 import time
 from collections.abc import Generator, Sequence
@@ -19,6 +20,10 @@ from physai.train.runners.reporting import (
     draw_learning_curve,
 )
 from physai.train.runners.runner import Trainer
+from physai.train.runners.summary import OUTCOME_FILE, Outcome, save_outcome
+
+STOPPED = "stopped by a signal; continue with --resume"
+"""Reason of a run that a signal ended."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,11 @@ class TrainingOutcome:
     """Success rate without exploration in the last evaluation; None if there was none."""
     reason: str
     """Why the run ended, for the user."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended it."""
+        return self.reason == STOPPED
 
 
 class StopRequest:
@@ -88,6 +98,8 @@ def run(
     if resume:
         restore_checkpoint(trainer, folder)
     ranks = trainer.ranks
+    if ranks.leads:
+        (folder / OUTCOME_FILE).unlink(missing_ok=True)
     with ExitStack() as stack:
         sinks: list[StatisticsSink] = []
         if ranks.leads:
@@ -101,6 +113,7 @@ def run(
         request = stack.enter_context(stop_on_signal(alone=ranks.size == 1))
         outcome = _loop(trainer, folder, sinks, request, time_budget_s)
     if ranks.leads:
+        save_outcome(folder, _record(outcome))
         draw_learning_curve(folder, f"{trainer.task.name}, seed {trainer.config.seed}")
     return outcome
 
@@ -120,7 +133,7 @@ def _loop(
         for sink in sinks:
             sink.write(stats)
         if ranks.any(request.requested):
-            reason = "stopped by a signal; continue with --resume"
+            reason = STOPPED
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
@@ -143,6 +156,17 @@ def _loop(
         seconds=trainer.seconds,
         success=success,
         reason=reason,
+    )
+
+
+def _record(outcome: TrainingOutcome) -> Outcome:
+    return Outcome(
+        reason=outcome.reason,
+        interrupted=outcome.interrupted,
+        iterations=outcome.iterations,
+        env_steps=outcome.env_steps,
+        seconds=outcome.seconds,
+        success=outcome.success if outcome.success is not None and math.isfinite(outcome.success) else None,
     )
 
 

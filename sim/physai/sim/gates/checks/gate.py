@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -54,6 +54,17 @@ class FailedEpisode:
     @property
     def seed(self) -> int:
         return self.batch.seeds[self.row]
+
+    @property
+    def alone(self) -> Batch:
+        """The batch of this episode only."""
+        values = None if self.batch.values is None else (self.batch.values[self.row],)
+        return replace(self.batch, seeds=(self.seed,), values=values, visits=0, early_s=0.0)
+
+    @property
+    def episode(self) -> str:
+        """SHA-256 of what happens: conditions of two names are the same if their numbers are."""
+        return replace(self.alone, condition=replace(self.batch.condition, name="")).key
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,176 @@
+"""The configuration of a run folder: where its task comes from, its settings and its origin. Needs no torch."""
+
+import dataclasses
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, with_config
+
+from physai.sdk.base.documents import DocumentKind
+from physai.sdk.base.errors import CheckpointError
+from physai.sdk.base.files import write_atomic
+from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
+from physai.sdk.contract.policy_contract import PolicyContract
+from physai.sdk.contract.robot import Frozen
+from physai.sim.policies.kept_task import keep_task, kept_task
+from physai.sim.policies.resolve import TaskSource, choose_task_source
+from physai.sim.tasks.task import Task
+from physai.sim.twin.measured_task import training_task
+from physai.sim.twin.twin import load_twin
+from physai.train.config import RENAMED, TrainConfig
+
+CONFIG_FILE = "config.json"
+FORMAT_VERSION = 1
+MAX_CONFIG_BYTES = 1 << 20
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+@dataclass(frozen=True, kw_only=True)
+class RunTaskSource(TaskSource):
+    """Where a run's task comes from."""
+
+    twin: str | None = None
+    """Absolute path of the calibrated twin it was trained in."""
+
+    def load(self) -> Task:
+        """Loads the task."""
+        task = super().load()
+        return training_task(task, load_twin(self.twin)) if self.twin else task
+
+    def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
+        """The recorded source, with the task or robot that the user names, or else the folder's copy of the robot.
+
+        The twin is the folder's copy, if it has one.
+
+        Raises:
+            TaskError: task or robot are files that the user did not name; see `choose_task_source`.
+        """
+        recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
+        origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot, run=folder)
+        kept = kept_task(folder)
+        twin = None if kept is None or self.twin is None else kept.twin()
+        return RunTaskSource(**dataclasses.asdict(origin), twin=twin or self.twin)
+
+
+class _Config(Frozen):
+    """Document written by `save_config`."""
+
+    format_version: Literal[1]
+    source: RunTaskSource
+    config: TrainConfig
+    provenance: dict[str, str]
+
+
+_KIND = DocumentKind(
+    name="run's configuration",
+    format_version=FORMAT_VERSION,
+    max_bytes=MAX_CONFIG_BYTES,
+    max_depth=4,
+    error=CheckpointError,
+)
+
+
+def begin_run(
+    folder: Path, source: RunTaskSource, config: TrainConfig, task: Task, *, origin: Mapping[str, str] | None = None
+) -> list[str]:
+    """Writes what a run needs on another computer: its configuration, contract and copies of task, robot and twin.
+
+    Args:
+        folder: run folder; created if missing.
+        source: where the task comes from.
+        config: settings.
+        task: the loaded task.
+        origin: further entries of the provenance.
+
+    Returns:
+        What the folder could not keep; see `keep_task`.
+
+    Raises:
+        CheckpointError: the folder cannot be created or written.
+        TaskError: a copy cannot be written.
+    """
+    save_config(folder, source, config, task.contract, origin=origin)
+    return keep_task(folder, task, task=source.task, robot=source.robot, preset=source.preset, twin=source.twin)
+
+
+def save_config(
+    folder: Path,
+    source: RunTaskSource,
+    config: TrainConfig,
+    contract: PolicyContract,
+    *,
+    origin: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the resolved configuration, versions, commit and contract of a run.
+
+    Raises:
+        CheckpointError: the folder cannot be created or written.
+    """
+    document = {
+        "format_version": FORMAT_VERSION,
+        "source": dataclasses.asdict(source),
+        "config": dataclasses.asdict(config),
+        "provenance": {**provenance(config), **(origin or {})},
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / CONFIG_FILE, json.dumps(document, indent=2).encode())
+        save_contract(contract, folder / CONTRACT_FILE)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+
+
+def load_config(folder: Path) -> tuple[RunTaskSource, TrainConfig, dict[str, str]]:
+    """Reads `save_config` back.
+
+    Raises:
+        CheckpointError: the folder is not a run folder or its configuration is damaged.
+    """
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{folder} is not a run folder: it has no {CONFIG_FILE}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    # Keys as written by physai 0.1; the parser below rejects all other unknown keys.
+    for old, new in RENAMED.items():
+        data = data.replace(f'"{old}":'.encode(), f'"{new}":'.encode())
+    document = _KIND.parse(_Config, data, source=str(path))
+    return document.source, document.config, document.provenance
+
+
+def provenance(config: TrainConfig) -> dict[str, str]:
+    """Seed, commit, versions and command line of a run."""
+    versions = {name: metadata.version(name) for name in ("physai-sdk", "torch", "mujoco", "numpy")}
+    return {
+        "seed": str(config.seed),
+        "git_commit": git_commit(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": " ".join(["physai", *sys.argv[1:]])[:4096],
+        **{f"version.{name}": version for name, version in versions.items()},
+    }
+
+
+def git_commit() -> str:
+    """Commit of this package's repository, with `+changes` if the tree is dirty; empty for an installed package."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty=+changes", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def run_contract(folder: Path) -> PolicyContract:
+    """The contract a run was started with."""
+    return load_contract(folder / CONTRACT_FILE)
