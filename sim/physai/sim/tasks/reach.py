@@ -71,6 +71,8 @@ UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
 """Greatest following errors of a UR10e [rad]: twice the 0.21, 0.31, 0.49, 0.25, 0.23 and 0.22 rad in simulation with
 random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
 targets stays below 0.2 rad."""
+START_SPREAD = 0.3
+"""Greatest distance of a joint from home at the start of an episode [rad]."""
 TARGET_INTERVAL_S = 4.0
 """Time after which the target is evaluated and a new one drawn [s]."""
 
@@ -144,12 +146,12 @@ def pose_command(
     return draw_pose
 
 
-def near(home: Sequence[float], spread: float) -> ResetFunction:
-    """Joint positions within `spread` [rad] of home, at rest."""
-    middle = Constant(home)
+def near(home: Sequence[float], spread: Sequence[float]) -> ResetFunction:
+    """Joint positions within `spread` [rad] of home, at rest; one value per joint each."""
+    middle, width = Constant(home), Constant(spread)
 
     def reset(draw: Uniforms) -> tuple[Array, Array]:
-        qpos = middle.like(draw) + spread * (2.0 * draw - 1.0)
+        qpos = middle.like(draw) + width.like(draw) * (2.0 * draw - 1.0)
         return qpos, 0.0 * qpos
 
     return reset
@@ -332,7 +334,7 @@ def reach_task(
         model=model,
         contract=_contract(name, robot, physics_dt, decimation, command, following_error, names),
         episode_length_s=3 * TARGET_INTERVAL_S,
-        reset=near(home, 0.3),
+        reset=near(home, _start_spread(robot.spec, names)),
         reset_draws=joints,
         rewards={
             "distance": RewardTerm(term=error.distance, weight=-1.0),
@@ -359,6 +361,20 @@ def reach_task(
         randomisation=_randomisation(model),
         metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
     )
+
+
+def _start_spread(robot: RobotSpec, driven: Sequence[str]) -> list[float]:
+    """How far from home each joint starts at most [rad]: commanded ones within their limits, others not at all."""
+    return [
+        min(
+            START_SPREAD,
+            0.9 * (math.inf if joint.position_lower is None else joint.default_pos - joint.position_lower),
+            0.9 * (math.inf if joint.position_upper is None else joint.position_upper - joint.default_pos),
+        )
+        if joint.name in driven
+        else 0.0
+        for joint in robot.joints
+    ]
 
 
 def _require_servos(robot: Robot, names: Sequence[str]) -> None:

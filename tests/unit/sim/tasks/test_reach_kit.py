@@ -93,3 +93,18 @@ def test_servos_that_nobody_commands_hold_the_home_pose(foreign: Task) -> None:
     fingers = list(home).index("finger_joint")
     assert home["finger_joint"] == pytest.approx(0.05 * 0.04)
     assert np.allclose(worlds.view.joint_pos[:, fingers], home["finger_joint"], atol=2e-4)
+
+
+def test_episodes_start_within_the_limits_and_with_the_fingers_at_home(foreign: Task) -> None:
+    worlds = Environment(foreign, 512, seed=2)
+    worlds.reset()
+    start = worlds.view.joint_pos.copy()
+    for column, joint in enumerate(foreign.robot.spec.joints):
+        spread = np.abs(start[:, column] - joint.default_pos).max()
+        if joint.name not in foreign.contract.action.terms[0].joints:
+            assert spread == 0.0
+            continue
+        assert joint.position_lower is not None
+        # joint3 is at home 5 % of 2.3 rad above its limit.
+        assert spread <= min(0.3, 0.9 * (joint.default_pos - joint.position_lower)) + 1e-12
+        assert spread > 0.08
