@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mujoco
 import numpy as np
-from array_api_compat import array_namespace
 
 from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
@@ -33,9 +31,9 @@ from physai.sim.tasks.common import (
     timing,
 )
 from physai.sim.tasks.constant import Constant
+from physai.sim.tasks.reach_targets import COMMAND, Targets, box, reachable
 from physai.sim.tasks.sensor_ranges import plausible_ranges
 from physai.sim.tasks.task import (
-    CommandFunction,
     Delay,
     Randomise,
     ResetFunction,
@@ -46,9 +44,8 @@ from physai.sim.tasks.task import (
     Uniforms,
     WorldView,
 )
-from physai.sim.tasks.workspace import Workspace, chain_joints, sampled_workspace
+from physai.sim.tasks.workspace import chain_joints, sampled_workspace
 
-COMMAND = "ee_pose_target"
 TIP = "ee"
 TOLERANCE_M = 0.02
 TOLERANCE_RAD = 0.1
@@ -123,27 +120,6 @@ class PoseError:
 
 def _norm(vectors: Array, xp: Any) -> Array:
     return xp.sqrt(xp.vecdot(vectors, vectors))
-
-
-def pose_command(
-    centre: Sequence[float], half_size: Sequence[float], facing: Sequence[float], tilt: Sequence[float]
-) -> CommandFunction:
-    """Target poses uniform in a box.
-
-    Args:
-        centre: middle of the box in the base frame [m].
-        half_size: half edges of the box [m].
-        facing: orientation in the middle as rotations about fixed x, y, z [rad].
-        tilt: greatest deviation from it about each axis [rad].
-    """
-    middle, size = Constant([*centre, *facing]), Constant([*half_size, *tilt])
-
-    def draw_pose(draw: Uniforms) -> dict[str, Array]:
-        xp = array_namespace(draw)
-        pose = middle.like(draw) + (2.0 * draw - 1.0) * size.like(draw)
-        return {COMMAND: xp.concatenate([pose[:, :3], rotations.from_euler_xyz(pose[:, 3:], xp)], axis=1)}
-
-    return draw_pose
 
 
 def near(home: Sequence[float], spread: Sequence[float]) -> ResetFunction:
@@ -235,46 +211,6 @@ def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> A
         )
 
     return critic
-
-
-@dataclass(frozen=True, kw_only=True)
-class Targets:
-    """Where targets are drawn."""
-
-    draw: CommandFunction
-    draws: int
-    """Uniform numbers that `draw` takes."""
-    lower: tuple[float, float, float]
-    """Smallest position in the base frame [m]."""
-    upper: tuple[float, float, float]
-
-
-def box(
-    centre: tuple[float, float, float],
-    half_size: tuple[float, float, float],
-    facing: tuple[float, float, float],
-    tilt: tuple[float, float, float],
-) -> Targets:
-    """Targets in a box; see `pose_command`."""
-    (x, y, z), (width, depth, height) = centre, half_size
-    return Targets(
-        draw=pose_command(centre, half_size, facing, tilt),
-        draws=6,
-        lower=(x - width, y - depth, z - height),
-        upper=(x + width, y + depth, z + height),
-    )
-
-
-def reachable(workspace: Workspace) -> Targets:
-    """Targets among the poses of a workspace."""
-    poses = Constant(workspace.poses)
-
-    def draw_pose(draw: Uniforms) -> dict[str, Array]:
-        xp = array_namespace(draw)
-        number = xp.astype(xp.floor(draw[:, 0] * len(workspace.poses)), xp.int64)
-        return {COMMAND: xp.take(poses.like(draw), number, axis=0)}
-
-    return Targets(draw=draw_pose, draws=1, lower=workspace.lower, upper=workspace.upper)
 
 
 def reach_task(

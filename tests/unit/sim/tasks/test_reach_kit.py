@@ -11,7 +11,7 @@ from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.robots.importing.actuation import Servos
 from physai.sim.robots.importing.importer import ImportOptions, import_robot
-from physai.sim.tasks.reach import COMMAND
+from physai.sim.tasks.reach_targets import COMMAND
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.tasks.workspace import POSES, sampled_workspace
