@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from physai.sdk.contract.robot import RobotSpec
+from physai.sdk.contract.robot import JointSpec, RobotSpec
 from physai.sdk.contract.safety_envelope import JointEnvelope, SafetyEnvelope, SensorRange
 from physai.sdk.contract.terms import ActionTerm, TimingSpec
 from physai.sim.engines.protocol import Array
@@ -80,8 +80,12 @@ def position_action(
     scale: float | Sequence[float],
     kind: Literal["joint_pos", "joint_pos_incremental"],
     names: Sequence[str] | None = None,
+    inset: float = 0.0,
 ) -> ActionTerm:
-    """Position commands for joints, all if no names are given, relative to their defaults and within their limits."""
+    """Position commands for joints, all if no names are given, relative to their defaults and within their limits.
+
+    `inset` is the share of its range by which a command stays away from a limit, which leaves room for overshoot.
+    """
     joints = [joint for joint in robot.joints if names is None or joint.name in names]
     scales = tuple(float(s) for s in scale) if isinstance(scale, Sequence) else (float(scale),) * len(joints)
     return ActionTerm(
@@ -90,9 +94,16 @@ def position_action(
         scale=scales,
         offset=tuple(joint.default_pos for joint in joints),
         # An action term needs bounds; a joint without limits, such as a wheel, gets ones that it never reaches.
-        lower=tuple(-1e3 if joint.position_lower is None else joint.position_lower for joint in joints),
-        upper=tuple(1e3 if joint.position_upper is None else joint.position_upper for joint in joints),
+        lower=tuple(_inside(joint, inset)[0] for joint in joints),
+        upper=tuple(_inside(joint, inset)[1] for joint in joints),
     )
+
+
+def _inside(joint: JointSpec, inset: float) -> tuple[float, float]:
+    if joint.position_lower is None or joint.position_upper is None:
+        return -1e3, 1e3
+    room = inset * (joint.position_upper - joint.position_lower)
+    return joint.position_lower + room, joint.position_upper - room
 
 
 def once(view: WorldView, name: str, compute: Term) -> Array:

@@ -155,6 +155,7 @@ def _contract(
     command: CommandField,
     following_error: Sequence[float] | None,
     driven: Sequence[str],
+    inset: float,
 ) -> PolicyContract:
     spec = robot.spec
     terms = (
@@ -171,7 +172,9 @@ def _contract(
         task=name,
         robot=spec,
         observation=ObservationSpec(terms=terms),
-        action=ActionSpec(terms=(position_action(spec, scale=scale, kind="joint_pos_incremental", names=driven),)),
+        action=ActionSpec(
+            terms=(position_action(spec, scale=scale, kind="joint_pos_incremental", names=driven, inset=inset),)
+        ),
         command=CommandSpec(fields=(command,)),
         timing=timing(physics_dt, decimation, max_observation_age=2.0),
         safety=envelope(
@@ -222,6 +225,7 @@ def reach_task(
     physics_dt: float = 0.008,
     decimation: int = 4,
     following_error: Sequence[float] | None = None,
+    inset: float = 0.0,
 ) -> Task:
     """A reach task for any fixed-base arm with position servos and a site `ee`.
 
@@ -234,6 +238,7 @@ def reach_task(
         decimation: physics steps per control period.
         following_error: limit of the distance between commanded and measured position of each joint [rad]; None for
             `STRETCHED` times the error at which its servo saturates.
+        inset: share of a joint's range by which commands stay away from its limits.
 
     Raises:
         TaskError: the robot has no site `ee`, or a joint to command has no position servo.
@@ -268,7 +273,7 @@ def reach_task(
         summary="bring the end effector to a commanded pose within 2 cm and 0.1 rad",
         robot=robot,
         model=model,
-        contract=_contract(name, robot, physics_dt, decimation, command, following_error, names),
+        contract=_contract(name, robot, physics_dt, decimation, command, following_error, names, inset),
         episode_length_s=3 * TARGET_INTERVAL_S,
         reset=near(home, _start_spread(robot.spec, names)),
         reset_draws=joints,
@@ -356,6 +361,8 @@ def ur10e_reach(robot: Robot | None = None) -> Task:
     )
 
 
+INSET = 0.02
+"""Share of a joint's range that commands of `reach` keep away from its limits; targets keep 0.05."""
 CONTROL_DT = 0.032
 """Control period of `reach` [s], as far as the robot's physics step divides it."""
 
@@ -376,4 +383,5 @@ def reach(robot: Robot | None = None) -> Task:
         driven=[str(robot.model.joint(joint).name) for joint in chain_joints(robot.model, site)],
         physics_dt=step,
         decimation=max(1, round(CONTROL_DT / step)),
+        inset=INSET,
     )

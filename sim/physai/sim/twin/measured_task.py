@@ -61,9 +61,15 @@ def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: floa
     return models
 
 
+CONSTRAINED = 0.5
+"""Share of its prior's standard deviation below which an offset of a position sensor counts as measured."""
+
+
 def _position_bias(twin: Twin) -> float | None:
     """Return the 2 σ bound on the position sensors' offset [rad or m]; None if the logs do not identify one."""
     biases = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
+    # What stayed at its prior says nothing about the sensors, though the fit may have moved it with others.
+    biases = [p for p in biases if p.std < CONSTRAINED * p.prior_std]
     return max((abs(p.value) + 2.0 * p.std for p in biases), default=None)
 
 
