@@ -13,6 +13,11 @@ def overlaps(model: mujoco.MjModel) -> set[tuple[str, str]]:
     data = mujoco.MjData(model)
     data.qpos[:] = home_qpos(model)
     mujoco.mj_forward(model, data)
+    return touching(model, data)
+
+
+def touching(model: mujoco.MjModel, data: mujoco.MjData) -> set[tuple[str, str]]:
+    """As `overlaps`, of a state whose contacts were computed."""
     pairs: set[tuple[str, str]] = set()
     for contact in data.contact[: data.ncon]:
         bodies = [int(model.geom_bodyid[geom]) for geom in contact.geom]

@@ -269,6 +269,17 @@ def kinematic_chain(model: mujoco.MjModel, site_name: str) -> KinematicChain:
     return KinematicChain(name=site_name, segments=(*segments, _segment(position, quat)))
 
 
+def chain_joints(model: mujoco.MjModel, site: int) -> list[int]:
+    """MuJoCo ids of the hinges between base and site, from the base on."""
+    joints: list[int] = []
+    body = int(model.site_bodyid[site])
+    while body:
+        first = int(model.body_jntadr[body])
+        joints += [j for j in range(first, first + int(model.body_jntnum[body])) if model.jnt_type[j] != 0]
+        body = int(model.body_parentid[body])
+    return sorted(joints)
+
+
 def _bodies_from_base(model: mujoco.MjModel, tip: int) -> list[int]:
     """Bodies from the base (excluded) to the tip's body, in order."""
     path: list[int] = []

@@ -19,6 +19,7 @@ from physai.sdk.contract.terms import (
 )
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
+from physai.sim.robots.spec import chain_joints
 from physai.sim.tasks import rotations
 from physai.sim.tasks.common import (
     compiled,
@@ -44,7 +45,7 @@ from physai.sim.tasks.task import (
     Uniforms,
     WorldView,
 )
-from physai.sim.tasks.workspace import chain_joints, sampled_workspace
+from physai.sim.tasks.workspace import sampled_workspace
 
 TIP = "ee"
 TOLERANCE_M = 0.02

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physai.sdk.base.errors import TaskError
-from physai.sim.robots.spec import has_floating_base, home_qpos
+from physai.sim.robots.spec import chain_joints, has_floating_base, home_qpos
 
 Array = NDArray[np.float64]
 
@@ -32,17 +32,6 @@ class Workspace:
     lower: tuple[float, float, float]
     """Smallest position [m]."""
     upper: tuple[float, float, float]
-
-
-def chain_joints(model: Any, site: int) -> list[int]:
-    """MuJoCo ids of the hinges between base and site, from the base on."""
-    joints: list[int] = []
-    body = int(model.site_bodyid[site])
-    while body:
-        first = int(model.body_jntadr[body])
-        joints += [j for j in range(first, first + int(model.body_jntnum[body])) if model.jnt_type[j] != 0]
-        body = int(model.body_parentid[body])
-    return sorted(joints)
 
 
 def sampled_workspace(model: Any, site_name: str, *, spread: float = SPREAD, seed: int = 0) -> Workspace:

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 import mujoco
 import numpy as np
+from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sdk.base.files import write_atomic
@@ -20,15 +21,20 @@ from physai.sim.robots.importing.actuation import Servos, actuate, stable_timest
 from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.frames import mark_end_effector
+from physai.sim.robots.importing.posture import bent_home
 from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
-from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids
+from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids
 from physai.sim.robots.urdf import read_urdf
 from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 
+Array = NDArray[np.float64]
+
 DECISIONS_FILE = "decisions.json"
 PREVIEW_FILE = "preview.png"
+MIN_ARM = 4
+"""Joints from which an arm is bent; one with fewer has few poses to choose from."""
 EDGE = 0.05
 """Distance of the home pose from a joint's limits, as a share of the range."""
 CONTACT_STEP_S = 0.002
@@ -268,6 +274,7 @@ def _home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> A
         decisions.add("home", f"is the file's keyframe {first.name!r}", 'name another keyframe "home" in the file')
         return spec.add_key(name="home", qpos=list(model.key_qpos[0]))
     qpos, moved = np.array(model.qpos0), list[str]()
+    _bend(model, qpos, decisions)
     for joint in joint_ids(model):
         column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
         if model.jnt_limited[joint] and not low + 1e-3 <= qpos[column] <= high - 1e-3:
@@ -277,6 +284,18 @@ def _home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> A
     if moved:
         decisions.add("home", f"is the zero pose, but {', '.join(moved)} within the limits", "edit the keyframe home")
     return spec.add_key(name="home", qpos=list(qpos))
+
+
+def _bend(model: mujoco.MjModel, qpos: Array, decisions: Decisions) -> None:
+    """Bends an arm whose zero pose is stretched out."""
+    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, TIP_SITE)
+    joints = [] if site < 0 or has_floating_base(model) else chain_joints(model, site)
+    pose = bent_home(model, joints) if len(joints) >= MIN_ARM else None
+    if pose is None:
+        return
+    qpos[model.jnt_qposadr[joints]] = pose
+    degrees = ", ".join(f"{math.degrees(angle):.0f}" for angle in pose)
+    decisions.add("home", f"bent to {degrees} degrees: in its zero pose the arm is stretched out", "edit the keyframe")
 
 
 def _held(model: mujoco.MjModel, joint: str) -> float:
