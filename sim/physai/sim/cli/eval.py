@@ -154,10 +154,12 @@ def _text(result: dict[str, Any]) -> str:
             ]
         )
     lower, upper = result["success_interval_95"]
+    diverged = result["diverged_episodes"]
+    ended = f"\n  {diverged} ended because a command was not finite or the physics diverged" if diverged else ""
     metrics = "".join(f"\n  mean {key} {value:.4g}" for key, value in result["metrics"].items())
     return (
         f"{result['task']}: {result['succeeded']} of {result['judged']} succeeded, {result['success']:.1%} "
-        f"(95 % interval {lower:.1%} to {upper:.1%}; {result['criterion']}){metrics}"
+        f"(95 % interval {lower:.1%} to {upper:.1%}; {result['criterion']}){ended}{metrics}"
     )
 
 

@@ -1,8 +1,10 @@
 """`physai eval` on what a user may point it at."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from physai.sdk.cli.main import main
@@ -54,6 +56,21 @@ def test_a_file_that_is_no_policy(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "policy.onnx"
     path.write_bytes(b"\x08\x07 not a graph")
     assert str(path) in refused([str(path)], capsys)
+
+
+def test_a_policy_whose_commands_are_not_finite_says_so(run_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    onnx = pytest.importorskip("onnx")
+    broken = tmp_path / "broken"
+    shutil.copytree(run_folder / "export", broken)
+    model = onnx.load(broken / "policy.onnx")
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.ndim == 2:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.full_like(values, np.nan), tensor.name))
+    onnx.save(model, broken / "policy.onnx")
+    capsys.readouterr()
+    assert main(["eval", str(broken), "--episodes", "8"]) == 0
+    assert "8 ended because a command was not finite or the physics diverged" in capsys.readouterr().out
 
 
 def test_a_run_folder_as_json(run_folder: Path, capsys: Captured) -> None:
