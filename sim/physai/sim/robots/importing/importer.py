@@ -22,7 +22,7 @@ from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hu
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.posture import bent_home
-from physai.sim.robots.importing.urdf_repairs import repair
+from physai.sim.robots.importing.urdf_repairs import link_of, repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids
@@ -144,12 +144,12 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
 
 def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) -> None:
     """Connects the root link to the world by a floating joint if the robot has legs."""
-    children = {_end(joint, "child") for joint in root.findall("joint")}
+    children = {link_of(joint, "child") for joint in root.findall("joint")}
     roots = [link.get("name", "") for link in root.findall("link") if link.get("name", "") not in children]
     joints = [joint for joint in root.findall("joint") if joint.get("type") == "floating"]
     if joints or len(roots) != 1:
         return
-    leaves = children - {_end(joint, "parent") for joint in root.findall("joint")}
+    leaves = children - {link_of(joint, "parent") for joint in root.findall("joint")}
     legs = sorted(name for name in leaves if _LEG.search(name))
     if options.floating is None and len(legs) < 2:
         return
@@ -158,7 +158,7 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
     why = "as asked" if options.floating else f"it has legs: {', '.join(legs[:4])}"
     base = roots[0]
     if base == "world":
-        carried = [joint for joint in root.findall("joint") if _end(joint, "parent") == "world"]
+        carried = [joint for joint in root.findall("joint") if link_of(joint, "parent") == "world"]
         if len(carried) != 1 or carried[0].get("type") != "fixed":
             raise ModelError("--floating: the link 'world' carries more than one fixed link; name the base otherwise")
         carried[0].set("type", "floating")
@@ -177,18 +177,13 @@ def _decide_base(root: Element, options: ImportOptions, decisions: Decisions) ->
 
 def _give_mass(root: Element, base: str, decisions: Decisions) -> None:
     link = next(link for link in root.findall("link") if link.get("name") == base)
-    fixed = any(_end(joint, "parent") == base and joint.get("type") == "fixed" for joint in root.findall("joint"))
+    fixed = any(link_of(joint, "parent") == base and joint.get("type") == "fixed" for joint in root.findall("joint"))
     if link.find("inertial") is not None or fixed:
         return
     inertial = SubElement(link, "inertial")
     SubElement(inertial, "mass", value="0.001")
     SubElement(inertial, "inertia", ixx="1e-6", iyy="1e-6", izz="1e-6", ixy="0", ixz="0", iyz="0")
     decisions.add(base, "floats but has no mass; 1 g is used", "edit the file")
-
-
-def _end(joint: Element, tag: str) -> str:
-    end = joint.find(tag)
-    return "" if end is None else end.get("link", "")
 
 
 def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:

@@ -60,7 +60,7 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     for joint in root.findall("joint"):
         _repair_joint(joint, decisions, fixed)
     robot_kg = sum(max(0.0, _value(mass, "value")) for mass in root.iterfind("link/inertial/mass"))
-    moved = {_link_of(joint, "child") for joint in root.findall("joint") if joint.get("type") != "fixed"}
+    moved = {link_of(joint, "child") for joint in root.findall("joint") if joint.get("type") != "fixed"}
     for link in root.findall("link"):
         _repair_inertia(link, decisions, balance=balance, moved=link.get("name", "") in moved, robot_kg=robot_kg)
     _repair_moving_mass(root, decisions, moved)
@@ -81,7 +81,8 @@ def _drop_other_elements(root: Element, decisions: Decisions) -> None:
         decisions.add(f"<{tag}>", f"{count} left out: {reason}")
 
 
-def _link_of(joint: Element, tag: str) -> str:
+def link_of(joint: Element, tag: str) -> str:
+    """The link that a joint names as `parent` or `child`; empty if it names none."""
     end = joint.find(tag)
     return "" if end is None else end.get("link", "")
 
@@ -198,7 +199,7 @@ def _repair_moving_mass(root: Element, decisions: Decisions, moved: set[str]) ->
     below: dict[str, list[str]] = {}
     for joint in root.findall("joint"):
         if joint.get("type") == "fixed":
-            below.setdefault(_link_of(joint, "parent"), []).append(_link_of(joint, "child"))
+            below.setdefault(link_of(joint, "parent"), []).append(link_of(joint, "child"))
     masses = {
         link.get("name", ""): _value(link.find("inertial/mass"), "value") if link.find("inertial") is not None else 0.0
         for link in root.findall("link")
