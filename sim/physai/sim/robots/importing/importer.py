@@ -337,15 +337,16 @@ def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisio
     spec.modelname = name
     files = gathered(spec, Path(spec.modelfiledir or source.parent))
     spec.dedup_assets()
+    record = {"source": source.name, "robot": name, "decisions": decisions.records()}
     try:
+        # First, as it tells an import that was interrupted from a folder with something else.
+        _write(folder / DECISIONS_FILE, json.dumps(record, indent=2, ensure_ascii=False).encode())
         for path, content in files.items():
             _write(folder / path, content)
         # MuJoCo compiles what it writes, and looks for the files where they are now.
         spec.modelfiledir = str(folder.resolve())
         _write(folder / f"{name}.xml", spec.to_xml().encode())
         robot = load_robot(folder / f"{name}.xml")
-        record = {"source": source.name, "robot": name, "decisions": decisions.records()}
-        write_atomic(folder / DECISIONS_FILE, json.dumps(record, indent=2, ensure_ascii=False).encode())
     except OSError as error:
         raise ModelError(f"{folder}: {error.strerror or error}") from error
     require_still(robot)
