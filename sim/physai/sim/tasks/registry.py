@@ -59,7 +59,12 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
     if name_or_path not in BUILT_IN:
         raise unknown_name("task", name_or_path, BUILT_IN)
     module, function = BUILT_IN[name_or_path]
-    return _made(getattr(importlib.import_module(module), function), name_or_path, robot=robot, preset=preset)
+    factory = getattr(importlib.import_module(module), function)
+    try:
+        return _made(factory, name_or_path, robot=robot, preset=preset)
+    except ValidationError as error:
+        # Only a robot that somebody else made does not fit a built-in task's contract.
+        raise TaskError(str(contract_error(error, source=f"task {name_or_path} for robot {robot}"))) from error
 
 
 def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.foreign_arm import write_foreign_arm
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.robots.importing.actuation import Servos
@@ -108,3 +108,14 @@ def test_episodes_start_within_the_limits_and_with_the_fingers_at_home(foreign: 
         # joint3 is at home 5 % of 2.3 rad above its limit.
         assert spread <= min(0.3, 0.9 * (joint.default_pos - joint.position_lower)) + 1e-12
         assert spread > 0.08
+
+
+def test_a_robot_that_a_contract_cannot_describe_is_refused(tmp_path: Path) -> None:
+    far = TURNED.replace('range="-2 2"', 'range="-2e9 2e9"')
+    (tmp_path / "far.xml").write_text(far)
+    with pytest.raises(PhysaiError, match="1000000000"):
+        load_task("reach", robot=str(tmp_path / "far.xml"))
+    slow = TURNED.replace("<worldbody>", '<option timestep="20"/><worldbody>')
+    (tmp_path / "slow.xml").write_text(slow)
+    with pytest.raises(TaskError, match=r"task reach for robot .*slow\.xml: not a valid contract"):
+        load_task("reach", robot=str(tmp_path / "slow.xml"))
