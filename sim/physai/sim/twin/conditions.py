@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from physai.sim.engines.protocol import Array
+from physai.sim.robots.payload import moving_mass
 from physai.sim.tasks.task import Delay, Push, Task, WorldView
 from physai.sim.twin.measured_task import lag_range, measured_sensors
 from physai.sim.twin.twin import Twin
@@ -89,32 +89,6 @@ def late_periods(task: Task, twin: Twin, scale: float) -> int:
         return 0
     excess, timing = scale * (p99 - median), task.contract.timing
     return math.ceil(excess / timing.control_dt) if excess > timing.deadline_s else 0
-
-
-def moving_mass(model: Any) -> float:
-    """Return the mass of all bodies that joints can move [kg]."""
-    return float(sum(model.body_mass[body] for body in range(1, model.nbody) if model.body_dofnum[_root(model, body)]))
-
-
-def _root(model: Any, body: int) -> int:
-    """Return the body or its nearest ancestor that has a joint; the world if there is none."""
-    while body and not model.body_dofnum[body]:
-        body = int(model.body_parentid[body])
-    return body
-
-
-def payload_body(task: Task) -> int:
-    """Return the body that carries a payload: the floating base, otherwise the body furthest down the tree."""
-    model: Any = task.model
-    if task.contract.robot.base == "floating":
-        return int(model.jnt_bodyid[0])
-    moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
-    depth = [0] * model.nbody
-    # A parent always has a lower number than its children.
-    for body in range(1, model.nbody):
-        depth[body] = depth[int(model.body_parentid[body])] + 1
-    # Ties go to the body that the model lists last, usually the tool.
-    return max(moving, key=lambda body: (depth[body], body), default=0)
 
 
 def task_under(task: Task, twin: Twin, condition: Condition) -> Task:

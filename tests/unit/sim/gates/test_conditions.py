@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from physai.sim.robots import load_robot
+from physai.sim.robots.payload import moving_mass, payload_body
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Delay, Push, Task
-from physai.sim.twin.conditions import conditions, late_periods, moving_mass, payload_body, task_under
+from physai.sim.twin.conditions import conditions, late_periods, task_under
 from physai.sim.twin.record import SensorNoise, Timing
 from physai.sim.twin.twin import Twin
 
@@ -60,12 +61,12 @@ def test_a_payload_is_a_share_of_what_moves(task: Task, credible_twin: Twin) -> 
 @pytest.mark.parametrize(("name", "body"), [("pendubot-swingup", "link2"), ("cartpole-swingup", "pole")])
 def test_a_payload_hangs_at_the_end_of_the_chain(name: str, body: str) -> None:
     task = load_task(name)
-    assert task.model.body(payload_body(task)).name == body
+    assert task.model.body(payload_body(task.model)).name == body
 
 
 def test_a_floating_robot_carries_it_on_its_base() -> None:
     task = load_task("go2-velocity")
-    assert payload_body(task) == int(task.model.jnt_bodyid[0])
+    assert payload_body(task.model) == int(task.model.jnt_bodyid[0])
 
 
 def test_pushes_are_the_tasks_own_or_a_tenth_of_the_speed_limit(task: Task, credible_twin: Twin) -> None:

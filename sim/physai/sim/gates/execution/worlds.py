@@ -4,7 +4,6 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-import mujoco
 import numpy as np
 from mujoco.batch import MODEL_FIELDS
 
@@ -15,8 +14,9 @@ from physai.sim.envs.environment import Environment
 from physai.sim.envs.rng import Seeds
 from physai.sim.gates.execution.batch import Batch
 from physai.sim.playback.player import LastStateEngine
+from physai.sim.robots.payload import add_payload, payload_body
 from physai.sim.tasks.task import Task
-from physai.sim.twin.conditions import Condition, payload_body, task_under
+from physai.sim.twin.conditions import Condition, task_under
 from physai.sim.twin.twin import Twin
 
 PARAMETER_BITS = 63
@@ -119,17 +119,9 @@ def world_models(task: Task, twin: Twin, condition: Condition, values: Array) ->
         if twin.parameters:
             twin.apply(model, row)
         if condition.payload_kg > 0.0:
-            add_payload(model, payload_body(task), condition.payload_kg)
+            add_payload(model, payload_body(model), condition.payload_kg)
         models.append(model)
     return models
-
-
-def add_payload(model: Any, body: int, mass: float) -> None:
-    """Add `mass` [kg] to a body without moving its centre of mass; its inertia scales with the mass."""
-    factor = 1.0 + mass / float(model.body_mass[body])
-    model.body_mass[body] *= factor
-    model.body_inertia[body] *= factor
-    mujoco.mj_setConst(model, mujoco.MjData(model))
 
 
 def differing_fields(nominal: Any, models: list[Any]) -> dict[str, Array]:
