@@ -49,6 +49,7 @@ PRESETS: dict[str, TrainConfig] = {
 }
 # An episode has three targets; gates want 90 % of episodes in which all are met, under measured delays and loads.
 PRESETS["reach"] = replace(PRESETS["ur10e-reach"], stop_at_success=0.985)
+PRESETS["velocity"] = PRESETS["go2-velocity"]
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
 PRESETS["pendubot-swingup:realaigym-v2"] = replace(
     PRESETS["pendubot-swingup"],

@@ -23,6 +23,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "acrobot-swingup": ("physai.sim.tasks.double_pendulum", "acrobot_swingup"),
     "reach": ("physai.sim.tasks.reach", "reach"),
     "ur10e-reach": ("physai.sim.tasks.reach", "ur10e_reach"),
+    "velocity": ("physai.sim.tasks.velocity", "velocity"),
     "go2-velocity": ("physai.sim.tasks.velocity", "go2_velocity"),
 }
 """Task name to the module and function that make it; imported on demand."""

@@ -17,6 +17,7 @@ from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
 from physai.sim.robots import home_qpos
 from physai.sim.tasks import double_pendulum, rotations, velocity
+from physai.sim.tasks.legged import Legged, require_legs
 from physai.sim.tasks.registry import load_task, task_names
 from physai.sim.tasks.task import Task, WorldView
 
@@ -262,12 +263,16 @@ def go2_terms(qvel: Array, yaw_rad: float, *commands: tuple[float, float, float]
     env = Environment(task, len(commands), randomise=False, num_threads=1)
     env.reset()
     qpos = go2_home(len(commands))
-    qpos[:, 2] = velocity.BASE_HEIGHT_M
+    qpos[:, 2] = velocity.GO2.base_height
     qpos[:, 3:7] = [math.cos(yaw_rad / 2), 0.0, 0.0, math.sin(yaw_rad / 2)]
     place(env, qpos, qvel)
     env.view.target[:] = env.view.previous_target[:] = qpos[:, 7:]
     command(env, *commands)
     return task, env.view
+
+
+def go2_body(task: Task) -> Legged:
+    return Legged(task.robot, task.model, require_legs(task.robot), velocity.GO2)
 
 
 def test_the_go2s_rewards_by_hand() -> None:
@@ -306,14 +311,14 @@ def test_the_go2s_feet_by_hand() -> None:
     qvel = np.zeros((1, 18))
     qvel[0, :2] = [0.3, 0.4]
     task, view = go2_terms(qvel, 0.0, (0.0, 0.0, 0.0))
-    body = velocity.Quadruped(task.robot, task.model)
+    body = go2_body(task)
     heights, speeds = body.foot_heights(view), body.foot_speeds(view)
     # At home the feet are 1 mm above the floor with the base at 0.3245 m (fore) or there about (hind).
-    assert heights[0, :2] == pytest.approx([0.001 + velocity.BASE_HEIGHT_M - 0.3245] * 2, abs=2e-3)
+    assert heights[0, :2] == pytest.approx([0.001 + velocity.GO2.base_height - 0.3245] * 2, abs=2e-3)
     assert speeds == pytest.approx(np.full((1, 4), 0.5))
     assert body.foot_contacts(view).tolist() == [[1.0] * 4]
     assert task.rewards["slip"].term(view) == pytest.approx([4 * 0.25])
-    gap = np.abs(heights + velocity.FOOT_RADIUS_M - velocity.SWING_HEIGHT_M).sum()
+    gap = np.abs(heights + 0.022 - 0.08).sum()
     assert task.rewards["swing"].term(view) == pytest.approx([0.5 * gap])
 
 
@@ -324,7 +329,7 @@ def test_gravity_in_the_base_frame_is_the_rotated_vertical(quat: list[float]) ->
     qpos[0, 3:7] = unit
     env = Environment(TASKS["go2-velocity"], 1, randomise=False, num_threads=1)
     env.view.qpos[:] = qpos
-    body = velocity.Quadruped(env.task.robot, env.task.model)
+    body = go2_body(env.task)
     expected = rotations.rotate_inverse(unit[None], np.array([[0.0, 0.0, -1.0]]), np)
     assert body.gravity(env.view) == pytest.approx(expected, abs=1e-12)
 

@@ -20,12 +20,13 @@ from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
 from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
-from physai.sim.robots.importing.posture import bent_home
+from physai.sim.robots.importing.home import held_at_home, home_keyframe
 from physai.sim.robots.importing.urdf_repairs import link_of, repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
-from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids
+from physai.sim.robots.spec import has_floating_base, home_qpos
 from physai.sim.robots.urdf import read_urdf
 from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 
@@ -33,10 +34,6 @@ Array = NDArray[np.float64]
 
 DECISIONS_FILE = "decisions.json"
 PREVIEW_FILE = "preview.png"
-MIN_ARM = 4
-"""Joints from which an arm is bent; one with fewer has few poses to choose from."""
-EDGE = 0.05
-"""Distance of the home pose from a joint's limits, as a share of the range."""
 CONTACT_STEP_S = 0.002
 """Longest physics step of a robot that stands on its feet [s]."""
 _LEG = re.compile(
@@ -211,20 +208,22 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
     _name_joints(spec, decisions)
     model = _compiled(spec, decisions)
     floating = has_floating_base(model)
+    if floating:
+        require_touch(spec, decisions)
+        model = spec.compile()
     if model.njnt - floating > MAX_JOINTS:
         raise ModelError(
             f"{model.njnt - floating} joints, policies command at most {MAX_JOINTS}; hold some still: --fix 'gripper_*'"
         )
-    home = _home(spec, model, decisions)
+    home = home_keyframe(spec, model, decisions)
     driven = None if options.driven is None else set(options.driven)
     actuate(spec, decisions, options.servos, driven=driven, compensate=options.compensate and not floating)
     model = spec.compile()
-    home.ctrl = [_held(model, actuator.target) for actuator in spec.actuators]
-    if floating:
-        _require_touch(spec, decisions)
+    home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
     dress(spec)
     if floating:
-        _stand(spec, decisions)
+        stand_on_floor(spec, decisions)
+        add_imu(spec, decisions)
     model = spec.compile()
     _part_at_home(spec, model, decisions)
     step = min(stable_timestep(model), CONTACT_STEP_S) if floating else stable_timestep(model)
@@ -259,77 +258,11 @@ def _name_joints(spec: mujoco.MjSpec, decisions: Decisions) -> None:
         decisions.add(name, "had no name", "edit the file")
 
 
-def _home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> Any:
-    """The keyframe "home"; without one the file's first, or the zero pose moved into the joints' limits."""
-    by_name = {key.name: key for key in spec.keys}
-    if "home" in by_name:
-        return by_name["home"]
-    if spec.keys:
-        first = spec.keys[0]
-        decisions.add("home", f"is the file's keyframe {first.name!r}", 'name another keyframe "home" in the file')
-        return spec.add_key(name="home", qpos=list(model.key_qpos[0]))
-    qpos, moved = np.array(model.qpos0), list[str]()
-    _bend(model, qpos, decisions)
-    for joint in joint_ids(model):
-        column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
-        if model.jnt_limited[joint] and not low + 1e-3 <= qpos[column] <= high - 1e-3:
-            # Not at the limit itself, where the limit would push.
-            qpos[column] = min(max(qpos[column], low + EDGE * (high - low)), high - EDGE * (high - low))
-            moved.append(str(model.joint(joint).name))
-    if moved:
-        decisions.add("home", f"is the zero pose, but {', '.join(moved)} within the limits", "edit the keyframe home")
-    return spec.add_key(name="home", qpos=list(qpos))
-
-
-def _bend(model: mujoco.MjModel, qpos: Array, decisions: Decisions) -> None:
-    """Bends an arm whose zero pose is stretched out."""
-    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, TIP_SITE)
-    joints = [] if site < 0 or has_floating_base(model) else chain_joints(model, site)
-    pose = bent_home(model, joints) if len(joints) >= MIN_ARM else None
-    if pose is None:
-        return
-    qpos[model.jnt_qposadr[joints]] = pose
-    degrees = ", ".join(f"{math.degrees(angle):.0f}" for angle in pose)
-    decisions.add("home", f"bent to {degrees} degrees: in its zero pose the arm is stretched out", "edit the keyframe")
-
-
-def _held(model: mujoco.MjModel, joint: str) -> float:
-    """Position of a joint at home [rad or m]."""
-    return float(home_qpos(model)[model.jnt_qposadr[model.joint(joint).id]])
-
-
 def _part_at_home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> None:
     """Lets bodies that overlap at home pass through each other: convex hulls are larger than their parts."""
     for first, second in sorted(overlaps(model)):
         spec.add_exclude(bodyname1=first, bodyname2=second)
         decisions.add(f"{first}, {second}", "overlap at home, so they do not collide", "delete <exclude> in the result")
-
-
-def _require_touch(spec: mujoco.MjSpec, decisions: Decisions) -> None:
-    """Lets a floating robot without collision shapes touch the floor with what is drawn."""
-    shapes = [geom for geom in spec.geoms if geom.type != mujoco.mjtGeom.mjGEOM_PLANE]
-    if any(geom.contype or geom.conaffinity for geom in shapes):
-        return
-    for geom in shapes:
-        geom.contype = 1
-    decisions.add("collisions", "the file has no collision shapes, so the drawn ones touch the floor", "edit the file")
-
-
-def _stand(spec: mujoco.MjSpec, decisions: Decisions) -> None:
-    """Moves the floor below the robot's lowest point to height 0, and the robot with it."""
-    floor = next((geom for geom in spec.geoms if geom.name == "physai_floor"), None)
-    if floor is None or abs(floor.pos[2]) < 1e-6:
-        return
-    raised = -float(floor.pos[2])
-    base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
-    base.pos = np.asarray(base.pos) + np.array([0.0, 0.0, raised])
-    floor.pos = [0.0, 0.0, 0.0]
-    for key in spec.keys:
-        if len(key.qpos) >= 3:
-            qpos = np.array(key.qpos)
-            qpos[2] += raised
-            key.qpos = qpos
-    decisions.add("height", f"raised by {raised:.3g} m, so that its lowest point touches the floor at home")
 
 
 def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisions) -> Imported:

@@ -162,7 +162,8 @@ def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved
     low, middle, high = (float(moment) for moment in moments)
     lacking = high - low - middle
     # MuJoCo reads what it writes with fewer digits than a flat body, which has A + B = C, can spare.
-    if high <= 0.0 or (low > 0.0 and lacking < -SPARE * high):
+    # Nothing positive, up to rounding, is left to the rules that follow, which refuse it.
+    if high <= 1e-9 * float(np.abs(moments).max()) or (low > 0.0 and lacking < -SPARE * high):
         return
     if low <= 0.0 or lacking > 1e-12 * high:
         if lacking > ROUNDING * high and mass > LIGHT_SHARE * robot_kg and not balance:

@@ -1,0 +1,73 @@
+"""The home pose of an imported robot: the file's, or one from which it can move."""
+
+import math
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.posture import bent_home
+from physai.sim.robots.importing.stance import standing_pose
+from physai.sim.robots.spec import TIP_SITE, chain_joints, has_floating_base, home_qpos, joint_ids
+
+Array = NDArray[np.float64]
+
+MIN_ARM = 4
+"""Joints from which an arm is bent; one with fewer has few poses to choose from."""
+EDGE = 0.05
+"""Distance of the home pose from a joint's limits, as a share of the range."""
+
+
+def home_keyframe(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> Any:
+    """The keyframe "home"; without one the file's first, or the zero pose moved into the joints' limits."""
+    by_name = {key.name: key for key in spec.keys}
+    if "home" in by_name:
+        return by_name["home"]
+    if spec.keys:
+        first = spec.keys[0]
+        decisions.add("home", f"is the file's keyframe {first.name!r}", 'name another keyframe "home" in the file')
+        return spec.add_key(name="home", qpos=list(model.key_qpos[0]))
+    qpos, moved = np.array(model.qpos0), list[str]()
+    if has_floating_base(model):
+        _bend_legs(model, qpos, decisions)
+    else:
+        _bend(model, qpos, decisions)
+    for joint in joint_ids(model):
+        column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
+        if model.jnt_limited[joint] and not low + 1e-3 <= qpos[column] <= high - 1e-3:
+            # Not at the limit itself, where the limit would push.
+            qpos[column] = min(max(qpos[column], low + EDGE * (high - low)), high - EDGE * (high - low))
+            moved.append(str(model.joint(joint).name))
+    if moved:
+        decisions.add("home", f"is the zero pose, but {', '.join(moved)} within the limits", "edit the keyframe home")
+    return spec.add_key(name="home", qpos=list(qpos))
+
+
+def held_at_home(model: mujoco.MjModel, joint: str) -> float:
+    """Position of a joint at home [rad or m]."""
+    return float(home_qpos(model)[model.jnt_qposadr[model.joint(joint).id]])
+
+
+def _bend(model: mujoco.MjModel, qpos: Array, decisions: Decisions) -> None:
+    """Bends an arm whose zero pose is stretched out."""
+    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, TIP_SITE)
+    joints = [] if site < 0 else chain_joints(model, site)
+    pose = bent_home(model, joints) if len(joints) >= MIN_ARM else None
+    if pose is None:
+        return
+    qpos[model.jnt_qposadr[joints]] = pose
+    degrees = ", ".join(f"{math.degrees(angle):.0f}" for angle in pose)
+    decisions.add("home", f"bent to {degrees} degrees: in its zero pose the arm is stretched out", "edit the keyframe")
+
+
+def _bend_legs(model: mujoco.MjModel, qpos: Array, decisions: Decisions) -> None:
+    """Bends the legs, so that the robot stands."""
+    pose = standing_pose(model)
+    if pose is None:
+        return
+    qpos[:] = pose
+    names = [str(model.joint(joint).name) for joint in joint_ids(model) if pose[model.jnt_qposadr[joint]]]
+    angles = ", ".join(f"{name} {math.degrees(pose[model.jnt_qposadr[model.joint(name).id]]):.0f}°" for name in names)
+    decisions.add("home", f"stands: {angles}", "edit the keyframe home")

@@ -1,0 +1,162 @@
+"""A legged robot as its walking task sees it: base, feet and servos, computed once per step."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+from array_api_compat import array_namespace
+
+from physai.sdk.base.errors import TaskError
+from physai.sdk.contract.robot import JointSpec
+from physai.sim.engines.protocol import Array
+from physai.sim.robots import Robot, home_qpos
+from physai.sim.robots.feet import Foot, find_feet
+from physai.sim.tasks import rotations
+from physai.sim.tasks.common import once
+from physai.sim.tasks.constant import Constant
+from physai.sim.tasks.task import WorldView
+
+IMU = ("imu_quat", "imu_ang_vel_b")
+"""Sensors that a walking policy reads."""
+MIN_FEET = 2
+TOUCH_M = 0.002
+"""Height below which a foot touches the floor [m]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stature:
+    """How high a robot walks."""
+
+    base_height: float
+    """Height of the base above the floor when walking [m]."""
+    fallen_height: float
+    """Height of the base below which the robot has fallen [m]."""
+    clearance: float
+    """Height of a foot's lowest point at mid-swing [m]."""
+
+    @classmethod
+    def of(cls, standing: float) -> "Stature":
+        """For a robot whose base stands at this height [m]; a Go2's, scaled."""
+        return cls(base_height=0.92 * standing, fallen_height=0.5 * standing, clearance=min(0.08, 0.18 * standing))
+
+
+def require_legs(robot: Robot) -> tuple[Foot, ...]:
+    """Returns the feet of a robot that can walk.
+
+    Raises:
+        TaskError: its base is fixed, it has fewer than two feet, no IMU, or no joint with a position servo.
+    """
+    if robot.spec.base != "floating":
+        raise TaskError(f"the base of {robot.name} is fixed; a robot that walks needs: physai robots import --floating")
+    feet = find_feet(robot.model, home_qpos(robot.model))
+    if len(feet) < MIN_FEET:
+        raise TaskError(
+            f"{robot.name} has {len(feet)} legs that end in a shape that collides; a robot that walks needs "
+            f"{MIN_FEET} or more"
+        )
+    missing = [name for name in IMU if name not in {sensor.name for sensor in robot.spec.sensors}]
+    if missing:
+        raise TaskError(
+            f"{robot.name} has no sensor {missing[0]!r}; physai robots import adds an IMU to a floating base"
+        )
+    if not servos(robot):
+        raise TaskError(
+            f"{robot.name} has no position servos; a policy that walks commands positions, so give it some: physai "
+            f"robots import {robot.path} --servo auto"
+        )
+    return feet
+
+
+def servos(robot: Robot) -> list[JointSpec]:
+    """The joints that a policy commands: those with a position servo."""
+    return [joint for joint in robot.spec.joints if joint.stiffness > 0.0]
+
+
+def add_feet(spec: mujoco.MjSpec, model: mujoco.MjModel, feet: tuple[Foot, ...]) -> None:
+    """Adds sensors of the position and velocity of each foot to the model that `model` was compiled from."""
+    site = mujoco.mjtObj.mjOBJ_SITE
+    for number, foot in enumerate(feet):
+        name = f"physai_foot{number}"
+        spec.body(model.body(foot.body).name).add_site(name=name, pos=foot.point, group=5)
+        spec.add_sensor(name=f"{name}_pos", type=mujoco.mjtSensor.mjSENS_FRAMEPOS, objtype=site, objname=name)
+        spec.add_sensor(name=f"{name}_vel", type=mujoco.mjtSensor.mjSENS_FRAMELINVEL, objtype=site, objname=name)
+
+
+class Legged:
+    """Quantities used by the terms, in the base frame (x forward, z up), computed once per step."""
+
+    def __init__(self, robot: Robot, model: Any, feet: tuple[Foot, ...], stature: Stature) -> None:
+        """Resolves names against the task's model."""
+        joints = servos(robot)
+        self.stature, self.feet = stature, len(feet)
+        self.home = Constant([joint.default_pos for joint in robot.spec.joints])
+        # All joints are commanded, unless some are passive.
+        names = tuple(joint.name for joint in joints)
+        self._driven = None if len(joints) == len(robot.spec.joints) else Constant(robot.spec.joint_index(names))
+        self.stiffness = Constant([joint.stiffness for joint in joints])
+        self.damping = Constant([joint.damping for joint in joints])
+        self.effort_limit = Constant([joint.effort_limit for joint in joints])
+        self._radius = Constant([foot.radius for foot in feet])
+        self._foot_z = Constant([_sensor(model, f"physai_foot{n}_pos") + 2 for n in range(len(feet))])
+        self._foot_x_vel = Constant([_sensor(model, f"physai_foot{n}_vel") for n in range(len(feet))])
+        self._foot_y_vel = Constant([_sensor(model, f"physai_foot{n}_vel") + 1 for n in range(len(feet))])
+
+    def lin_vel(self, view: WorldView) -> Array:
+        """Velocity of the base [m/s], shape (num_worlds, 3)."""
+        return once(view, "lin_vel", lambda v: rotations.rotate_inverse(v.qpos[:, 3:7], v.qvel[:, :3], v.xp))
+
+    def gravity(self, view: WorldView) -> Array:
+        """Unit vector of gravity, shape (num_worlds, 3)."""
+        return once(view, "gravity", _gravity)
+
+    def foot_heights(self, view: WorldView) -> Array:
+        """Heights of the feet's lowest points above the floor [m], shape (num_worlds, feet)."""
+        return once(view, "foot_heights", self._foot_heights)
+
+    def foot_speeds(self, view: WorldView) -> Array:
+        """Horizontal speeds of the feet over the floor [m/s], shape (num_worlds, feet)."""
+        return once(view, "foot_speeds", self._foot_speeds)
+
+    def foot_contacts(self, view: WorldView) -> Array:
+        """1 where a foot is within 2 mm of the floor, else 0, shape (num_worlds, feet)."""
+        return view.xp.astype(self.foot_heights(view) < TOUCH_M, view.qpos.dtype)
+
+    def lag(self, view: WorldView) -> Array:
+        """Commanded minus actual position of the joints with servos [rad], shape (num_worlds, commands)."""
+        return once(view, "lag", lambda v: v.target - self._of_servos(v.joint_pos))
+
+    def efforts(self, view: WorldView) -> Array:
+        """Torques of the position servos, clip(kp (u - q) - kd q', ±limit) [N·m], shape (num_worlds, commands)."""
+        return once(view, "efforts", self._efforts)
+
+    def _foot_heights(self, view: WorldView) -> Array:
+        # The sensors measure the centres of spherical feet, and the lowest points of others.
+        heights = _columns(view.derived["sensordata"], self._foot_z)
+        return heights - self._radius.like(heights)
+
+    def _foot_speeds(self, view: WorldView) -> Array:
+        data = view.derived["sensordata"]
+        x, y = _columns(data, self._foot_x_vel), _columns(data, self._foot_y_vel)
+        return view.xp.sqrt(x * x + y * y)
+
+    def _efforts(self, view: WorldView) -> Array:
+        like = view.joint_pos
+        wanted = self.stiffness.like(like) * self.lag(view) - self.damping.like(like) * self._of_servos(view.joint_vel)
+        return view.xp.clip(wanted, -self.effort_limit.like(like), self.effort_limit.like(like))
+
+    def _of_servos(self, values: Array) -> Array:
+        return values if self._driven is None else _columns(values, self._driven)
+
+
+def _columns(data: Array, columns: Constant) -> Array:
+    return array_namespace(data).take(data, columns.like(data), axis=1)
+
+
+def _gravity(view: WorldView) -> Array:
+    # Minus the third row of the rotation matrix of qpos[3:7], without its other six entries.
+    w, x, y, z = (view.qpos[:, i] for i in range(3, 7))
+    return view.xp.stack([2.0 * (w * y - x * z), -2.0 * (w * x + y * z), 2.0 * (x * x + y * y) - 1.0], axis=1)
+
+
+def _sensor(model: Any, name: str) -> int:
+    return int(model.sensor_adr[mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)])
