@@ -38,13 +38,16 @@ PRESETS: dict[str, TrainConfig] = {
     "go2-velocity": TrainConfig(
         num_envs=1024,
         horizon=24,
-        epochs=4,
-        minibatches=3,
+        epochs=5,
+        minibatches=4,
         hidden=(128, 128),
         discount_s=2.0,
+        # Twice the usual step: 65 % success after 5.8 million steps instead of 14 % after 5.4 million.
+        desired_kl=0.02,
         initial_std=0.5,
         entropy_weight=0.002,
         iterations=1500,
+        stop_at_success=0.97,
     ),
 }
 # An episode has three targets; gates want 90 % of episodes in which all are met, under measured delays and loads.
