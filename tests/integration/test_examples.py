@@ -1,5 +1,6 @@
 """Every example runs as its first lines say, and every public name is used in one of them."""
 
+import json
 import re
 import subprocess
 import sys
@@ -45,6 +46,12 @@ def physai_verb(*words: object, folder: Path) -> str:
 )
 def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
     assert text in example(name, folder=tmp_path)
+
+
+def test_a_designed_controller_swings_the_pole_up(tmp_path: Path) -> None:
+    assert "operators" in example("lqr_cartpole", "lqr", folder=tmp_path)
+    done = physai_verb("eval", "lqr", "--episodes", "32", "--json", folder=tmp_path)
+    assert json.loads(done)["success"] == 1.0
 
 
 @pytest.mark.slow

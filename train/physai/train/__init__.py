@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
     from physai.train.config import TrainConfig as TrainConfig
+    from physai.train.graph import wrap as wrap
     from physai.train.onnx_export.export import ExportReport as ExportReport
     from physai.train.presets import preset_for as preset_for
     from physai.train.runners.session import TrainingOutcome as TrainingOutcome
@@ -26,6 +27,7 @@ __all__ = [
     "export",
     "preset_for",
     "train",
+    "wrap",
 ]
 
 __getattr__ = lazy_exports(
@@ -33,6 +35,7 @@ __getattr__ = lazy_exports(
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
         "config": ["TrainConfig"],
+        "graph": ["wrap"],
         "onnx_export.export": ["ExportReport"],
         "presets": ["preset_for"],
         "runners.session": ["TrainingOutcome"],

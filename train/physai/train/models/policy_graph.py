@@ -201,6 +201,17 @@ class ActionTerms(nn.Module):
                     f"{term.target_name}_{label}", torch.tensor(getattr(term, label)), persistent=False
                 )
 
+    def origin(self, term: ActionTerm, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
+        """What an action of zero commands, shape (n, joints) or (joints,): the offset, or the last command."""
+        if not term.kind.endswith("incremental"):
+            return self.get_buffer(f"{term.target_name}_offset")
+        last = state[last_memory(term.target_name)]
+        if term.target_name != POSITION_TARGET:
+            return last
+        measured = self._measured(sensors["joint_pos"])
+        limiter = self._limited(term)
+        return torch.where(state["started"] > 0.5, last, measured if limiter is None else limiter.reference(measured))
+
     def _limited(self, term: ActionTerm) -> PositionLimiter | None:
         return self._limiter if term.target_name == POSITION_TARGET else None
 
@@ -240,13 +251,8 @@ class ActionTerms(nn.Module):
         self, term: ActionTerm, part: Tensor, sensors: Mapping[str, Tensor], state: Mapping[str, Tensor]
     ) -> Tensor:
         """Commands clipped to the term's bounds."""
-        scale, offset, lower, upper = self._constants(term)
-        if not term.kind.endswith("incremental"):
-            return (offset + scale * part).clamp(lower, upper)
-        last = state[last_memory(term.target_name)]
-        if term.target_name == POSITION_TARGET:
-            last = torch.where(state["started"] > 0.5, last, self._measured(sensors["joint_pos"]))
-        return (last + scale * part).clamp(lower, upper)
+        scale, _, lower, upper = self._constants(term)
+        return (self.origin(term, sensors, state) + scale * part).clamp(lower, upper)
 
     def _within_limits(
         self,

@@ -121,8 +121,8 @@ def _require_finite(outputs: Arrays, step: int) -> None:
         if len(bad):
             row, column = (int(index) for index in bad[0])
             raise ExportError(
-                f"the trained policy itself outputs {value[row, column]}: {name}[{column}], world {row}, period "
-                f"{step}; training has diverged: train again with a smaller learning_rate"
+                f"the policy itself outputs {value[row, column]}: {name}[{column}], world {row}, period "
+                f"{step}; if it was trained, that has diverged: train again with a smaller learning_rate"
             )
 
 
