@@ -24,6 +24,7 @@ from physai.sim.engines.mujoco import MujocoEngine
 from physai.sim.engines.protocol import Stage
 from physai.sim.envs.delay import SensorPipeline, actuator_columns, draw_lags
 from physai.sim.envs.rng import Stream, episode_seeds, uniform
+from physai.sim.robots.spec import home_controls
 from physai.sim.tasks.task import Task, WorldView
 from physai.sim.twin.conditions import Condition, task_under
 from physai.sim.twin.measured_task import lag_range
@@ -91,6 +92,8 @@ class RobotTwin:
             self._task.model, 1, num_threads=1, stage=self._task.stage, derived=self._task.derived
         )
         self._columns = actuator_columns(self._task, self._engine.model)
+        # As in `Environment`: servos that no action term commands, of a gripper for instance, hold the home pose.
+        self._uncommanded = home_controls(self._engine.model)
         self._sensors = SensorPipeline(self._task, self._engine, step_dt=self._control_dt, active=True)
         self._limits = guard_limits(task.contract)
         self._target: Vector = np.zeros(len(self._columns))
@@ -188,7 +191,7 @@ class RobotTwin:
             return
         # `_pending` holds the commands of the last `lag` physics steps, oldest first.
         lagged = np.concatenate([self._pending, np.tile(self._target, (steps, 1))])
-        controls = np.zeros((1, steps, self._engine.model.nu))
+        controls = np.tile(self._uncommanded, (1, steps, 1))
         controls[0, :, self._columns] = lagged[:steps].T
         self._pending = lagged[steps:]
         self._engine.drive(controls)

@@ -15,6 +15,7 @@ from physai.sim.tasks.reach_targets import COMMAND
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import Task
 from physai.sim.tasks.workspace import POSES, sampled_workspace
+from physai.sim.virtual_robot.robot_twin import RobotTwin
 
 TURNED = """<mujoco><compiler angle="radian"/><worldbody><body name="base" pos="1 2 0.5" euler="0 0 1.5707963267948966">
   <geom size=".05"/><body pos="0 0 .1"><joint name="a" axis="0 0 1" range="-2 2"/>
@@ -119,3 +120,16 @@ def test_a_robot_that_a_contract_cannot_describe_is_refused(tmp_path: Path) -> N
     (tmp_path / "slow.xml").write_text(slow)
     with pytest.raises(TaskError, match=r"task reach for robot .*slow\.xml: not a valid contract"):
         load_task("reach", robot=str(tmp_path / "slow.xml"))
+
+
+def test_the_served_twin_holds_the_gripper_where_training_held_it(foreign: Task) -> None:
+    """The virtual robot commanded 0 to servos that nobody commands, so the robot's runtime waited for ever."""
+    twin = RobotTwin(foreign)
+    for _ in range(60):
+        twin.advance(foreign.contract.timing.decimation)
+        twin.end_period()
+    joints = foreign.robot.spec.joints
+    finger = foreign.robot.spec.joint_names.index("finger_joint")
+    assert joints[finger].default_pos == pytest.approx(0.002)
+    # The sensor's offset is up to 1 mm.
+    assert twin.fields["joint_pos"][finger] == pytest.approx(0.002, abs=1.5e-3)
