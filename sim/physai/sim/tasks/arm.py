@@ -170,9 +170,7 @@ def arm_randomisation(model: Any, *, objects: bool = False) -> tuple[Randomise, 
     tip = int(model.nbody - 1)
     bodies, dofs = (tuple(range(model.nbody)), tuple(range(model.nv))) if objects else (None, None)
     return (
-        Randomise(
-            field="body_mass", rows=bodies, operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)
-        ),
+        Randomise(field="body_mass", rows=bodies, operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)),
         Randomise(field="body_mass", rows=(tip,), operation="add", lower=0.0, upper=1.0),
         Randomise(field="dof_armature", rows=dofs, operation="scale", lower=0.8, upper=1.2),
         Randomise(field="dof_damping", rows=dofs, operation="add", lower=0.0, upper=2.0),

@@ -152,7 +152,7 @@ def push(robot: Robot | None = None) -> Task:
     return Task(
         name="push",
         summary="push a cube on a table to a target place",
-        robot=seeing,
+        robot=robot,
         model=model,
         contract=arm_contract(
             "push",

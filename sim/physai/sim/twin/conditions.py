@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from physai.sim.engines.protocol import Array
+from physai.sim.robots.objects import is_object
 from physai.sim.tasks.task import Delay, Push, Task, WorldView
 from physai.sim.twin.measured_task import lag_range, measured_sensors
 from physai.sim.twin.twin import Twin
@@ -92,8 +93,12 @@ def late_periods(task: Task, twin: Twin, scale: float) -> int:
 
 
 def moving_mass(model: Any) -> float:
-    """Return the mass of all bodies that joints can move [kg]."""
-    return float(sum(model.body_mass[body] for body in range(1, model.nbody) if model.body_dofnum[_root(model, body)]))
+    """Return the mass of all bodies of the robot that joints can move [kg]."""
+    return float(sum(model.body_mass[body] for body in _robot_bodies(model) if model.body_dofnum[_root(model, body)]))
+
+
+def _robot_bodies(model: Any) -> list[int]:
+    return [body for body in range(1, model.nbody) if not is_object(model, body)]
 
 
 def _root(model: Any, body: int) -> int:
@@ -108,7 +113,7 @@ def payload_body(task: Task) -> int:
     model: Any = task.model
     if task.contract.robot.base == "floating":
         return int(model.jnt_bodyid[0])
-    moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
+    moving = [body for body in _robot_bodies(model) if model.body_mass[body] > 0.0 and _root(model, body)]
     depth = [0] * model.nbody
     # A parent always has a lower number than its children.
     for body in range(1, model.nbody):
@@ -148,4 +153,6 @@ def _push(task: Task, scale: float) -> Push:
     joints = [PUSH_SPEED_SHARE * (joint.velocity_limit or UNKNOWN_SPEED) for joint in task.contract.robot.joints]
     # m/s and rad/s of a floating base.
     free = [0.5] * 3 + [0.3] * 3 if task.contract.robot.base == "floating" else []
-    return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints)))
+    # Nobody knocks against the objects.
+    still = [0.0] * (task.model.nv - len(free) - len(joints))
+    return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints, *still)))
