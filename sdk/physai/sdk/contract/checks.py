@@ -22,6 +22,12 @@ MAX_AGE_PERIODS = 100
 POSE_SIZE = 7
 """Elements of a pose: position, then orientation wxyz."""
 
+POSITION_SIZE = 3
+"""Elements of a position."""
+
+CHAIN_KINDS = ("pose_error", "position_error")
+"""Observation kinds that need forward kinematics."""
+
 
 def contract_problems(contract: ContractTerms) -> Iterator[str]:
     """Yield every inconsistency between the parts of the contract, one line each."""
@@ -49,7 +55,7 @@ def _name_problems(contract: ContractTerms) -> Iterator[str]:
 
 
 def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
-    if term.kind in ("sensor", "command", "pose_error"):
+    if term.kind in ("sensor", "command", *CHAIN_KINDS):
         if term.source is None:
             yield f"source: a term of kind {term.kind} needs one"
         else:
@@ -57,7 +63,7 @@ def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Ite
     elif term.source is not None:
         yield f"source: a term of kind {term.kind} has none, got {term.source!r}"
     reads_target = term.kind == "last_target" and any(t.kind.startswith("joint_pos") for t in contract.action.terms)
-    if term.kind in ("joint_pos_rel", "sin_cos", "pose_error") or reads_target:
+    if term.kind in ("joint_pos_rel", "sin_cos", *CHAIN_KINDS) or reads_target:
         yield from _missing_sensor(term.kind, "joint_pos", contract)
     if term.kind == "projected_gravity":
         yield from _missing_sensor(term.kind, "imu_quat", contract)
@@ -66,13 +72,16 @@ def _observation_problems(term: ObservationTerm, contract: ContractTerms) -> Ite
 
 
 def _source_problems(term: ObservationTerm, source: str, contract: ContractTerms) -> Iterator[str]:
-    kind = "sensor" if term.kind == "sensor" else "command"
-    fields = contract.robot.sensors if kind == "sensor" else contract.command.fields
-    sizes = {field.name: field.size for field in fields}
+    kind = {"sensor": "sensor", "position_error": "sensor or command"}.get(term.kind, "command")
+    sensors = contract.robot.sensors if "sensor" in kind else ()
+    commands = contract.command.fields if "command" in kind else ()
+    sizes = {field.name: field.size for field in (*sensors, *commands)}
     if source not in sizes:
         yield f"source: {unknown_name(kind, source, sizes)}"
     elif term.kind == "pose_error" and sizes[source] != POSE_SIZE:
         yield f"source: command {source!r} has size {sizes[source]}, a pose has {POSE_SIZE} (position, quaternion wxyz)"
+    elif term.kind == "position_error" and sizes[source] != POSITION_SIZE:
+        yield f"source: {source!r} has size {sizes[source]}, a position has {POSITION_SIZE}"
 
 
 def _missing_sensor(kind: str, sensor: str, contract: ContractTerms) -> Iterator[str]:
@@ -82,10 +91,10 @@ def _missing_sensor(kind: str, sensor: str, contract: ContractTerms) -> Iterator
 
 
 def _chain_problems(term: ObservationTerm, contract: ContractTerms) -> Iterator[str]:
-    if term.kind == "pose_error":
+    if term.kind in CHAIN_KINDS:
         names = [chain.name for chain in contract.robot.chains]
         if term.chain is None:
-            yield f"chain: a pose_error needs one, robot {contract.robot.name} has {', '.join(names) or 'none'}"
+            yield f"chain: a {term.kind} needs one, robot {contract.robot.name} has {', '.join(names) or 'none'}"
         elif term.chain not in names:
             yield f"chain: {unknown_name('chain', term.chain, names)}"
     elif term.chain is not None:

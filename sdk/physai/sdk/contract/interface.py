@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.position_limits import position_limits
 
-JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error"})
+JOINT_POS_KINDS = frozenset({"joint_pos_rel", "sin_cos", "pose_error", "position_error"})
 """Observation kinds that always read the sensor field joint_pos."""
 
 PREVIOUS_ACTION = "previous_action"
@@ -54,9 +54,9 @@ def graph_interface(contract: PolicyContract) -> GraphInterface:
     for term in contract.observation.terms:
         if term.kind in JOINT_POS_KINDS:
             needed.add("joint_pos")
-        elif term.kind == "projected_gravity":
+        if term.kind == "projected_gravity":
             needed.add("imu_quat")
-        elif term.kind == "sensor" and term.source is not None:
+        elif term.kind in ("sensor", "position_error") and term.source is not None:
             needed.add(term.source)
     commands_positions = any(term.kind.startswith("joint_pos") for term in contract.action.terms)
     starts_at_measured = any(term.kind == "joint_pos_incremental" for term in contract.action.terms)

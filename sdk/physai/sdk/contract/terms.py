@@ -39,18 +39,21 @@ class ObservationTerm(Frozen):
         "projected_gravity",
         "command",
         "pose_error",
+        "position_error",
         "previous_action",
         "last_target",
     ]
     """`sensor`: a sensor field; `joint_pos_rel`: joint_pos - default_pos; `sin_cos`: sine and cosine of joint_pos;
     `projected_gravity`: the gravity direction in the base frame from imu_quat; `command`: a command field;
     `pose_error`: target minus forward kinematics in the base frame, position [m], then rotation axis times
-    2 sin(angle / 2); `previous_action`: the network's last output; `last_target`: the last joint commands, positions
+    2 sin(angle / 2); `position_error`: a sensor or command field, the position of something in the base frame [m],
+    minus the position by forward kinematics; `previous_action`: the network's last output; `last_target`: the last joint commands, positions
     less the measured position."""
     source: Name | None = None
-    """Sensor, command or (for `pose_error`) command field it reads; None where the kind says it all."""
+    """Sensor, command or (for `pose_error`) command field it reads; None where the kind says it all. A
+    `position_error` reads either."""
     chain: Name | None = None
-    """Kinematic chain of a `pose_error`."""
+    """Kinematic chain of a `pose_error` or `position_error`."""
     joints: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_JOINTS)] | None = None
     """Joints it selects of a joint vector; None for all."""
     scale: Finite = 1.0
@@ -209,7 +212,7 @@ class ContractTerms(Frozen):
         """Number of elements of one sample of an observation term, before history."""
         if term.kind in ("previous_action", "last_target"):
             return self.action.size
-        if term.kind == "projected_gravity":
+        if term.kind in ("projected_gravity", "position_error"):
             return 3
         if term.kind == "pose_error":
             return 6

@@ -12,7 +12,7 @@ from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.interface import graph_interface
 from physai.sim.engines.protocol import Array, DeviceEngine, Engine, Snapshot, put
 from physai.sim.envs.rng import Seeds, Stream, normal, uniform
-from physai.sim.robots.spec import home_controls
+from physai.sim.robots.spec import home_controls, joint_columns
 from physai.sim.tasks.task import Delay, SensorModel, Stage, Task
 
 Mask = npt.NDArray[np.bool_]
@@ -153,15 +153,14 @@ def _source(name: str, task: Task, engine: Engine | DeviceEngine) -> Callable[[]
         TaskError: the model has no such sensor, or the task does not keep it current.
     """
     model = engine.model
-    floating = 1 if task.contract.robot.base == "floating" else 0
-    first_qpos, first_dof = model.jnt_qposadr[floating], model.jnt_dofadr[floating]
+    position, velocity = joint_columns(model, task.contract.robot)
     if name == "joint_pos":
         # A view of the engine's memory, resolved once: reading it later costs no lookup.
-        view = engine.state("qpos")[:, first_qpos:]
+        view = engine.state("qpos")[:, position]
     elif name == "joint_vel":
-        view = engine.state("qvel")[:, first_dof:]
+        view = engine.state("qvel")[:, velocity]
     elif name == "joint_effort":
-        view = _current("qfrc_actuator", Stage.ACCELERATION, name, task, engine)[:, first_dof:]
+        view = _current("qfrc_actuator", Stage.ACCELERATION, name, task, engine)[:, velocity]
     else:
         index = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
         if index < 0:

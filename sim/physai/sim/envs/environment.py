@@ -17,6 +17,7 @@ from physai.sim.envs.divergence import DivergedEpisode, DivergenceRecorder
 from physai.sim.envs.domain_randomization import ParameterDraws
 from physai.sim.envs.rng import Seeds, Stream, episode_seeds, uniform
 from physai.sim.envs.step_result import Bools, StepResult
+from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task, WorldView
 
 
@@ -114,8 +115,8 @@ class Environment:
         joints = [joint for term in contract.action.terms for joint in term.joints]
         self._target: Array = np.zeros((n, len(joints)))
         self._previous_target: Array = np.zeros_like(self._target)
-        first = self.engine.model.jnt_qposadr[1 if contract.robot.base == "floating" else 0]
-        self._rest_columns = [int(first) + column for column in contract.robot.joint_index(tuple(joints))]
+        first = joint_columns(self.engine.model, contract.robot)[0].start
+        self._rest_columns = [first + column for column in contract.robot.joint_index(tuple(joints))]
         self._holds_position = np.array(
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints]
         )

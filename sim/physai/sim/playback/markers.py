@@ -1,4 +1,4 @@
-"""Draws a policy's commands: target poses as axes, velocities as arrows."""
+"""Draws a policy's commands: target poses as axes, places as pins, velocities as arrows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,8 @@ POSE_SIZE = 7
 VELOCITY_SIZE = 3
 """A velocity is forward, left [m/s] and yaw rate [rad/s]."""
 
+PIN_M = 0.1
+PIN_COLOUR: Colour = (0.90, 0.16, 0.16, 1.0)
 AXIS_LENGTH_M = 0.2
 AXIS_RADIUS_M = 0.01
 ARROW_RADIUS_M = 0.012
@@ -117,8 +119,10 @@ class CommandMarkers:
     """Draws the commands of one contract that have a place in the world."""
 
     def __init__(self, contract: PolicyContract, model: Any) -> None:
-        """Finds target poses (what a `pose_error` term reads) and velocities (a walking robot's, in m/s)."""
+        """Finds target poses (what a `pose_error` term reads), places (`position_error`), and velocities [m/s]."""
         self._poses = pose_fields(contract)
+        places = {term.source for term in contract.observation.terms if term.kind == "position_error"}
+        self._places = [field for field in contract.command.fields if field.name in places]
         self._velocities = [f.name for f in contract.command.fields if _is_velocity(f, contract)]
         self._floating = has_floating_base(model)
         root = int(model.body_rootid[model.jnt_bodyid[0]])
@@ -136,7 +140,9 @@ class CommandMarkers:
         if self._floating:
             around = product((-WALKING_ROOM_M, WALKING_ROOM_M), (-WALKING_ROOM_M, WALKING_ROOM_M), (ARROW_LIFT_M,))
             return position + np.array(list(around) if self._velocities else []).reshape(-1, 3)
-        corners = [xyz for f in self._poses for xyz in product(*zip(f.lower[:3], f.upper[:3], strict=True))]
+        corners = [
+            xyz for f in (*self._poses, *self._places) for xyz in product(*zip(f.lower[:3], f.upper[:3], strict=True))
+        ]
         return position + np.array(corners).reshape(-1, 3) @ rotation_matrix(quat).T
 
     def at(self, qpos: Array, commands: Mapping[str, Array]) -> list[Stroke]:
@@ -153,6 +159,9 @@ class CommandMarkers:
             pose = np.asarray(commands[field.name], float)
             mujoco.mju_mulPose(p_world, q_world, position, quat, pose[:3], pose[3:])
             strokes += frame_axes(p_world, q_world)
+        for field in self._places:
+            place = position + rotation_matrix(quat) @ np.asarray(commands[field.name], float)
+            strokes.append(Stroke(place + np.array([0.0, 0.0, PIN_M]), place, 0.5 * AXIS_RADIUS_M, PIN_COLOUR))
         for name in self._velocities:
             strokes += velocity_arrows(position, quat, commands[name])
         return strokes

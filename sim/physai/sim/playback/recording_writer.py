@@ -22,7 +22,7 @@ from physai.sim.playback.closing import Closing
 from physai.sim.playback.markers import pose_fields
 from physai.sim.playback.player import Moment, finite_or_none
 from physai.sim.playback.recording_format import RecordingError
-from physai.sim.robots.spec import has_floating_base
+from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task
 
 
@@ -50,9 +50,7 @@ class RecordingWriter(Closing):
         self._contract = task.contract
         self._poses = {field.name for field in pose_fields(task.contract)}
         self._period_ns = round(task.contract.timing.control_dt * channels.NANOSECONDS)
-        model = task.model
-        floating = int(has_floating_base(model))
-        self._first_joint = int(model.jnt_qposadr[floating]), int(model.jnt_dofadr[floating])
+        self._joints = joint_columns(task.model, task.contract.robot)
         head = {
             ORIGIN_METADATA_KEY: Origin(kind="stand-in", robot=task.contract.robot.name).mark,
             **(origin or {}),
@@ -110,9 +108,9 @@ class RecordingWriter(Closing):
 
     def _write_joints(self, moment: Moment, now: int) -> None:
         """The true joint state."""
-        position, velocity = self._first_joint
+        position, velocity = self._joints
         joints = self._contract.robot.joint_names
-        message = joint_state(now, joints, position=moment.qpos[position:], velocity=moment.qvel[velocity:])
+        message = joint_state(now, joints, position=moment.qpos[position], velocity=moment.qvel[velocity])
         self._writer.add(channels.JOINTS_TOPIC, channels.JOINT_STATE, now, message)
 
     def _write_decision(self, moment: Moment, now: int) -> None:

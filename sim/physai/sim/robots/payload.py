@@ -4,12 +4,13 @@ from typing import Any
 
 import mujoco
 
+from physai.sim.robots.objects import is_object
 from physai.sim.robots.spec import TIP_SITE, has_floating_base
 
 
 def moving_mass(model: Any) -> float:
-    """Return the mass of all bodies that joints can move [kg]."""
-    return float(sum(model.body_mass[body] for body in range(1, model.nbody) if model.body_dofnum[_root(model, body)]))
+    """Return the mass of all bodies of the robot that joints can move [kg]."""
+    return float(sum(model.body_mass[body] for body in _robot_bodies(model) if model.body_dofnum[_root(model, body)]))
 
 
 def payload_body(model: Any) -> int:
@@ -19,7 +20,7 @@ def payload_body(model: Any) -> int:
     """
     if has_floating_base(model):
         return int(model.jnt_bodyid[0])
-    moving = [body for body in range(1, model.nbody) if model.body_mass[body] > 0.0 and _root(model, body)]
+    moving = [body for body in _robot_bodies(model) if model.body_mass[body] > 0.0 and _root(model, body)]
     site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, TIP_SITE)
     # Not a finger: it weighs little, and a load on it would mostly move the finger.
     if site >= 0 and int(model.site_bodyid[site]) in moving:
@@ -42,6 +43,10 @@ def add_payload(model: Any, body: int, mass: float) -> None:
     model.body_inertia[body] *= factor
     model.body_gravcomp[body] /= factor
     mujoco.mj_setConst(model, mujoco.MjData(model))
+
+
+def _robot_bodies(model: Any) -> list[int]:
+    return [body for body in range(1, model.nbody) if not is_object(model, body)]
 
 
 def _root(model: Any, body: int) -> int:

@@ -76,6 +76,14 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
     return joints
 
 
+def joint_columns(model: mujoco.MjModel, robot: RobotSpec) -> tuple[slice, slice]:
+    """Where a robot's joints are in `qpos` and `qvel` of its model; the objects of a scene come after them."""
+    first = int(robot.base == "floating")
+    position, velocity = int(model.jnt_qposadr[first]), int(model.jnt_dofadr[first])
+    count = len(robot.joints)
+    return slice(position, position + count), slice(velocity, velocity + count)
+
+
 def has_floating_base(model: mujoco.MjModel) -> bool:
     """Whether the robot's base has a free joint."""
     return model.njnt > 0 and int(model.jnt_type[0]) == mujoco.mjtJoint.mjJNT_FREE
@@ -190,10 +198,9 @@ def home_qpos(model: mujoco.MjModel) -> Array:
 def home_controls(model: mujoco.MjModel) -> Array:
     """Controls with which the position servos hold the home pose, 0 for motors, shape (nu,)."""
     controls, home = np.zeros(model.nu), home_qpos(model)
-    for joint in joint_ids(model):
-        actuator = joint_actuator(model, joint)
-        if actuator is not None and servo_gains(model, actuator)[0] > 0.0:
-            controls[actuator] = home[model.jnt_qposadr[joint]]
+    for actuator in range(model.nu):
+        if _drives_joint(model, actuator) and servo_gains(model, actuator)[0] > 0.0:
+            controls[actuator] = home[model.jnt_qposadr[model.actuator_trnid[actuator, 0]]]
     return controls
 
 

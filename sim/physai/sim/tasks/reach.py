@@ -8,73 +8,34 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.errors import TaskError
-from physai.sdk.contract.policy_contract import PolicyContract
-from physai.sdk.contract.robot import RobotSpec
-from physai.sdk.contract.terms import (
-    ActionSpec,
-    CommandField,
-    CommandSpec,
-    ObservationSpec,
-    ObservationTerm,
-)
+from physai.sdk.contract.terms import CommandField, ObservationTerm
 from physai.sim.engines.protocol import Array, Stage
 from physai.sim.robots import Robot, load_robot
-from physai.sim.robots.payload import moving_mass, payload_body
 from physai.sim.robots.spec import chain_joints
 from physai.sim.tasks import rotations
-from physai.sim.tasks.common import (
-    compiled,
-    envelope,
-    joint_vel_squared,
-    once,
-    overspeed,
-    position_action,
-    target_rate_squared,
-    timing,
+from physai.sim.tasks.arm import (
+    CONTROL_DT,
+    INSET,
+    JOINT_SENSORS,
+    TIP,
+    arm_contract,
+    arm_randomisation,
+    near,
+    require_servos,
+    start_spread,
 )
+from physai.sim.tasks.common import compiled, joint_vel_squared, once, overspeed, target_rate_squared
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.reach_targets import COMMAND, Targets, box, reachable
-from physai.sim.tasks.sensor_ranges import plausible_ranges
-from physai.sim.tasks.task import (
-    Delay,
-    Randomise,
-    ResetFunction,
-    RewardTerm,
-    SensorModel,
-    Success,
-    Task,
-    Uniforms,
-    WorldView,
-)
+from physai.sim.tasks.task import Delay, RewardTerm, Success, Task, WorldView
 from physai.sim.tasks.workspace import sampled_workspace
 
-TIP = "ee"
 TOLERANCE_M = 0.02
 TOLERANCE_RAD = 0.1
-DEFAULT_SPEED = 2.0
-"""Velocity limit assumed for joints without one [rad/s]."""
-RISE_S = 0.05
-"""Time in which a commanded position reaches its greatest speed [s]: a reversal takes three control periods. UR10e:
-21 and 31 rad/s². Its manufacturer states no limit; 330 N·m accelerate the stretched arm with its load (about 25 kg·m²)
-by 13 rad/s², 54 N·m a wrist (0.1 kg·m², mainly the rotor) by a multiple of 31 rad/s²."""
-MISMATCH_S = 0.04
-"""Greatest difference between position and integrated velocity, as time at the velocity limit [s]. In simulation with
-random full-scale commands, noise, delay and end stops a UR10e reaches 0.018 s. A velocity stuck at 0 is detected from
-16 % of the limit."""
-FROZEN_SAMPLES = 5
-"""Number of equal samples that count as a frozen sensor: 0.16 s."""
-STRETCHED = 4.0
-"""Greatest following error of an arm without measured values, in multiples of the error at which the servo saturates; a
-UR10e reaches 2 in simulation."""
 UR10E_FOLLOWING_ERROR = (0.45, 0.65, 1.0, 0.5, 0.5, 0.5)
 """Greatest following errors of a UR10e [rad]: twice the 0.21, 0.31, 0.49, 0.25, 0.23 and 0.22 rad in simulation with
 random full-scale commands, parameters and delays, before a joint exceeds its velocity limit. A policy that reaches its
 targets stays below 0.2 rad."""
-START_SPREAD = 0.3
-"""Greatest distance of a joint from home at the start of an episode [rad]."""
-LOAD_SHARE = 0.035
-"""Greatest load at the end effector while training, as a share of the mass that moves: 1 kg for a UR10e, and more
-than the 3 % with which policies are judged."""
 TARGET_INTERVAL_S = 4.0
 """Time after which the target is evaluated and a new one drawn [s]."""
 
@@ -125,73 +86,6 @@ class PoseError:
 
 def _norm(vectors: Array, xp: Any) -> Array:
     return xp.sqrt(xp.vecdot(vectors, vectors))
-
-
-def near(home: Sequence[float], spread: Sequence[float]) -> ResetFunction:
-    """Joint positions within `spread` [rad] of home, at rest; one value per joint each."""
-    middle, width = Constant(home), Constant(spread)
-
-    def reset(draw: Uniforms) -> tuple[Array, Array]:
-        qpos = middle.like(draw) + width.like(draw) * (2.0 * draw - 1.0)
-        return qpos, 0.0 * qpos
-
-    return reset
-
-
-def _following_error(robot: RobotSpec) -> list[float | None]:
-    """Following error limits for any position servo; None for joints with unknown gain or effort limit."""
-    return [
-        # A servo saturates at the error that takes its whole effort: effort limit / stiffness.
-        round(STRETCHED * joint.effort_limit / joint.stiffness, 3) if joint.stiffness * joint.effort_limit else None
-        for joint in robot.joints
-    ]
-
-
-def _of(driven: Sequence[str], robot: RobotSpec, limits: Sequence[float | None]) -> list[float | None]:
-    """Limits of commands, which only driven joints have."""
-    return [limit if name in driven else None for name, limit in zip(robot.joint_names, limits, strict=True)]
-
-
-def _contract(
-    name: str,
-    robot: Robot,
-    physics_dt: float,
-    decimation: int,
-    command: CommandField,
-    following_error: Sequence[float] | None,
-    driven: Sequence[str],
-    inset: float,
-) -> PolicyContract:
-    spec = robot.spec
-    terms = (
-        ObservationTerm(name="joint_pos", kind="joint_pos_rel"),
-        ObservationTerm(name="joint_vel", kind="sensor", source="joint_vel", scale=0.5),
-        ObservationTerm(name="pose_error", kind="pose_error", source=COMMAND, chain=TIP),
-        ObservationTerm(name="target_lag", kind="last_target", scale=4.0),
-    )
-    # Half the limit leaves room for the servo's overshoot when a target starts or reverses.
-    fastest = [0.5 * (joint.velocity_limit or DEFAULT_SPEED) for joint in spec.joints]
-    control_dt = physics_dt * decimation
-    scale = [speed * control_dt for speed, joint in zip(fastest, spec.joints, strict=True) if joint.name in driven]
-    return PolicyContract(
-        task=name,
-        robot=spec,
-        observation=ObservationSpec(terms=terms),
-        action=ActionSpec(
-            terms=(position_action(spec, scale=scale, kind="joint_pos_incremental", names=driven, inset=inset),)
-        ),
-        command=CommandSpec(fields=(command,)),
-        timing=timing(physics_dt, decimation, max_observation_age=2.0),
-        safety=envelope(
-            spec,
-            parity_tolerance=0.005,
-            acceleration=_of(driven, spec, [round(speed / RISE_S, 3) for speed in fastest]),
-            following_error=_of(driven, spec, following_error or _following_error(spec)),
-            velocity_mismatch=[round(2.0 * MISMATCH_S * speed, 4) for speed in fastest],
-            frozen_samples=FROZEN_SAMPLES,
-            sensor_ranges=plausible_ranges(spec),
-        ),
-    )
 
 
 def _critic(error: PoseError, home: Sequence[float], driven: Sequence[int]) -> Any:
@@ -249,7 +143,7 @@ def reach_task(
         TaskError: the robot has no site `ee`, or a joint to command has no position servo.
     """
     names = tuple(driven or robot.spec.joint_names)
-    _require_servos(robot, names)
+    require_servos(robot, names)
     model = compiled(robot, physics_dt=physics_dt)
     error = PoseError(model, TIP)
     home = [joint.default_pos for joint in robot.spec.joints]
@@ -278,9 +172,19 @@ def reach_task(
         summary="bring the end effector to a commanded pose within 2 cm and 0.1 rad",
         robot=robot,
         model=model,
-        contract=_contract(name, robot, physics_dt, decimation, command, following_error, names, inset),
+        contract=arm_contract(
+            name,
+            robot,
+            observed=(ObservationTerm(name="pose_error", kind="pose_error", source=COMMAND, chain=TIP),),
+            commands=(command,),
+            physics_dt=physics_dt,
+            decimation=decimation,
+            driven=names,
+            following_error=following_error,
+            inset=inset,
+        ),
         episode_length_s=3 * TARGET_INTERVAL_S,
-        reset=near(home, _start_spread(robot.spec, names)),
+        reset=near(home, start_spread(robot.spec, names)),
         reset_draws=joints,
         rewards={
             "distance": RewardTerm(term=error.distance, weight=-1.0),
@@ -299,54 +203,10 @@ def reach_task(
         command_interval_s=TARGET_INTERVAL_S,
         stage=Stage.POSITION,
         derived=("site_xpos", "xquat"),
-        sensors={
-            "joint_pos": SensorModel(noise_std=2e-4, bias=1e-3),
-            "joint_vel": SensorModel(noise_std=5e-3),
-        },
+        sensors=JOINT_SENSORS,
         action_delay=Delay(lower_s=0.0, upper_s=2 * physics_dt),
-        randomisation=_randomisation(model, LOAD_SHARE * moving_mass(model)),
+        randomisation=arm_randomisation(model),
         metrics={"position_error_m": error.distance, "orientation_error_rad": error.angle},
-    )
-
-
-def _start_spread(robot: RobotSpec, driven: Sequence[str]) -> list[float]:
-    """How far from home each joint starts at most [rad]: commanded ones within their limits, others not at all."""
-    return [
-        min(
-            START_SPREAD,
-            0.9 * (math.inf if joint.position_lower is None else joint.default_pos - joint.position_lower),
-            0.9 * (math.inf if joint.position_upper is None else joint.position_upper - joint.default_pos),
-        )
-        if joint.name in driven
-        else 0.0
-        for joint in robot.joints
-    ]
-
-
-def _require_servos(robot: Robot, names: Sequence[str]) -> None:
-    """Raises TaskError unless each joint has a position servo: a motor would take a position in rad as N·m."""
-    for joint in robot.spec.joints:
-        if joint.name in names and not joint.stiffness > 0.0:
-            drive = "a motor, which takes an effort" if joint.effort_limit > 0.0 else "no actuator of that name"
-            raise TaskError(
-                f"joint {joint.name!r} of {robot.name} has {drive}; a reach task commands positions, so give it a "
-                f"servo: physai robots import {robot.path} --servo auto"
-            )
-
-
-def _randomisation(model: Any, load: float) -> tuple[Randomise, ...]:
-    tip = payload_body(model)
-    carried = ()
-    if model.body_gravcomp[tip] > 0.0:
-        # What carries the arm's weight does not know of the load; see `add_payload`.
-        share = float(model.body_mass[tip] / (model.body_mass[tip] + load))
-        carried = (Randomise(field="body_gravcomp", rows=(tip,), operation="scale", lower=share, upper=1.0),)
-    return (
-        Randomise(field="body_mass", operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)),
-        Randomise(field="body_mass", rows=(tip,), operation="add", lower=0.0, upper=load),
-        *carried,
-        Randomise(field="dof_armature", operation="scale", lower=0.8, upper=1.2),
-        Randomise(field="dof_damping", operation="add", lower=0.0, upper=2.0),
     )
 
 
@@ -369,12 +229,6 @@ def ur10e_reach(robot: Robot | None = None) -> Task:
         ),
         following_error=UR10E_FOLLOWING_ERROR if robot.spec == known.spec else None,
     )
-
-
-INSET = 0.02
-"""Share of a joint's range that commands of `reach` keep away from its limits; targets keep 0.05."""
-CONTROL_DT = 0.032
-"""Control period of `reach` [s], as far as the robot's physics step divides it."""
 
 
 def reach(robot: Robot | None = None) -> Task:

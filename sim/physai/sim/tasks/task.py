@@ -14,6 +14,7 @@ from physai.sdk.base.errors import TaskError
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array, Engine, Stage
 from physai.sim.robots import Robot
+from physai.sim.robots.spec import joint_columns
 
 Uniforms: TypeAlias = Array
 """Uniform numbers in [0, 1), float64, shape (n, size): the only source of randomness for a task's functions."""
@@ -53,14 +54,13 @@ class WorldView:
         cls, engine: Engine, task: "Task", *, control_dt: float, target: Array, previous_target: Array
     ) -> "WorldView":
         """The live state of an engine; all commands are zero."""
-        # The free joint of a floating base comes first in the model, but is not one of the robot's joints.
-        floating = int(task.contract.robot.base == "floating")
-        model, qpos, qvel = engine.model, engine.state("qpos"), engine.state("qvel")
+        qpos, qvel = engine.state("qpos"), engine.state("qvel")
+        position, velocity = joint_columns(engine.model, task.contract.robot)
         return cls(
             xp=engine.xp,
             control_dt=control_dt,
-            joint_pos=qpos[:, model.jnt_qposadr[floating] :],
-            joint_vel=qvel[:, model.jnt_dofadr[floating] :],
+            joint_pos=qpos[:, position],
+            joint_vel=qvel[:, velocity],
             target=target,
             previous_target=previous_target,
             commands={f.name: np.zeros((len(target), f.size), np.float32) for f in task.contract.command.fields},

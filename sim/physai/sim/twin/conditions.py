@@ -122,4 +122,6 @@ def _push(task: Task, scale: float) -> Push:
     joints = [PUSH_SPEED_SHARE * (joint.velocity_limit or UNKNOWN_SPEED) for joint in task.contract.robot.joints]
     # m/s and rad/s of a floating base.
     free = [0.5] * 3 + [0.3] * 3 if task.contract.robot.base == "floating" else []
-    return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints)))
+    # Nobody knocks against the objects.
+    still = [0.0] * (task.model.nv - len(free) - len(joints))
+    return Push(interval_s=PUSH_INTERVAL_S, velocity=tuple(scale * speed for speed in (*free, *joints, *still)))

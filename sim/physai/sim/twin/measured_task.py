@@ -114,7 +114,8 @@ def posterior_randomisation(twin: Twin, model: Any, robot: Robot) -> tuple[Rando
     rules: list[Randomise] = []
     for name, rows in sorted(twin.randomisation(POSTERIOR_DRAWS, seed=0, robot=robot).items()):
         spread: Array = rows.std(axis=0)
-        value: Array = np.asarray(getattr(model, name), dtype=np.float64)
+        # Objects come after the robot in every field; see `physai.sim.robots.objects`.
+        value: Array = np.asarray(getattr(model, name), dtype=np.float64)[: len(spread)]
         if name in COUPLED_FIELDS or spread.shape != value.shape:
             continue
         for place in np.argwhere(spread > ROUNDING * (1.0 + np.abs(value))).tolist():

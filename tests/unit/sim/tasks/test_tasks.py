@@ -16,6 +16,7 @@ from physai.sim.engines.protocol import Array
 from physai.sim.envs.environment import Environment
 from physai.sim.envs.step_result import StepResult
 from physai.sim.robots import home_qpos
+from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks import double_pendulum, rotations, velocity
 from physai.sim.tasks.legged import Legged, require_legs
 from physai.sim.tasks.registry import load_task, task_names
@@ -77,7 +78,10 @@ def test_a_contract_survives_its_own_file(task: Task) -> None:
     assert contract == task.contract
     assert contract.fingerprint == task.contract.fingerprint
     assert json.loads(canonical_json(contract))["task"] == task.name
-    assert contract.robot == task.robot.spec
+    # A scene's objects are seen by sensors that the robot alone does not have.
+    own = task.robot.spec
+    assert contract.robot.model_copy(update={"sensors": own.sensors}) == own
+    assert contract.robot.sensors[: len(own.sensors)] == own.sensors
     timing = task.contract.timing
     assert task.model.opt.timestep == timing.physics_dt
     assert task.episode_length_s / timing.control_dt == pytest.approx(round(task.episode_length_s / timing.control_dt))
@@ -102,7 +106,7 @@ def test_starts_and_commands_keep_to_what_the_contract_says(name: str, seed: int
         assert qvel.shape == (7, task.model.nv)
         assert np.array_equal(qpos, again[0])
         assert np.array_equal(qvel, again[1])
-        joints = qpos[:, task.model.nq - len(task.robot.spec.joints) :]
+        joints = qpos[:, joint_columns(task.model, task.robot.spec)[0]]
         for column, joint in enumerate(task.robot.spec.joints):
             assert joint.position_lower is None or (joints[:, column] >= joint.position_lower).all()
             assert joint.position_upper is None or (joints[:, column] <= joint.position_upper).all()

@@ -103,7 +103,7 @@ class ObservationTerms(nn.Module):
             Pick(robot.joint_index(t.joints), len(robot.joints)) for t in contract.action.terms
         )
         chains = {chain.name: chain for chain in robot.chains}
-        used = dict.fromkeys(t.chain for t in self._terms if t.kind == "pose_error" and t.chain is not None)
+        used = dict.fromkeys(t.chain for t in self._terms if t.chain is not None)
         self._chains = {name: index for index, name in enumerate(used)}
         self._kinematics = nn.ModuleList(ForwardKinematics(chains[name], robot.joint_names) for name in used)
         self.size = contract.observation_size
@@ -153,9 +153,11 @@ class ObservationTerms(nn.Module):
             return projected_gravity(sensors["imu_quat"])
         if term.kind == "command":
             return commands[source]
-        if term.kind == "pose_error":
-            kinematics = cast("ForwardKinematics", self._kinematics[self._chains[term.chain or ""]])
+        if term.chain is not None:
+            kinematics = cast("ForwardKinematics", self._kinematics[self._chains[term.chain]])
             position, quat = kinematics.forward(sensors["joint_pos"])
+            if term.kind == "position_error":
+                return (sensors[source] if source in sensors else commands[source]) - position
             return pose_error(commands[source], position, quat, kinematics.error_product)
         if term.kind == "last_target":
             targets = zip(self._targets, self._commanded, strict=True)

@@ -20,6 +20,7 @@ from physai.sim.envs.device.delay import DeviceDelay, DeviceSensors
 from physai.sim.envs.device.randomization import DeviceParameters
 from physai.sim.envs.device.rng import base_of, episode_seeds, seeds_from, uniform
 from physai.sim.envs.rng import Stream
+from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task, WorldView
 
 Tensor = torch.Tensor
@@ -117,10 +118,9 @@ class DeviceEnvironment:
         joints = tuple(joint for term in contract.action.terms for joint in term.joints)
         self._target = torch.zeros(n, len(joints), dtype=qpos.dtype, device=self.device)
         self._previous_target = torch.zeros_like(self._target)
-        floating = int(contract.robot.base == "floating")
-        first = int(model.jnt_qposadr[floating])
+        position, velocity = joint_columns(model, contract.robot)
         self._rest_columns = torch.tensor(
-            [first + column for column in contract.robot.joint_index(joints)], device=self.device
+            [position.start + column for column in contract.robot.joint_index(joints)], device=self.device
         )
         self._holds_position = torch.tensor(
             [term.kind.startswith("joint_pos") for term in contract.action.terms for _ in term.joints],
@@ -134,8 +134,8 @@ class DeviceEnvironment:
         self._view = WorldView(
             xp=xp,
             control_dt=self.step_dt,
-            joint_pos=qpos[:, first:],
-            joint_vel=qvel[:, int(model.jnt_dofadr[floating]) :],
+            joint_pos=qpos[:, position],
+            joint_vel=qvel[:, velocity],
             target=self._target,
             previous_target=self._previous_target,
             commands={field.name: torch.zeros(n, field.size, device=self.device) for field in contract.command.fields},

@@ -16,6 +16,7 @@ from physai.sim.envs.step_result import StepResult
 from physai.sim.gates.execution.batch import Batch, BatchResult, Bools
 from physai.sim.gates.execution.worlds import Worlds, build_worlds
 from physai.sim.policies.onnx import OnnxPolicy
+from physai.sim.robots.spec import joint_columns
 from physai.sim.tasks.task import Task
 from physai.sim.twin.conditions import OVERRUN_SHARE
 from physai.sim.twin.twin import Twin
@@ -285,8 +286,9 @@ def _state_reached(env: Environment, after: StepResult) -> tuple[Array, Array]:
     if after.done.any():
         # Finished worlds have been reset already; the engine keeps their last state.
         engine: Any = env.engine
-        joint_pos[after.done] = engine.last_qpos[after.done, -joint_pos.shape[1] :]
-        joint_vel[after.done] = engine.last_qvel[after.done, -joint_vel.shape[1] :]
+        position, velocity = joint_columns(engine.model, env.task.contract.robot)
+        joint_pos[after.done] = engine.last_qpos[after.done, position]
+        joint_vel[after.done] = engine.last_qvel[after.done, velocity]
     return joint_pos, joint_vel
 
 
