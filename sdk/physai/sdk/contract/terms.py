@@ -47,8 +47,8 @@ class ObservationTerm(Frozen):
     `projected_gravity`: the gravity direction in the base frame from imu_quat; `command`: a command field;
     `pose_error`: target minus forward kinematics in the base frame, position [m], then rotation axis times
     2 sin(angle / 2); `position_error`: a sensor or command field, the position of something in the base frame [m],
-    minus the position by forward kinematics; `previous_action`: the network's last output; `last_target`: the last joint commands, positions
-    less the measured position."""
+    minus the position by forward kinematics; `previous_action`: the network's last output; `last_target`: the last
+    joint commands, positions less the measured position."""
     source: Name | None = None
     """Sensor, command or (for `pose_error`) command field it reads; None where the kind says it all. A
     `position_error` reads either."""

@@ -212,8 +212,8 @@ class _Arm:
                 return qpos
             mujoco.mj_jacSite(self._model, self._data, jacobian, None, self._site)
             own: Poses = jacobian[:, self._dofs]
-            weights: Any = np.linalg.solve(own @ own.T + damping, error)
-            step: Poses = own.T @ weights
+            gap: Poses = np.asarray(error, dtype=np.float64)
+            step = own.T @ np.linalg.solve(own @ own.T + damping, gap)
             moved = qpos[self._columns] + np.clip(step, -0.2, 0.2)
             qpos[self._columns] = np.clip(moved, self._lower, self._upper)
         return None

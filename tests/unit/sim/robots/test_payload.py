@@ -17,16 +17,20 @@ ARM = """<mujoco><option timestep="0.002" integrator="implicitfast"/><worldbody>
   <position joint="f" kp="200" kv="4"/></actuator></mujoco>"""
 
 
+def compiled(text: str) -> mujoco.MjModel:
+    return mujoco.MjSpec.from_string(text).compile()
+
+
 def test_a_payload_sits_at_the_end_effector_and_not_on_a_finger() -> None:
-    with_site = mujoco.MjModel.from_xml_string(ARM.format(site='<site name="ee"/>'))
+    with_site = compiled(ARM.format(site='<site name="ee"/>'))
     assert with_site.body(payload_body(with_site)).name == "hand"
-    without = mujoco.MjModel.from_xml_string(ARM.format(site=""))
+    without = compiled(ARM.format(site=""))
     assert without.body(payload_body(without)).name == "finger"
     assert moving_mass(with_site) == pytest.approx(3.02)
 
 
 def test_what_carries_the_arm_does_not_carry_the_payload() -> None:
-    model = mujoco.MjModel.from_xml_string(ARM.format(site='<site name="ee"/>'))
+    model = compiled(ARM.format(site='<site name="ee"/>'))
     add_payload(model, payload_body(model), 0.8)
     data = mujoco.MjData(model)
     for _ in range(5000):
