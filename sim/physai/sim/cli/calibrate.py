@@ -118,25 +118,37 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(
     robot: Robot, logs: Sequence[str], held_out: Sequence[str], columns: Path | None
 ) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
-    """Reads LOGS and --held-out under unique names.
+    """Reads LOGS and --held-out under unique names; leaves out, and names, those unfit to calibrate on.
 
     Raises:
-        LogError: a recording cannot be read, or has a defect that prevents calibration.
+        LogError: a recording cannot be read, or all of LOGS, or of --held-out, are unfit.
     """
     from physai.sim.logs import LogError, read_logs
-    from physai.sim.logs.quality import check_log
     from physai.sim.logs.reader import all_episodes
 
     # One call for both lists, so that names are unique across them and a recording cannot be in both.
     first = all_episodes(logs)
     second = all_episodes(held_out) if held_out else ()
-    result = read_logs([*first, *second], robot.spec, column_map=columns)
-    for log in result:
-        # One recording may lack motion as long as others in the set have it.
-        defects = [f for f in check_log(log, robot.spec).findings if f.severity == "defect" and f.check != "motion"]
-        if defects:
-            raise LogError(f"{log.source}: {defects[0].message}; {defects[0].advice} (see `physai logs check`)")
-    return result[: len(first)], result[len(first) :]
+    unfit: list[str] = []
+    result = read_logs([*first, *second], robot.spec, column_map=columns, unfit=unfit)
+    kept = [log for log in result if _is_fit(log, robot, unfit)]
+    groups = tuple(tuple(log for log in kept if log.source in group) for group in (first, second))
+    if unfit and not (groups[0] and (groups[1] or not second)):
+        raise LogError(unfit[0] + (f" ({len(unfit) - 1} more are unfit, too)" if len(unfit) > 1 else ""))
+    for text in unfit:
+        print(printable(f"left out: {text}"), file=sys.stderr)
+    return groups[0], groups[1]
+
+
+def _is_fit(log: RobotLog, robot: Robot, unfit: list[str]) -> bool:
+    """Whether a recording has no defect that prevents calibration; adds the first one to `unfit`."""
+    from physai.sim.logs.quality import check_log
+
+    # One recording may lack motion as long as others in the set have it.
+    defects = [f for f in check_log(log, robot.spec).findings if f.severity == "defect" and f.check != "motion"]
+    if defects:
+        unfit.append(f"{log.source}: {defects[0].message}; {defects[0].advice} (see `physai logs check`)")
+    return not defects
 
 
 def _recorded_on(log: RobotLog, name: str, robot: Robot) -> RobotLog:

@@ -44,13 +44,28 @@ def read_log(path: str | Path, robot: RobotSpec, *, column_map: Path | None = No
     return raw.log()
 
 
-def read_logs(paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path | None = None) -> tuple[RobotLog, ...]:
+def read_logs(
+    paths: Iterable[str | Path], robot: RobotSpec, *, column_map: Path | None = None, unfit: list[str] | None = None
+) -> tuple[RobotLog, ...]:
     """Read several recordings in the given order, with unique names; each episode of a file is a recording.
+
+    Args:
+        paths: the recordings.
+        robot: the robot that they are of.
+        column_map: map for all of them; None for the one beside each, or a shipped one.
+        unfit: if given, recordings with a defect are left out and their messages added to this list.
 
     Raises:
         LogError: as `read_log`, or a recording is given twice.
     """
-    logs = [read_log(path, robot, column_map=column_map) for path in all_episodes(paths)]
+    logs: list[RobotLog] = []
+    for path in all_episodes(paths):
+        try:
+            logs.append(read_log(path, robot, column_map=column_map))
+        except LogError as error:
+            if unfit is None:
+                raise
+            unfit.append(str(error))
     names = log_names([log.source for log in logs])
     seen: dict[tuple[str, str], str] = {}
     for log in logs:

@@ -150,6 +150,20 @@ def test_degrees_are_noticed_by_the_limits(
     assert "degree" in only_line(capsys)
 
 
+def test_an_unfit_recording_is_left_out_and_the_others_are_used(
+    pendulum: Robot, bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = tmp_path / "limited.xml"
+    limited.write_text(pendulum.path.read_text().replace('type="hinge"', 'type="hinge" range="-180 180"'))
+    in_degrees = damaged(bench, tmp_path, q=np.degrees)
+    words = ["-o", str(tmp_path / "twin.json"), "--time-budget-s", "5", "--json"]
+    assert main(["sim", "calibrate", str(limited), in_degrees, *bench.files[:2], *words]) in (0, 1)
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"left out: {in_degrees}: ")
+    assert "degree" in captured.err
+    assert load_twin(tmp_path / "twin.json").robot
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

@@ -81,6 +81,7 @@ class StableBaselines:
         """
         try:
             from stable_baselines3 import PPO
+            from stable_baselines3.common.logger import Logger
 
             from physai.train.adapters.sb3 import TaskVecEnv, graph_from_sb3
         except ModuleNotFoundError as error:
@@ -108,6 +109,9 @@ class StableBaselines:
                 "log_std_init": math.log(config.initial_std),
             },
         )
+
+        # Its own default makes a folder in /tmp for each learner.
+        self._model.set_logger(Logger(None, []))
 
     def learn(self, iterations: int) -> None:
         steps = iterations * self._config.num_envs * self._config.horizon
