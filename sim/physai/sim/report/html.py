@@ -94,7 +94,7 @@ def _shortened(text: str, length: int = 260) -> str:
 
 
 def _gates(verdict: Verdict) -> Iterator[str]:
-    yield '<table><thead><tr><th>gate</th><th></th><th class="optional">question</th><th>measured</th>'
+    yield '<table class="gates"><thead><tr><th>gate</th><th></th><th class="optional">question</th><th>measured</th>'
     yield '<th class="number">episodes</th></tr></thead><tbody>'
     for gate in verdict.gates:
         # A finding lists its deciding measurement first.

@@ -16,7 +16,8 @@ from physai.sim.stats.statistics import wilson
 
 Charts = Mapping[str, Mapping[str, Any]]
 KINDS = ("mark", "second", "third", "fourth")
-MAX_CURVES = 4
+FREE_POSE = 7
+"""Numbers in the pose of a floating base."""
 MAX_PARAMETERS = 6
 
 
@@ -167,7 +168,7 @@ def _case(gates: Sequence[GateResult], folder: Path | None, options: Sequence[st
 
 
 def _traces(case: Counterexample, folder: Path | None) -> str:
-    """Joint positions over time; empty without a readable recording."""
+    """Positions of all joints over time, a few in each drawing; empty without a readable recording."""
     if folder is None or case.recording is None:
         return ""
     try:
@@ -176,15 +177,19 @@ def _traces(case: Counterexample, folder: Path | None) -> str:
         return ""
     if not recording.episodes:
         return ""
-    episode, names = recording.episodes[0], recording.contract.robot.joint_names
-    first = episode.qpos.shape[1] - len(names)  # a floating base comes before the joints
+    episode, robot = recording.episodes[0], recording.contract.robot
+    # A floating base comes before the joints, and the objects of a scene after them.
+    first = FREE_POSE if robot.base == "floating" else 0
     series = [
         PlotSeries(
             name.removesuffix("_joint")[:14], episode.time_s.tolist(), episode.qpos[:, first + joint].tolist(), kind
         )
-        for joint, (name, kind) in enumerate(zip(names[:MAX_CURVES], cycle(KINDS), strict=False))
+        for joint, (name, kind) in enumerate(zip(robot.joint_names, cycle(KINDS), strict=False))
     ]
     dt = recording.contract.timing.control_dt
     # The highlighted time is that of the step at which the case fails.
     mark = None if case.step is None or not math.isfinite(case.step) else case.step * dt
-    return lines(series, title="joint positions", x_unit="s", y_unit="rad or m", mark=mark)
+    return "".join(
+        lines(series[at : at + len(KINDS)], title="joint positions", x_unit="s", y_unit="rad or m", mark=mark)
+        for at in range(0, len(series), len(KINDS))
+    )

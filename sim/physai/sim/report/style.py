@@ -40,5 +40,14 @@ svg .faint { fill: var(--faint); stroke: none; } svg .bad { fill: var(--fail); s
 svg rect.mark, svg rect.bad { stroke: none; } svg .curve { fill: none; stroke-width: 1.6; }
 details { border-bottom: 1px solid var(--rule); padding: 8px 0; } summary { cursor: pointer; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 6px 0; font-size: 13px; }
-@media (max-width: 760px) { .answer { display: block; } .optional { display: none; } .grid { display: block; } }
+@media (max-width: 760px) { body { padding: 16px 14px 32px; } .answer { display: block; padding: 12px 14px; }
+  .optional { display: none; } .grid { display: block; } .panel { overflow-x: auto; margin-bottom: 14px; }
+  .panel svg { min-width: 560px; } .gates thead { display: none; }
+  .gates tr { display: grid; grid-template-columns: 1fr auto; border-bottom: 1px solid var(--rule); padding: 7px 0; }
+  .gates td { border: 0; padding: 0; } .gates td:nth-child(n + 4) { grid-column: 1 / -1; text-align: left; }
+  .gates td.number:not(:empty)::after { content: " episodes"; } }
+@media print { :root { color-scheme: light; --page: #ffffff; --ink: #000000; --soft: #444444; --rule: #bbbbbb;
+  --panel: #ffffff; --pass: #1a7f37; --fail: #cf222e; --open: #9a6700; --mark: #0969da; --second: #bc4c00; }
+  body { max-width: none; padding: 0; } h2, h3 { break-after: avoid; } tr, .answer { break-inside: avoid; }
+  details::details-content { content-visibility: visible; display: block; } }
 """

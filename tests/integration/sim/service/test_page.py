@@ -21,8 +21,10 @@ from tests.support.robot_zips import arm_with_mesh
 from tests.support.service import trained_policy
 
 from physai.sdk.cli.main import main
+from physai.sdk.evidence.verdict import GateResult, Measurement, Verdict, VerdictOutcome
 from physai.sim.client import RemoteSession
 from physai.sim.client.service import request
+from physai.sim.report.html import Page, html_report
 from physai.sim.service.process import ServiceProcess, running_service
 
 DRIVER = shutil.which("chromedriver")
@@ -158,6 +160,46 @@ def test_sessions_and_a_phone(service: ServiceProcess, browser: Browser) -> None
         browser.get(f"{service.url}/#/sessions")
         wait(browser, lambda: session.description["id"] in text(browser))
         assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.set_window_size(1200, 900)
+
+
+def test_a_report_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
+    measured = Measurement(
+        name="success_rate.measured", value=0.914, lower=0.807, upper=0.974, confidence=0.95, threshold=0.8
+    )
+    gates = tuple(
+        GateResult(
+            gate=name,
+            outcome=VerdictOutcome.PASS,
+            question="Is it robust to delay, noise, jitter, pushes and payload?",
+            method="by episodes",
+            threshold="80 %",
+            episodes=384,
+            measured=(measured,),
+        )
+        for name in ("robustness", "non-inferiority")
+    )
+    verdict = Verdict(
+        policy_sha256="1" * 64,
+        contract_fingerprint="2" * 64,
+        twin_hash="3" * 64,
+        gates_sha256="4" * 64,
+        created="2026-11-21T12:00:00Z",
+        gates=gates,
+        outcome=VerdictOutcome.PASS,
+        versions={"numpy": "2.0"},
+        physai_version="0.1.0",
+    )
+    page = Page(task="reach", criterion="within 2 cm", policy="run/export/policy.onnx", twin="twin.json")
+    (tmp_path / "report.html").write_text(html_report(verdict, page))
+    browser.set_window_size(420, 844)
+    browser.get((tmp_path / "report.html").as_uri())
+    width = int(browser.execute_script("return window.innerWidth"))
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    cells = browser.find_elements(By.CSS_SELECTOR, ".gates td:not(.optional)")
+    assert len(cells) == 8
+    assert all(cell.rect["x"] + cell.rect["width"] <= width for cell in cells)
+    assert "91.4%" in browser.find_element(By.CSS_SELECTOR, ".gates").text
     browser.set_window_size(1200, 900)
 
 

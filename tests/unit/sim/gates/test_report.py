@@ -65,7 +65,7 @@ PAGE = Page(task="tower & <script>", criterion="it stands", policy="a/<b>.onnx",
 def test_the_page_answers_first(shown: Verdict, word: str) -> None:
     page = html_report(shown, PAGE)
     answer = page.index(f'<div class="word">{word}</div>')
-    assert answer < page.index("<table>")
+    assert answer < page.index('<table class="gates">')
     assert f"May I flash it? {word}: tower" in page
 
 
@@ -83,7 +83,7 @@ def test_nothing_is_loaded_and_nothing_slips_in() -> None:
 
 def test_failures_hide_what_is_only_undecided_and_say_what_to_do() -> None:
     page = html_report(MIXED, PAGE)
-    answer = page[: page.index("<table>")]
+    answer = page[: page.index('<table class="gates">')]
     assert "<b>success</b>" in answer
     assert "look &amp; see" in answer
     assert "<b>engine</b>" not in answer
