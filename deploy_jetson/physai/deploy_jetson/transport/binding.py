@@ -182,7 +182,9 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
     """
     robot = contract.robot.name
     if wanted is None:
-        return load_binding(FOLDER / f"{robot}.yaml") if robot in built_in_bindings() else made_binding(contract)
+        if robot not in built_in_bindings():
+            return made_binding(contract)
+        return _completed(load_binding(FOLDER / f"{robot}.yaml"), contract)
     if wanted in built_in_bindings():
         binding = load_binding(FOLDER / f"{wanted}.yaml")
     # Anything else is a misspelt name rather than a file.
@@ -193,6 +195,14 @@ def find_binding(contract: PolicyContract, wanted: str | None) -> Binding:
     if binding.robot != robot:
         raise TransportError(f"binding {wanted} is of robot {binding.robot}, the contract's is {robot}")
     return binding
+
+
+def _completed(binding: Binding, contract: PolicyContract) -> Binding:
+    """Adds generated topics for what the task reads and the robot's driver does not send, such as a cube's place."""
+    carried = {name for topic in binding.reads for name in topic.fields}
+    known = {*JOINT_SENSORS, "imu_quat", "imu_ang_vel_b", "imu_lin_acc_b"}
+    extra = [topic for topic in made_binding(contract).reads if not {*topic.fields} & (carried | known)]
+    return binding.model_copy(update={"reads": (*binding.reads, *extra)})
 
 
 def made_binding(contract: PolicyContract) -> Binding:
