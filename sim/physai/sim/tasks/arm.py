@@ -42,6 +42,10 @@ JOINT_SENSORS = {
     "joint_vel": SensorModel(noise_std=5e-3),
 }
 """Encoders of an arm."""
+CUBE_SENSOR = SensorModel(noise_std=1e-3, bias=2e-3)
+"""A camera that finds a marker at half a metre."""
+TOP_SPEED = 0.6
+"""Greatest speed of a joint's target [rad/s]: a faster tip throws the cube."""
 INSET = 0.02
 """Share of a joint's range that commands keep away from its limits; targets of `reach` keep 0.05."""
 CONTROL_DT = 0.032

@@ -17,9 +17,11 @@ from physai.sim.robots.objects import with_objects
 from physai.sim.robots.spec import chain_joints
 from physai.sim.tasks.arm import (
     CONTROL_DT,
+    CUBE_SENSOR,
     INSET,
     JOINT_SENSORS,
     TIP,
+    TOP_SPEED,
     arm_contract,
     arm_randomisation,
     require_servos,
@@ -28,7 +30,7 @@ from physai.sim.tasks.common import joint_vel_squared, once, overspeed, target_r
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.scene_state import SceneState, norm
 from physai.sim.tasks.tabletop import DRAWS, Tabletop, tabletop
-from physai.sim.tasks.task import CommandFunction, Delay, RewardTerm, SensorModel, Success, Task, Uniforms, WorldView
+from physai.sim.tasks.task import CommandFunction, Delay, RewardTerm, Success, Task, Uniforms, WorldView
 
 PLACE = "place"
 """Command field: where the centre of the cube shall be, in the base frame [m]."""
@@ -38,15 +40,11 @@ the middle, is pushed in any direction."""
 TOLERANCE = 1.0
 """Distance of the cube from its place that counts as there, in its edges."""
 EPISODE_S = 6.4
-TOP_SPEED = 0.6
-"""Greatest speed of a joint's target [rad/s]: a faster tip throws the cube."""
 FINGER = 0.25
 """Radius of the ball at the tip that pushes, in edges of the cube. It has no mass; on a robot, mount a finger or close
 the gripper."""
 TRAINING = {"num_envs": 1024, "horizon": 32, "discount_s": 2.0, "hidden": (128, 128), "stop_at_success": 0.95}
 """Settings of PPO."""
-CUBE_SENSOR = SensorModel(noise_std=1e-3, bias=2e-3)
-"""A camera that finds a marker at half a metre."""
 
 
 def places(table: Tabletop, state: SceneState) -> CommandFunction:

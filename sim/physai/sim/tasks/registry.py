@@ -22,6 +22,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "pendubot-swingup": ("physai.sim.tasks.double_pendulum", "pendubot_swingup"),
     "acrobot-swingup": ("physai.sim.tasks.double_pendulum", "acrobot_swingup"),
     "reach": ("physai.sim.tasks.reach", "reach"),
+    "lift": ("physai.sim.tasks.lift", "lift"),
     "push": ("physai.sim.tasks.push", "push"),
     "ur10e-reach": ("physai.sim.tasks.reach", "ur10e_reach"),
     "velocity": ("physai.sim.tasks.velocity", "velocity"),

@@ -17,6 +17,7 @@ CARTPOLE = load_robot("cartpole")
 PENDULUM = load_robot("double_pendulum")
 UR10E = load_robot("ur10e")
 GO2 = load_robot("go2")
+SO101 = load_robot("so101")
 
 ANGLES = st.floats(-3.0, 3.0)
 
@@ -305,3 +306,53 @@ def contact_force(model: mujoco.MjModel, data: mujoco.MjData, contact: int) -> f
     wrench = np.zeros(6)
     mujoco.mj_contactForce(model, data, contact, wrench)
     return float(wrench[0])
+
+
+class TestSo101:
+    # TheRobotStudio, Simulation/SO101/so101_new_calib.xml: mass [kg], then xx yy zz xy xz yz [kg·m²].
+    @pytest.mark.parametrize(
+        ("body", "mass", "inertia"),
+        [
+            ("shoulder_link", 0.100006, (8.3759e-05, 8.10403e-05, 2.39783e-05, 7.55525e-08, -1.16342e-06, 1.54663e-07)),
+            (
+                "upper_arm_link",
+                0.103,
+                (4.08002e-05, 0.000147318, 0.000142487, -1.97819e-05, -4.03016e-08, 8.97326e-09),
+            ),
+            ("lower_arm_link", 0.104, (2.87438e-05, 0.000159844, 0.00014529, 7.41152e-06, 1.26409e-06, -4.90188e-08)),
+            ("wrist_link", 0.079, (3.68263e-05, 2.5391e-05, 2.1e-05, 1.7893e-08, -5.28128e-08, 3.6412e-06)),
+            ("gripper_link", 0.087, (2.75087e-05, 4.33657e-05, 3.45059e-05, -3.35241e-07, -5.7352e-06, -5.17847e-08)),
+            (
+                "moving_jaw_link",
+                0.012,
+                (6.61427e-06, 1.89032e-06, 5.28738e-06, -3.19807e-07, -5.90717e-09, -1.09945e-07),
+            ),
+        ],
+    )
+    def test_masses_and_inertia(self, body: str, mass: float, inertia: tuple[float, ...]) -> None:
+        xx, yy, zz, xy, xz, yz = inertia
+        assert SO101.model.body(body).mass[0] == pytest.approx(mass)
+        assert body_tensor(SO101.model, body) == pytest.approx(tensor(xx, xy, xz, yy, yz, zz), abs=2e-9)
+
+    def test_joints_and_servos(self) -> None:
+        joints = SO101.spec.joints
+        assert [joint.name for joint in joints] == [
+            *("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+        ]
+        assert [joint.position_upper for joint in joints] == [1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533]
+        # 30 kg·cm; an eighth of 998.22 N·m/rad; 60 degrees in 0.222 s.
+        assert {joint.effort_limit for joint in joints} == {2.94}
+        assert pytest.approx(2.94, abs=2e-3) == 0.3 * 9.80665
+        for joint in joints:
+            assert joint.stiffness == pytest.approx(998.22 / 8, rel=1e-3)
+            assert joint.velocity_limit == pytest.approx(math.pi / 3 / 0.222, abs=0.02)
+
+    def test_the_jaws_meet_when_closed_and_open_wide(self) -> None:
+        model, between = SO101.model, np.zeros(6)
+        gaps: list[float] = []
+        for angle in (-0.174533, 0.8):
+            data = state(model, np.array([0.0, 0.0, 0.0, 0.0, 0.0, angle]))
+            jaws = model.geom("fixed_jaw").id, model.geom("moving_jaw").id
+            gaps.append(mujoco.mj_geomDistance(model, data, *jaws, 0.2, between))
+        assert gaps[0] < 0.005
+        assert gaps[1] > 0.02
