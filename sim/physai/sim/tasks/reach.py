@@ -28,7 +28,7 @@ from physai.sim.tasks.common import compiled, joint_vel_squared, once, overspeed
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.reach_targets import COMMAND, Targets, box, reachable
 from physai.sim.tasks.task import Delay, RewardTerm, Success, Task, WorldView
-from physai.sim.tasks.workspace import sampled_workspace
+from physai.sim.tasks.workspace import base_body, sampled_workspace
 
 TOLERANCE_M = 0.02
 TOLERANCE_RAD = 0.1
@@ -41,7 +41,7 @@ TARGET_INTERVAL_S = 4.0
 
 
 class PoseError:
-    """Difference between target and end effector, from the engine's own kinematics."""
+    """Difference between target and end effector in the frame of the base, from the engine's own kinematics."""
 
     def __init__(self, model: Any, site_name: str) -> None:
         """Resolves the end effector's site.
@@ -54,6 +54,12 @@ class PoseError:
             raise TaskError(f"the model has no site named {site_name!r}; a reach task needs one at the end effector")
         self._body = int(model.site_bodyid[self._site])
         self._quat = Constant(np.array(model.site_quat[self._site])[None])
+        data, base = mujoco.MjData(model), base_body(model, self._site)
+        mujoco.mj_kinematics(model, data)
+        # The engine's poses are in the world, where the base of a fixed robot may stand anywhere and be turned.
+        self._origin = Constant(np.array(data.xpos[base])[None])
+        self._base_quat = Constant(np.array(data.xquat[base])[None])
+        self._to_base = Constant(np.array(data.xquat[base] * [1.0, -1.0, -1.0, -1.0])[None])
 
     def position(self, view: WorldView) -> Array:
         """Target minus actual position [m], shape (num_worlds, 3)."""
@@ -72,10 +78,12 @@ class PoseError:
         return once(view, "angle", self._angle)
 
     def _position(self, view: WorldView) -> Array:
-        return view.commands[COMMAND][:, :3] - view.derived["site_xpos"][:, self._site]
+        actual = view.derived["site_xpos"][:, self._site] - self._origin.like(view.qpos)
+        return view.commands[COMMAND][:, :3] - rotations.rotate_inverse(self._base_quat.like(actual), actual, view.xp)
 
     def _rotation(self, view: WorldView) -> Array:
-        actual = rotations.multiply(view.derived["xquat"][:, self._body], self._quat.like(view.qpos), view.xp)
+        in_world = rotations.multiply(view.derived["xquat"][:, self._body], self._quat.like(view.qpos), view.xp)
+        actual = rotations.multiply(self._to_base.like(in_world), in_world, view.xp)
         return rotations.error_vector(view.commands[COMMAND][:, 3:], actual, view.xp)
 
     def _angle(self, view: WorldView) -> Array:

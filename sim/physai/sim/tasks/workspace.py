@@ -58,7 +58,7 @@ def sampled_workspace(model: Any, site_name: str, *, spread: float = SPREAD, see
     columns, home = model.jnt_qposadr[joints], home_qpos(model)
     lower, upper = _ranges(model, joints, home[columns], spread)
     random, data = np.random.default_rng(seed), mujoco.MjData(model)
-    base = _base(model, site)
+    base = base_body(model, site)
     data.qpos[:] = home
     mujoco.mj_kinematics(model, data)
     height = float(data.xpos[base, 2])
@@ -91,7 +91,7 @@ def _ranges(model: Any, joints: list[int], home: Array, spread: float) -> tuple[
     return np.minimum(lower, upper), np.maximum(lower, upper)
 
 
-def _base(model: Any, site: int) -> int:
+def base_body(model: Any, site: int) -> int:
     """The body whose frame is the base frame of a contract's chain; see `kinematic_chain`."""
     body = int(model.site_bodyid[site])
     while int(model.body_parentid[body]):

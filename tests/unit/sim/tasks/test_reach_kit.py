@@ -1,5 +1,6 @@
 """The task `reach` fits any arm: targets that it can reach, joints that it commands, servos that it needs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,23 @@ def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) 
     at_home = sampled_workspace(task.robot.model, "ee", spread=1e-9).poses[0]
     # 0.6 m ahead of a base that is turned, 0.1 m above it, the site turned by 0.5 rad about y.
     assert at_home == pytest.approx([0.6, 0.0, 0.1, np.cos(0.25), 0.0, np.sin(0.25), 0.0], abs=1e-6)
+    # Reward and success compare an arm with its target in that frame, too: it has reached the pose that it stands in.
+    worlds = Environment(task, 4, seed=0)
+    worlds.reset()
+    yaw, pitch = worlds.view.joint_pos.T
+    reach = 0.3 + 0.3 * np.cos(pitch)
+    position = [reach * np.cos(yaw), reach * np.sin(yaw), 0.1 - 0.3 * np.sin(pitch)]
+    half_yaw, half_pitch = 0.5 * yaw, 0.5 * (pitch + 0.5)
+    # Rotation about z by the first joint, then about y by the second and the site's half a radian.
+    turn = [
+        np.cos(half_yaw) * np.cos(half_pitch),
+        -np.sin(half_yaw) * np.sin(half_pitch),
+        np.cos(half_yaw) * np.sin(half_pitch),
+        np.sin(half_yaw) * np.cos(half_pitch),
+    ]
+    there = replace(worlds.view, commands={COMMAND: np.stack([*position, *turn], axis=1)}, shared={})
+    assert task.metrics["position_error_m"](there) == pytest.approx(0.0, abs=1e-6)
+    assert task.metrics["orientation_error_rad"](there) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_motors_are_refused_with_the_way_out(tmp_path: Path) -> None:
