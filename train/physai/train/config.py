@@ -100,7 +100,7 @@ class TrainConfig:
     overlap: bool = False
     """Collect with the last policy while the next one is learned, each on half of the processors."""
     curriculum_iterations: int = 0
-    """Iterations over which reward weights move from their initial to their final values; 0 disables the curriculum."""
+    """Iterations over which rewards' weights and starts go from easy to final; 0 disables the curriculum."""
     curriculum_success: float = 0.0
     """Success rate with exploration below which the curriculum pauses."""
     iterations: int = 1000

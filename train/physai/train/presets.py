@@ -53,6 +53,10 @@ PRESETS: dict[str, TrainConfig] = {
 # An episode has three targets; gates want 90 % of episodes in which all are met, under measured delays and loads.
 PRESETS["reach"] = replace(PRESETS["ur10e-reach"], stop_at_success=0.985)
 PRESETS["velocity"] = PRESETS["go2-velocity"]
+# The ground gets harder while more than half of the commands are met.
+PRESETS["velocity:terrain"] = replace(
+    PRESETS["velocity"], curriculum_iterations=300, curriculum_success=0.6, stop_at_success=0.9
+)
 PRESETS["acrobot-swingup"] = PRESETS["pendubot-swingup"]
 PRESETS["pendubot-swingup:realaigym-v2"] = replace(
     PRESETS["pendubot-swingup"],

@@ -32,8 +32,8 @@ def add_import_parser(actions: Any) -> None:
         "--servo",
         default="auto",
         metavar="KP,KD",
-        help="gains of all servos [N·m/rad, N·m·s/rad], or none to keep the file's actuators (default: auto, from "
-        "effort limit, inertia and bandwidth)",
+        help="gains of all servos [N·m/rad, N·m·s/rad], effort for motors instead of servos, or none to keep the "
+        "file's actuators (default: auto, from effort limit, inertia and bandwidth)",
     )
     parser.add_argument("--bandwidth", type=float, default=5.0, metavar="HZ", help="of auto's servos (default: 5)")
     parser.add_argument(
@@ -139,7 +139,12 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
     return ImportOptions(
         end_effector=arguments.ee,
         servos=Servos(
-            kp=kp, kd=kd, bandwidth_hz=arguments.bandwidth, speed=arguments.speed, keep=arguments.servo == "none"
+            kp=kp,
+            kd=kd,
+            bandwidth_hz=arguments.bandwidth,
+            speed=arguments.speed,
+            keep=arguments.servo == "none",
+            effort=arguments.servo == "effort",
         ),
         driven=_names(arguments.drive),
         fixed=_names(arguments.fix) or (),
@@ -152,13 +157,13 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
 def _gains(text: str) -> tuple[float | None, float | None]:
     from physai.sim.cli.options import require_range
 
-    if text in ("auto", "none"):
+    if text in ("auto", "none", "effort"):
         return None, None
     parts = text.split(",")
     try:
         kp, kd = (float(part) for part in parts)
     except ValueError as error:
-        raise PhysaiError(f"--servo {text[:40]}: expected auto, none, or two numbers as 100,10") from error
+        raise PhysaiError(f"--servo {text[:40]}: expected auto, effort, none, or two numbers as 100,10") from error
     require_range("--servo KP", kp, 1e-6, 1e9)
     require_range("--servo KD", kd, 0.0, 1e9)
     return kp, kd

@@ -111,7 +111,7 @@ class Environment:
         self._command_age = np.zeros(n, np.int64)
         self._held = np.zeros(n, np.int64)
         self.curriculum = 1.0
-        """Share of the way from initial to final reward weights; set by the learner."""
+        """Share of the way from easy to final rewards' weights and starts; set by the learner."""
         joints = [joint for term in contract.action.terms for joint in term.joints]
         self._target: Array = np.zeros((n, len(joints)))
         self._previous_target: Array = np.zeros_like(self._target)
@@ -369,6 +369,8 @@ class Environment:
             self._parameters.draw(mask, fresh)
         start = self.task.training_reset if self.training and self.task.training_reset else self.task.reset
         draws = uniform(fresh, Stream.STATE, self.task.reset_draws)
+        if self.training and self.task.harder:
+            draws[:, -1] *= self.curriculum
         qpos, qvel = start(draws)
         if self.training and self.task.training_age:
             self._step_in_episode[mask] = np.rint(self.task.training_age(draws) / self.step_dt)

@@ -15,12 +15,13 @@ from physai.sim.tasks import rotations
 from physai.sim.tasks.common import once
 from physai.sim.tasks.constant import Constant
 from physai.sim.tasks.task import WorldView
+from physai.sim.tasks.terrain import Terrain
 
 IMU = ("imu_quat", "imu_ang_vel_b")
 """Sensors that a walking policy reads."""
 MIN_FEET = 2
-TOUCH_M = 0.002
-"""Height below which a foot touches the floor [m]."""
+TOUCH_M, TOUCH_ROUGH_M = 0.002, 0.01
+"""Height below which a foot touches a flat floor, and one that may slope [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,12 @@ def add_feet(spec: mujoco.MjSpec, model: mujoco.MjModel, feet: tuple[Foot, ...])
 class Legged:
     """Quantities used by the terms, in the base frame (x forward, z up), computed once per step."""
 
-    def __init__(self, robot: Robot, model: Any, feet: tuple[Foot, ...], stature: Stature) -> None:
-        """Resolves names against the task's model."""
+    def __init__(
+        self, robot: Robot, model: Any, feet: tuple[Foot, ...], stature: Stature, terrain: Terrain | None = None
+    ) -> None:
+        """Resolves names against the task's model, whose floor has the shape of `terrain`, or is flat."""
+        self._terrain = terrain
+        self._touch = TOUCH_M if terrain is None else TOUCH_ROUGH_M
         joints = servos(robot)
         self.stature, self.feet = stature, len(feet)
         self.home = Constant([joint.default_pos for joint in robot.spec.joints])
@@ -97,7 +102,9 @@ class Legged:
         self.damping = Constant([joint.damping for joint in joints])
         self.effort_limit = Constant([joint.effort_limit for joint in joints])
         self._radius = Constant([foot.radius for foot in feet])
-        self._foot_z = Constant([_sensor(model, f"physai_foot{n}_pos") + 2 for n in range(len(feet))])
+        self._foot_x, self._foot_y, self._foot_z = (
+            Constant([_sensor(model, f"physai_foot{n}_pos") + axis for n in range(len(feet))]) for axis in range(3)
+        )
         self._foot_x_vel = Constant([_sensor(model, f"physai_foot{n}_vel") for n in range(len(feet))])
         self._foot_y_vel = Constant([_sensor(model, f"physai_foot{n}_vel") + 1 for n in range(len(feet))])
 
@@ -109,8 +116,12 @@ class Legged:
         """Unit vector of gravity, shape (num_worlds, 3)."""
         return once(view, "gravity", _gravity)
 
+    def base_height(self, view: WorldView) -> Array:
+        """Height of the base above the ground below it [m], shape (num_worlds,)."""
+        return once(view, "base_height", self._base_height)
+
     def foot_heights(self, view: WorldView) -> Array:
-        """Heights of the feet's lowest points above the floor [m], shape (num_worlds, feet)."""
+        """Heights of the feet's lowest points above the ground [m], shape (num_worlds, feet)."""
         return once(view, "foot_heights", self._foot_heights)
 
     def foot_speeds(self, view: WorldView) -> Array:
@@ -118,8 +129,8 @@ class Legged:
         return once(view, "foot_speeds", self._foot_speeds)
 
     def foot_contacts(self, view: WorldView) -> Array:
-        """1 where a foot is within 2 mm of the floor, else 0, shape (num_worlds, feet)."""
-        return view.xp.astype(self.foot_heights(view) < TOUCH_M, view.qpos.dtype)
+        """1 where a foot is within `TOUCH_M` of the ground, else 0, shape (num_worlds, feet)."""
+        return view.xp.astype(self.foot_heights(view) < self._touch, view.qpos.dtype)
 
     def lag(self, view: WorldView) -> Array:
         """Commanded minus actual position of the joints with servos [rad], shape (num_worlds, commands)."""
@@ -131,8 +142,15 @@ class Legged:
 
     def _foot_heights(self, view: WorldView) -> Array:
         # The sensors measure the centres of spherical feet, and the lowest points of others.
-        heights = _columns(view.derived["sensordata"], self._foot_z)
-        return heights - self._radius.like(heights)
+        data = view.derived["sensordata"]
+        heights = _columns(data, self._foot_z) - self._radius.like(data)
+        if self._terrain is None:
+            return heights
+        return heights - self._terrain.height(_columns(data, self._foot_x), _columns(data, self._foot_y), view.xp)
+
+    def _base_height(self, view: WorldView) -> Array:
+        x, y, z = (view.qpos[:, axis] for axis in range(3))
+        return z if self._terrain is None else z - self._terrain.height(x, y, view.xp)
 
     def _foot_speeds(self, view: WorldView) -> Array:
         data = view.derived["sensordata"]

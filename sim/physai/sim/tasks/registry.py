@@ -21,6 +21,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "cartpole-swingup": ("physai.sim.tasks.cartpole", "cartpole_swingup"),
     "pendubot-swingup": ("physai.sim.tasks.double_pendulum", "pendubot_swingup"),
     "acrobot-swingup": ("physai.sim.tasks.double_pendulum", "acrobot_swingup"),
+    "swingup": ("physai.sim.tasks.swingup", "swingup"),
     "reach": ("physai.sim.tasks.reach", "reach"),
     "lift": ("physai.sim.tasks.lift", "lift"),
     "push": ("physai.sim.tasks.push", "push"),

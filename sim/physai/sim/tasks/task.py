@@ -199,6 +199,9 @@ class Task:
 
     It shortens episodes that start near the goal, so that they are sampled more often. Success is not evaluated there.
     """
+    harder: bool = False
+    """Whether the last of the reset's draws says how hard an episode is; while training it is multiplied by the
+    progress of the curriculum, from 0 to 1."""
     rewards: Mapping[str, RewardTerm]
     terminations: Mapping[str, Term] = field(default_factory=dict[str, Term])
     success: Success

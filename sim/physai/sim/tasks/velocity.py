@@ -12,6 +12,7 @@ import mujoco
 import numpy as np
 from array_api_compat import array_namespace
 
+from physai.sdk.base.errors import unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import (
     ActionSpec,
@@ -41,8 +42,11 @@ from physai.sim.tasks.task import (
     Uniforms,
     WorldView,
 )
+from physai.sim.tasks.terrain import Terrain
 
 COMMAND = "velocity_command"
+TERRAIN = "terrain"
+"""Preset with rough ground and stairs."""
 PHYSICS_DT, DECIMATION = 0.005, 4
 CONTROL_DT = 0.02
 """Control period [s], as far as the physics step divides it."""
@@ -91,7 +95,7 @@ def yaw_rate_error(view: WorldView) -> Array:
 def has_fallen(body: Legged) -> Term:
     """True where the base is tilted by more than 60° or lower than a robot that has not fallen."""
     low = body.stature.fallen_height
-    return lambda view: (body.gravity(view)[:, 2] > -FALLEN_COS) | (view.qpos[:, 2] < low)
+    return lambda view: (body.gravity(view)[:, 2] > -FALLEN_COS) | (body.base_height(view) < low)
 
 
 def rewards(body: Legged) -> dict[str, RewardTerm]:
@@ -118,7 +122,7 @@ def rewards(body: Legged) -> dict[str, RewardTerm]:
         "vertical_velocity": (lambda v: body.lin_vel(v)[:, 2] ** 2, -2.0),
         "roll_pitch_rate": (lambda v: v.xp.vecdot(v.qvel[:, 3:5], v.qvel[:, 3:5]), -0.05),
         "tilt": (tilt, -2.0),
-        "height": (lambda v: (v.qpos[:, 2] - body.stature.base_height) ** 2, -10.0),
+        "height": (lambda v: (body.base_height(v) - body.stature.base_height) ** 2, -10.0),
         "effort": (lambda v: v.xp.vecdot(body.efforts(v), body.efforts(v)), -1e-4),
         "target_rate": (target_rate_squared, -5e-5),
         "pose": (lambda v: ((v.joint_pos - body.home.like(v.joint_pos)) ** 2).sum(axis=1), -0.1),
@@ -137,7 +141,7 @@ def critic_of(body: Legged) -> Callable[[WorldView], Array]:
             [
                 2.0 * body.lin_vel(view),
                 0.5 * view.qvel[:, 3:6],
-                10.0 * (view.qpos[:, 2:3] - body.stature.base_height),
+                10.0 * (body.base_height(view)[:, None] - body.stature.base_height),
                 body.gravity(view),
                 view.commands[COMMAND],
                 view.joint_pos - body.home.like(view.joint_pos),
@@ -157,10 +161,10 @@ def critic_size(joints: int, commands: int, feet: int) -> int:
     return 3 + 3 + 1 + 3 + 3 + 2 * joints + commands + 2 * feet
 
 
-def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
+def standing(home: Array, terrain: Terrain | None = None) -> Callable[[Uniforms], tuple[Array, Array]]:
     """Home pose dropped from 3 cm, any heading, joints within 0.1 rad, base moving by up to 0.3 m/s and 0.3 rad/s.
 
-    Needs 7 uniform numbers and one for each joint.
+    Needs 7 uniform numbers and one for each joint; on terrain two more for the tile, of which the last says how hard.
     """
     place, joints = Constant(home[:3] + np.array([0.0, 0.0, 0.03])), Constant(home[7:])
     last = 1 + len(home) - 7
@@ -172,7 +176,9 @@ def standing(home: Array) -> Callable[[Uniforms], tuple[Array, Array]]:
         half_yaw = 0.5 * math.pi * centre[:, :1]
         zero = 0.0 * half_yaw
         quat = [xp.cos(half_yaw), zero, zero, xp.sin(half_yaw)]
-        start = place.like(draw) + 0.0 * centre[:, :3]
+        start = place.like(draw) + (
+            0.0 * centre[:, :3] if terrain is None else terrain.start(draw[:, -2], draw[:, -1], xp)
+        )
         qpos = xp.concatenate([start, *quat, joints.like(draw) + 0.1 * centre[:, 1:last]], axis=1)
         return qpos, xp.concatenate([0.3 * centre[:, last : last + 6], 0.0 * centre[:, 1:last]], axis=1)
 
@@ -185,7 +191,7 @@ def draw_command(draw: Uniforms) -> dict[str, Array]:
     return {COMMAND: array_namespace(draw).where(draw[:, 3:4] < STANDING_SHARE, 0.0, command)}
 
 
-def _model(robot: Robot, feet: tuple[Foot, ...], physics_dt: float) -> Any:
+def _model(robot: Robot, feet: tuple[Foot, ...], physics_dt: float, terrain: Terrain | None) -> Any:
     """The robot's model with fast solver settings and the sensors that the terms need."""
     spec = robot.model_spec.copy()
     spec.option.timestep = physics_dt
@@ -200,6 +206,8 @@ def _model(robot: Robot, feet: tuple[Foot, ...], physics_dt: float) -> Any:
     if accelerometer is not None:
         spec.delete(accelerometer)
     add_feet(spec, robot.model, feet)
+    if terrain is not None:
+        terrain.add_to(spec)
     return spec.compile()
 
 
@@ -274,8 +282,10 @@ def _randomisation(robot: Robot, model: Any, feet: tuple[Foot, ...]) -> tuple[Ra
     )
 
 
-def velocity_task(name: str, robot: Robot, *, stature: Stature, physics_dt: float, decimation: int) -> Task:
-    """Follow a commanded planar velocity on flat ground; position servos, three commands in 12 s.
+def velocity_task(
+    name: str, robot: Robot, *, stature: Stature, physics_dt: float, decimation: int, terrain: Terrain | None = None
+) -> Task:
+    """Follow a commanded planar velocity; position servos, three commands in 12 s.
 
     Args:
         name: task name.
@@ -283,13 +293,14 @@ def velocity_task(name: str, robot: Robot, *, stature: Stature, physics_dt: floa
         stature: how high it walks.
         physics_dt: physics time step [s].
         decimation: physics steps per control period.
+        terrain: shape of the ground; None for flat. The policy does not see it.
 
     Raises:
         TaskError: the robot has no legs, no IMU, a fixed base or no position servos.
     """
     feet = require_legs(robot)
-    model = _model(robot, feet, physics_dt)
-    body = Legged(robot, model, feet, stature)
+    model = _model(robot, feet, physics_dt, terrain)
+    body = Legged(robot, model, feet, stature, terrain)
     error, fallen = velocity_error(body), has_fallen(body)
     joints = len(robot.spec.joints)
 
@@ -298,13 +309,14 @@ def velocity_task(name: str, robot: Robot, *, stature: Stature, physics_dt: floa
 
     return Task(
         name=name,
-        summary="walk at a commanded velocity",
+        summary="walk at a commanded velocity" + ("" if terrain is None else " over rough ground and stairs"),
         robot=robot,
         model=model,
         contract=_contract(name, robot, physics_dt, decimation),
         episode_length_s=3 * COMMAND_INTERVAL_S,
-        reset=standing(home_qpos(model)),
-        reset_draws=joints + 7,
+        reset=standing(home_qpos(model), terrain),
+        reset_draws=joints + 7 + (0 if terrain is None else 2),
+        harder=terrain is not None,
         rewards=rewards(body),
         terminations={"fallen": fallen},
         success=Success(
@@ -338,8 +350,15 @@ def go2_velocity() -> Task:
     return velocity_task("go2-velocity", load_robot("go2"), stature=GO2, physics_dt=PHYSICS_DT, decimation=DECIMATION)
 
 
-def velocity(robot: Robot | None = None) -> Task:
-    """Any legged robot with a floating base, position servos and an IMU; its home pose is how it stands."""
+def velocity(robot: Robot | None = None, preset: str | None = None) -> Task:
+    """Any legged robot with a floating base, position servos and an IMU; its home pose is how it stands.
+
+    Args:
+        robot: the robot; a Go2 if there is none.
+        preset: `terrain` for rough ground and stairs up and down, from easy to hard as training goes on.
+    """
+    if preset not in (None, TERRAIN):
+        raise unknown_name("preset of velocity", preset, [TERRAIN])
     robot = robot or load_robot("go2")
     require_legs(robot)
     step = min(PHYSICS_DT, stable_timestep(robot.model))
@@ -350,4 +369,5 @@ def velocity(robot: Robot | None = None) -> Task:
         stature=Stature.of(standing_height),
         physics_dt=step,
         decimation=max(1, round(CONTROL_DT / step)),
+        terrain=None if preset is None else Terrain(standing_height),
     )

@@ -78,7 +78,7 @@ def test_check_ends_with_1_for_what_is_not_stable(tmp_path: Path, capsys: Captur
     ("words", "message"),
     [
         (["import", "nothing.urdf"], "nothing.urdf: no such file or directory"),
-        (["import", "nothing.urdf", "--servo", "a,b"], "--servo a,b: expected auto, none, or two numbers"),
+        (["import", "nothing.urdf", "--servo", "a,b"], "--servo a,b: expected auto, effort, none, or two numbers"),
         (["import", "nothing.urdf", "--servo", "nan,1"], "--servo KP must lie in"),
         (["import", "nothing.urdf", "--bandwidth", "inf"], "--bandwidth: expected a finite number, got 'inf'"),
         (["import", "nothing.urdf", "--floating", "--fixed-base"], "not allowed with"),

@@ -128,6 +128,7 @@ class DeviceEnvironment:
         )
         weights = [entry.weight_at(1.0) for entry in self.task.rewards.values()]
         self._weights = torch.tensor(weights, dtype=qpos.dtype, device=self.device)
+        self._progress = torch.ones((), dtype=torch.float64, device=self.device)
         push = self.task.push.velocity if self.task.push else ()
         self._push_velocity = torch.tensor(push, dtype=torch.float64, device=self.device)
         qvel = self.engine.state("qvel")
@@ -170,7 +171,8 @@ class DeviceEnvironment:
         self._episode.fill_(begun)
 
     def set_curriculum(self, progress: float) -> None:
-        """Sets how far reward weights are from initial (0) to final (1); the only call that copies to the device."""
+        """Sets how far weights and starts are from easy (0) to final (1); the only call that copies to the device."""
+        self._progress.fill_(progress)
         weights = [entry.weight_at(progress) for entry in self.task.rewards.values()]
         self._weights.copy_(torch.tensor(weights, dtype=self._weights.dtype))
 
@@ -329,6 +331,8 @@ class DeviceEnvironment:
             self._parameters.draw(mask, self._seeds)
         start = task.training_reset if self.training and task.training_reset else task.reset
         draws = uniform(self._seeds, Stream.STATE, task.reset_draws)
+        if self.training and task.harder:
+            draws[:, -1] *= self._progress
         qpos, qvel = start(draws)
         age = torch.zeros_like(self._step)
         if self.training and task.training_age:

@@ -1,4 +1,4 @@
-"""Gives joints position servos whose gains follow from effort limit, inertia and a stated bandwidth.
+"""Gives joints position servos whose gains follow from effort limit, inertia and a stated bandwidth, or motors.
 
 A servo with stiffness kp [N·m/rad] and damping kd [N·m·s/rad] on a joint that feels the inertia M [kg·m²] moves like an
 oscillator of angular frequency sqrt(kp / M) with damping ratio kd / (2 sqrt(kp M)).
@@ -31,6 +31,8 @@ LEAST_LEVER_M = 0.1
 """A leg's joint without an effort limit can carry the whole robot at this distance [m]; its own weight says little."""
 LARGEST_EFFORT = 5000.0
 """Efforts above are placeholders [N·m or N]: the strongest joint of a large industrial arm gives about 4000 N·m."""
+MOTOR_STEP_S = 0.002
+"""Greatest physics step of a robot with motors [s]: nothing but its own weight slows it down."""
 _POSES = 64
 
 
@@ -46,6 +48,8 @@ class Servos:
     """Speed limit of hinges of which the file states none [rad/s]."""
     keep: bool = False
     """Leave the file's actuators as they are."""
+    effort: bool = False
+    """Give joints motors that take an effort, instead of servos that take a position."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,13 @@ def actuate(
         decisions.add("actuators", "the file's are kept, as asked", "leave out --servo none")
     elif servos.kp is None and _are_servos(model, names):
         decisions.add("actuators", "the file's position servos are kept", "--servo KP,KD")
+    elif servos.effort:
+        _clear_actuators(spec, decisions, "motors")
+        for joint in joints:
+            if joint.name in names:
+                _add_motor(spec, joint, decisions)
+        # Servos follow targets within a speed limit; what a motor swings is as fast as it falls.
+        return
     else:
         least = LEAST_LEVER_M * 9.81 * float(model.body_subtreemass[0]) if has_floating_base(model) else 0.1
         _add_servos(spec, [joint for joint in joints if joint.name in names], decisions, servos, least)
@@ -205,7 +216,7 @@ def _are_servos(model: mujoco.MjModel, names: set[str]) -> bool:
     return found == names
 
 
-def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, servos: Servos, least: float) -> None:
+def _clear_actuators(spec: mujoco.MjSpec, decisions: Decisions, instead: str) -> None:
     removed = len(spec.actuators)
     for sensor in [one for one in spec.sensors if "ACTUATOR" in str(one.type)]:
         spec.delete(sensor)
@@ -215,7 +226,22 @@ def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, 
     for actuator in list(spec.actuators):
         spec.delete(actuator)
     if removed:
-        decisions.add("actuators", f"{removed} of the file are replaced by position servos", "--servo none")
+        decisions.add("actuators", f"{removed} of the file are replaced by {instead}", "--servo none")
+
+
+def _add_motor(spec: mujoco.MjSpec, joint: Joint, decisions: Decisions) -> None:
+    unit = "N" if joint.slides else "N·m"
+    effort = joint.effort or _estimate(joint, 0.0)
+    why = "of the file" if joint.effort else "none in the file; three times its weight and an acceleration of 10"
+    decisions.add(joint.name, f"motor of at most {effort:g} {unit} ({why})", "state it in the file")
+    motor = spec.add_actuator(name=joint.name, target=joint.name)
+    motor.trntype = mujoco.mjtTrn.mjTRN_JOINT
+    motor.set_to_motor()
+    motor.ctrlrange, motor.ctrllimited = [-effort, effort], 1
+
+
+def _add_servos(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions, servos: Servos, least: float) -> None:
+    _clear_actuators(spec, decisions, "position servos")
     by_name = {joint.name: joint for joint in spec.joints}
     for joint in joints:
         _add_servo(spec, by_name[joint.name], joint, decisions, servos, least)
@@ -286,6 +312,8 @@ def _limit_speeds(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
 def stable_timestep(model: mujoco.MjModel) -> float:
     """Largest usual physics step that resolves an oscillation of the stiffest servo 20 times; not contacts [s].
 
+    Without a servo the model's own, and at most `MOTOR_STEP_S`.
+
     A semi-implicit step dt of an oscillator of angular frequency w is stable up to w·dt = 2; 2·pi/20 leaves room for
     poses with less inertia.
     """
@@ -298,6 +326,8 @@ def stable_timestep(model: mujoco.MjModel) -> float:
         dof = int(model.jnt_dofadr[int(model.actuator_trnid[actuator, 0])])
         stiffness = max(0.0, -float(model.actuator_biasprm[actuator, 1]))
         fastest = max(fastest, math.sqrt(stiffness / max(full[dof, dof], 1e-12)))
-    wanted = 2.0 * math.pi / 20.0 / fastest if fastest else math.inf
+    if not fastest:
+        return min(MOTOR_STEP_S, float(model.opt.timestep))
+    wanted = 2.0 * math.pi / 20.0 / fastest
     steps = (0.008, 0.004, 0.002, 0.001, 0.0005, 0.00025)
     return next((step for step in steps if step <= wanted), steps[-1])

@@ -228,7 +228,8 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
     _part_at_home(spec, model, decisions)
     step = min(stable_timestep(model), CONTACT_STEP_S) if floating else stable_timestep(model)
     if step != model.opt.timestep:
-        decisions.add("physics step", f"{step:g} s, from the stiffest servo", "edit <option timestep> in the result")
+        why = "for motors" if options.servos.effort else "from the stiffest servo"
+        decisions.add("physics step", f"{step:g} s, {why}", "edit <option timestep> in the result")
         spec.option.timestep = step
 
 

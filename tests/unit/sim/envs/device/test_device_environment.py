@@ -44,12 +44,13 @@ def check_same(step: Any, found: DeviceStep, *, tolerance: float) -> None:
         assert np.allclose(found.metrics[name].numpy()[step.judged], values, atol=tolerance), name
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize("name", [*sorted(BUILT_IN), "velocity:terrain"])
 @pytest.mark.parametrize(
     ("training", "randomise", "repeat"), [(False, True, 1), (True, True, 1), (True, False, 1), (True, True, 3)]
 )
 def test_both_play_the_same(name: str, training: bool, randomise: bool, repeat: int) -> None:
-    task = load_task(name)
+    name, _, preset = name.partition(":")
+    task = load_task(name, preset=preset or None)
     options: dict[str, Any] = {"seed": 3, "training": training, "randomise": randomise, "action_repeat": repeat}
     host = Environment(task, WORLDS, num_threads=1, **options)
     device = DeviceEnvironment(task, TorchMujoco(task, WORLDS), **options)
