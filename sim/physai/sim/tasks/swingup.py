@@ -237,13 +237,16 @@ def _contract(robot: Robot, poles: Poles, driven: Sequence[int], physics_dt: flo
     )
 
 
-def _randomisation() -> tuple[Randomise, ...]:
-    return (
+def _randomisation(robot: Robot) -> tuple[Randomise, ...]:
+    always = (
         Randomise(field="body_mass", operation="scale", lower=0.9, upper=1.1, together=("body_inertia",)),
-        Randomise(field="dof_damping", operation="scale", lower=0.5, upper=2.0),
-        Randomise(field="dof_frictionloss", operation="scale", lower=0.5, upper=1.5),
         Randomise(field="actuator_gainprm", columns=(0,), operation="scale", lower=0.95, upper=1.05),
     )
+    losses = (
+        Randomise(field="dof_damping", operation="scale", lower=0.5, upper=2.0),
+        Randomise(field="dof_frictionloss", operation="scale", lower=0.5, upper=1.5),
+    )
+    return always + tuple(rule for rule in losses if np.any(getattr(robot.model, rule.field)))
 
 
 def swingup(robot: Robot | None = None) -> Task:
@@ -293,7 +296,7 @@ def swingup(robot: Robot | None = None) -> Task:
         derived=("xipos",),
         sensors={"joint_pos": SensorModel(noise_std=1e-3), "joint_vel": SensorModel(noise_std=round(quick, 5))},
         action_delay=Delay(lower_s=0.0, upper_s=physics_dt),
-        randomisation=_randomisation(),
+        randomisation=_randomisation(robot),
         push=Push(interval_s=4.0, velocity=tuple(0.04 * float(speed) for speed in poles.top_speed)),
         training=_training(physics_dt * decimation),
     )
