@@ -8,28 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mujoco
 import numpy as np
 import torch
-from scipy.linalg import solve_discrete_are
 
 from physai.sim import load_task
-from physai.train import wrap
+from physai.train import linearised, lqr, wrap
 
 task = load_task("cartpole-swingup")
 model: Any = task.model
-control_dt = task.contract.timing.control_dt
 
-# The dynamics about the upright pole, from MuJoCo's own finite differences: x' = A x + B u over one control period.
-data = mujoco.MjData(model)
-step_a, step_b = np.zeros((4, 4)), np.zeros((4, 1))
-mujoco.mjd_transitionFD(model, data, 1e-6, True, step_a, step_b, None, None)
-steps = task.contract.timing.decimation
-a = np.linalg.matrix_power(step_a, steps)
-b = np.sum([np.linalg.matrix_power(step_a, k) @ step_b for k in range(steps)], axis=0)
-cost, effort = np.diag([10.0, 20.0, 1.0, 1.0]), np.array([[0.1]])
-p = solve_discrete_are(a, b, cost, effort)
-gain = torch.tensor(np.linalg.solve(effort + b.T @ p @ b, b.T @ p @ a), dtype=torch.float32)
+# The gain about the upright pole, from MuJoCo's own linearisation over one control period.
+a, b = linearised(task, np.zeros(4))
+gain = torch.tensor(lqr(a, b, np.diag([10.0, 20.0, 1.0, 1.0]), np.array([[0.1]])), dtype=torch.float32)
 
 # The pole's energy about its joint: hanging -m g l, upright +m g l.
 pole = model.body("pole").id

@@ -10,6 +10,14 @@ from physai.sdk.base.lazy import lazy_exports
 if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
+    from physai.train.classical.swing_up import SwingUp as SwingUp
+    from physai.train.classical.swing_up import Totals as Totals
+    from physai.train.classical.swing_up import Trajectory as Trajectory
+    from physai.train.classical.swing_up import optimised_swing_up as optimised_swing_up
+    from physai.train.classical.tracking import Tracker as Tracker
+    from physai.train.classical.tracking import linearised as linearised
+    from physai.train.classical.tracking import lqr as lqr
+    from physai.train.classical.tracking import tvlqr as tvlqr
     from physai.train.config import TrainConfig as TrainConfig
     from physai.train.graph import wrap as wrap
     from physai.train.onnx_export.export import ExportReport as ExportReport
@@ -20,13 +28,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExportReport",
+    "SwingUp",
     "TaskEnv",
     "TaskVectorEnv",
+    "Totals",
+    "Tracker",
     "TrainConfig",
     "TrainingOutcome",
+    "Trajectory",
     "export",
+    "linearised",
+    "lqr",
+    "optimised_swing_up",
     "preset_for",
     "train",
+    "tvlqr",
     "wrap",
 ]
 
@@ -34,6 +50,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
+        "classical.swing_up": ["SwingUp", "Totals", "Trajectory", "optimised_swing_up"],
+        "classical.tracking": ["Tracker", "linearised", "lqr", "tvlqr"],
         "config": ["TrainConfig"],
         "graph": ["wrap"],
         "onnx_export.export": ["ExportReport"],

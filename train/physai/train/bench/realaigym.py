@@ -1,4 +1,4 @@
-"""Score of newly trained double pendulum policies in the trial of the RealAIGym simulation leaderboard v2."""
+"""Score of a designed and of newly trained double pendulum policies in the RealAIGym simulation leaderboard v2."""
 
 import tempfile
 from collections.abc import Sequence

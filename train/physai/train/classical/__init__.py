@@ -1,0 +1,1 @@
+"""Designed controllers: LQR, time-varying LQR along a trajectory, and trajectory optimisation."""
