@@ -54,16 +54,23 @@ def test_a_designed_controller_swings_the_pole_up(tmp_path: Path) -> None:
     assert json.loads(done)["success"] == 1.0
 
 
-# The targets of docs/benchmarks; the best published scores are 0.682 and 0.655.
 @pytest.mark.slow
-@pytest.mark.parametrize(("board", "least"), [("pendubot", 0.69), ("acrobot", 0.66)])
-def test_a_designed_swing_up_on_the_leaderboard(board: str, least: float, tmp_path: Path) -> None:
-    output = example("tvlqr_double_pendulum", "tvlqr", board, folder=tmp_path)
+def test_the_python_of_the_guide_to_designed_controllers_runs(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "how-to" / "classical-control.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    run(sys.executable, "-c", first, folder=tmp_path)
+    assert (tmp_path / "pd" / "policy.onnx").is_file()
+    assert "up after" in run(sys.executable, "-c", second, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
+    output = example("tvlqr_double_pendulum", "tvlqr", "acrobot", folder=tmp_path)
     planned = re.search(r"score ([0-9.]+) without disturbance", output)
     done = physai_verb("eval", "tvlqr", "--preset", "realaigym-v2", "--json", folder=tmp_path)
     score = json.loads(done)["score"]
     assert planned is not None
-    assert score >= least
+    assert score >= 0.66  # the best published is 0.655; the pendubot's is in tests/integration/train/test_bench.py
     assert score == pytest.approx(float(planned[1]), abs=1e-3)
 
 
@@ -87,8 +94,9 @@ def test_the_examples_from_training_to_a_bundle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", [physai.sdk, physai.sim, physai.train], ids=["sdk", "sim", "train"])
 def test_every_public_name_is_there_and_in_an_example(module: ModuleType) -> None:
-    # The tutorials run too, as tests of their own.
-    pages = (*EXAMPLES.glob("*.py"), *(EXAMPLES.parent / "docs" / "tutorials").glob("*.md"))
+    # The tutorials and guides run too, as tests of their own.
+    docs = EXAMPLES.parent / "docs"
+    pages = (*EXAMPLES.glob("*.py"), *(docs / "tutorials").glob("*.md"), *(docs / "how-to").glob("*.md"))
     texts = "\n".join(path.read_text(encoding="utf-8") for path in pages)
     names: list[str] = module.__all__
     missing = [name for name in names if not re.search(rf"\b{name}\b", texts)]

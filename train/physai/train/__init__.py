@@ -10,13 +10,15 @@ from physai.sdk.base.lazy import lazy_exports
 if TYPE_CHECKING:
     from physai.train.adapters.gymnasium import TaskEnv as TaskEnv
     from physai.train.adapters.gymnasium import TaskVectorEnv as TaskVectorEnv
+    from physai.train.classical.double_pendulum import board_swing_up as board_swing_up
     from physai.train.classical.swing_up import SwingUp as SwingUp
     from physai.train.classical.swing_up import Totals as Totals
-    from physai.train.classical.swing_up import Trajectory as Trajectory
     from physai.train.classical.swing_up import optimised_swing_up as optimised_swing_up
     from physai.train.classical.tracking import Tracker as Tracker
+    from physai.train.classical.tracking import Trajectory as Trajectory
     from physai.train.classical.tracking import linearised as linearised
     from physai.train.classical.tracking import lqr as lqr
+    from physai.train.classical.tracking import track as track
     from physai.train.classical.tracking import tvlqr as tvlqr
     from physai.train.config import TrainConfig as TrainConfig
     from physai.train.graph import wrap as wrap
@@ -36,11 +38,13 @@ __all__ = [
     "TrainConfig",
     "TrainingOutcome",
     "Trajectory",
+    "board_swing_up",
     "export",
     "linearised",
     "lqr",
     "optimised_swing_up",
     "preset_for",
+    "track",
     "train",
     "tvlqr",
     "wrap",
@@ -50,8 +54,9 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "adapters.gymnasium": ["TaskEnv", "TaskVectorEnv"],
-        "classical.swing_up": ["SwingUp", "Totals", "Trajectory", "optimised_swing_up"],
-        "classical.tracking": ["Tracker", "linearised", "lqr", "tvlqr"],
+        "classical.double_pendulum": ["board_swing_up"],
+        "classical.swing_up": ["SwingUp", "Totals", "optimised_swing_up"],
+        "classical.tracking": ["Tracker", "Trajectory", "linearised", "lqr", "track", "tvlqr"],
         "config": ["TrainConfig"],
         "graph": ["wrap"],
         "onnx_export.export": ["ExportReport"],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from physai.sdk.base.errors import TaskError
 from physai.sim import load_task
 from physai.sim.tasks.realaigym import board_model
-from physai.train import SwingUp, Tracker, linearised, lqr, optimised_swing_up, tvlqr
+from physai.train import SwingUp, Tracker, Trajectory, linearised, lqr, optimised_swing_up, track, tvlqr
 from physai.train.classical.dynamics import acceleration, runge_kutta
 
 TREE = """<mujoco><worldbody><body pos="0 0 1" quat="0.9 0.1 0.2 0.3">
@@ -87,6 +87,21 @@ def test_a_tracker_follows_and_then_holds() -> None:
     assert float(memory) == 2.0
 
 
+def test_a_tracked_balance_brings_a_disturbed_pole_back() -> None:
+    task = load_task("cartpole-swingup")
+    upright = Trajectory(states=np.zeros((101, 4)), efforts=np.zeros((100, 1)), steps_to_up=0, cost=0.0)
+    tracker, memory = track(task, upright), torch.zeros(1, 1)
+    data: Any = mujoco.MjData(task.model)
+    data.qpos[:] = 0.1, 0.1  # m and rad, beyond what falls back by itself
+    for _ in range(600):
+        fields = {"joint_pos": torch.tensor(data.qpos[None]), "joint_vel": torch.tensor(data.qvel[None])}
+        command, memory = tracker(fields, memory)
+        data.ctrl[:] = np.clip(float(command), -10.0, 10.0)
+        mujoco.mj_step(task.model, data, task.contract.timing.decimation)
+    assert float(memory) == 100.0
+    assert np.abs(data.qpos).max() < 1e-3
+
+
 def test_a_pole_swings_up_within_its_limits() -> None:
     # One link without damping: 1 N·m cannot lift its 0.5 kg at 0.5 m (2.45 N·m), so it has to swing.
     text = """<mujoco><option timestep="0.02"/><worldbody><body><joint axis="0 1 0"/>
@@ -120,6 +135,10 @@ def test_a_pole_swings_up_within_its_limits() -> None:
         (lambda: tvlqr([[1.0]], [[1.0]], [[1.0]], [[1.0]], [[1.0]]), "one matrix per step"),
         (lambda: Tracker([[0.0]], [[1.0]], [[[1.0]]], [[1.0]]), "expected .steps . 1, states."),
         (lambda: linearised(load_task("cartpole-swingup"), [0.0]), "expected .4,."),
+        (
+            lambda: track(load_task("go2-velocity"), Trajectory(np.zeros((2, 2)), np.zeros((1, 1)), 0, 0.0)),
+            "commands 12",
+        ),
         (lambda: linearised(load_task("go2-velocity"), [0.0]), "hinges and slides"),
     ],
 )

@@ -11,12 +11,11 @@ from typing import Any
 
 import casadi
 import numpy as np
-from numpy.typing import NDArray
 
 from physai.sdk.base.errors import PhysaiError, TaskError
 from physai.train.classical.dynamics import runge_kutta
+from physai.train.classical.tracking import FloatArray, Trajectory
 
-FloatArray = NDArray[np.float64]
 COARSE_STEPS, COARSE_HOLD = 100, 50
 """Numbers of coarse steps until up, and from there to rest at the top."""
 
@@ -41,19 +40,6 @@ class Totals:
     """Σ v² Δt over all joints [rad²/s]."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trajectory:
-    """States and the efforts between them."""
-
-    states: FloatArray
-    """(qpos, qvel), shape (steps + 1, 2 nv) [rad or m, and per s]."""
-    efforts: FloatArray
-    """Of the driven joint, held during a step, shape (steps, 1) [N·m or N]."""
-    steps_to_up: int
-    """Number of steps after which the pole stays up."""
-    cost: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class SwingUp:
     """A swing-up to be optimised."""
@@ -63,7 +49,7 @@ class SwingUp:
     driven: int
     """Index of the joint with the motor."""
     top: Sequence[float]
-    """Joint positions at the top, shape (nv,) [rad or m]."""
+    """Joint positions at the end, at rest, shape (nv,) [rad or m]."""
     step_s: float
     """Control period [s]."""
     effort_limit: float
@@ -74,6 +60,8 @@ class SwingUp:
     """From joint positions to a number that is positive where the pole is up."""
     cost: Callable[[Totals], Any]
     """What is minimised."""
+    start: Sequence[float] | None = None
+    """Joint positions at the start, at rest, shape (nv,) [rad or m]; zero unless given."""
     longest_s: float = 3.0
     """Longest time until up, and from there to rest at the top [s]."""
     velocity_limit: float = 20.0
@@ -81,9 +69,21 @@ class SwingUp:
 
 
 def optimised_swing_up(
-    problem: SwingUp, *, guesses: int = 6, seed: int = 0, progress: Callable[[str], object] | None = None
+    problem: SwingUp,
+    *,
+    guesses: int = 6,
+    iterations: int = 600,
+    seed: int = 0,
+    progress: Callable[[str], object] | None = None,
 ) -> Trajectory:
-    """The cheapest trajectory found from `guesses` random guesses; `progress` gets a line for each.
+    """The cheapest trajectory found from random guesses.
+
+    Args:
+        problem: what to optimise.
+        guesses: number of guesses.
+        iterations: after which a guess that has not converged is given up.
+        seed: of the guesses.
+        progress: gets a line for each guess.
 
     Raises:
         TaskError: the numbers of the problem are not finite or not positive, or the model is not of hinges and slides.
@@ -93,7 +93,7 @@ def optimised_swing_up(
     random = np.random.default_rng(seed)
     coarse: list[_Found] = []
     for guess in range(guesses):
-        found = _coarse(problem, random)
+        found = _coarse(problem, random, iterations)
         if progress is not None:
             progress(f"guess {guess + 1} of {guesses}: " + ("none found" if found is None else f"cost {found[0]:.4f}"))
         if found is not None:
@@ -113,27 +113,34 @@ def optimised_swing_up(
 def _check(problem: SwingUp) -> None:
     if not 0 <= problem.driven < int(problem.model.nv):
         raise TaskError(f"driven is joint {problem.driven}; the model has {int(problem.model.nv)}")
-    if len(problem.top) != int(problem.model.nv):
-        raise TaskError(f"top has {len(problem.top)} joints; the model has {int(problem.model.nv)}")
+    for name, pose in (("top", problem.top), ("start", _start(problem))):
+        if len(pose) != int(problem.model.nv) or not np.isfinite(pose).all():
+            raise TaskError(f"{name} is {tuple(pose)}; expected {int(problem.model.nv)} finite joint positions")
     for name in ("step_s", "effort_limit", "rate_limit", "longest_s", "velocity_limit"):
         value = float(getattr(problem, name))
         if not (math.isfinite(value) and value > 0.0):
             raise TaskError(f"{name} is {value}; it must be finite and positive")
 
 
+def _start(problem: SwingUp) -> FloatArray:
+    nv = int(problem.model.nv)
+    return np.zeros(nv) if problem.start is None else np.asarray(problem.start, dtype=np.float64)
+
+
 _Found = tuple[float, FloatArray, FloatArray, tuple[float, float]]
 
 
-def _coarse(problem: SwingUp, random: Any) -> _Found | None:
+def _coarse(problem: SwingUp, random: Any, iterations: int) -> _Found | None:
     """Cost, states, efforts and the times of being up and of the end [s]."""
-    solver = _Shooting(problem, COARSE_STEPS, COARSE_HOLD, fixed=False)
+    solver = _Shooting(problem, COARSE_STEPS, COARSE_HOLD, iterations, fixed=False)
     count = COARSE_STEPS + COARSE_HOLD
     ramp = np.minimum(1.0, np.arange(count + 1) / COARSE_STEPS)[:, None]
     nv = int(problem.model.nv)
     waves = np.sin(2.0 * np.pi * ramp * random.uniform(1.0, 4.0) + random.uniform(0.0, 6.0, nv)) * (1.0 - ramp)
-    positions = ramp * np.asarray(problem.top) + random.uniform(0.3, 1.5) * waves
+    begin = _start(problem)
+    positions = begin + ramp * (np.asarray(problem.top) - begin) + random.uniform(0.3, 1.5) * waves
     states = np.hstack([positions, np.gradient(positions, axis=0) / 0.015])
-    states[0] = 0.0
+    states[0] = np.r_[begin, np.zeros(nv)]
     steps = problem.longest_s * random.uniform(0.3, 0.8) / COARSE_STEPS, 0.01
     return solver.solve(states, np.zeros((count, 1)), steps)
 
@@ -141,7 +148,7 @@ def _coarse(problem: SwingUp, random: Any) -> _Found | None:
 def _fine(problem: SwingUp, states: FloatArray, efforts: FloatArray, ends: tuple[float, float]) -> Trajectory | None:
     """The coarse trajectory again in steps of the control period."""
     up, end = (math.ceil(value / problem.step_s) for value in ends)
-    solver = _Shooting(problem, up, end - up, fixed=True)
+    solver = _Shooting(problem, up, end - up, 600, fixed=True)
     knots = np.concatenate([np.linspace(0.0, up, COARSE_STEPS + 1), np.linspace(up, end, COARSE_HOLD + 1)[1:]])
     dense: list[FloatArray] = [np.interp(np.arange(end + 1), knots, column) for column in states.T]
     held = np.interp(np.arange(end) + 0.5, 0.5 * (knots[1:] + knots[:-1]), efforts[:, 0])[:, None]
@@ -156,7 +163,7 @@ class _Shooting:
     What is summed or the same in all steps is carried from knot to knot, so that every derivative stays banded.
     """
 
-    def __init__(self, problem: SwingUp, steps: int, hold: int, *, fixed: bool) -> None:
+    def __init__(self, problem: SwingUp, steps: int, hold: int, iterations: int, *, fixed: bool) -> None:
         """Builds the program; with `fixed` the lengths of the steps are the control period."""
         self.problem, self.steps, self.hold, self.fixed = problem, steps, hold, fixed
         self.nv = int(problem.model.nv)
@@ -178,7 +185,7 @@ class _Shooting:
         }
         self._lower = np.r_[np.zeros(carried * count), np.full(count, -1.0), np.zeros(hold + 1)]
         self._upper = np.r_[np.zeros(carried * count), np.full(count, 1.0), np.full(hold + 1, np.inf)]
-        quiet = {"print_level": 0, "sb": "yes", "max_iter": 600 if fixed else 250, "tol": 1e-6}
+        quiet = {"print_level": 0, "sb": "yes", "max_iter": iterations, "tol": 1e-6}
         self._solver = casadi.nlpsol(
             "swing_up", "ipopt", program, {"ipopt": quiet, "print_time": False, "show_eval_warnings": False}
         )
@@ -260,7 +267,7 @@ class _Shooting:
         high[:, nv : 2 * nv] = problem.velocity_limit
         low = -high
         low[:, 2 * nv + 1 : 2 * nv + 5] = 0.0  # a cost may take the root of a sum
-        low[0, : 2 * nv + 5] = high[0, : 2 * nv + 5] = 0.0
+        low[0, : 2 * nv + 5] = high[0, : 2 * nv + 5] = np.r_[_start(problem), np.zeros(nv + 5)]
         low[-1, : 2 * nv] = high[-1, : 2 * nv] = np.r_[np.asarray(problem.top, dtype=np.float64), np.zeros(nv)]
         longest = np.array([problem.longest_s / self.steps, problem.longest_s / self.hold])
         low[:, -2:] = lengths if self.fixed else 0.2 * problem.step_s

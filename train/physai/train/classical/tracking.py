@@ -3,6 +3,7 @@
 Source of the formulas: B. D. O. Anderson and J. B. Moore, Optimal Control: Linear Quadratic Methods, chapters 2 and 3.
 """
 
+from dataclasses import dataclass
 from typing import Any, cast
 
 import mujoco
@@ -18,6 +19,19 @@ from physai.sim.tasks.task import Task
 FloatArray = NDArray[np.float64]
 _STEP = 1e-6
 """Finite difference of MuJoCo's linearisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """States and the efforts between them."""
+
+    states: FloatArray
+    """(qpos, qvel), shape (steps + 1, 2 nv) [rad or m, and per s]."""
+    efforts: FloatArray
+    """Of the driven joint, held during a step, shape (steps, 1) [N·m or N]."""
+    steps_to_up: int
+    """Number of steps after which the pole stays up."""
+    cost: float
 
 
 def linearised(task: Task, state: ArrayLike, effort: ArrayLike = 0.0) -> tuple[FloatArray, FloatArray]:
@@ -141,6 +155,35 @@ class Tracker(nn.Module):
         for index in range(self._width):
             drive = drive - gain[:, :, index] * error[:, index : index + 1]
         return drive, (memory + 1.0).clamp(0.0, float(self._steps))
+
+
+def track(task: Task, trajectory: Trajectory, q: ArrayLike | None = None, r: ArrayLike = ((1.0,),)) -> Tracker:
+    """A tracker of a trajectory, with gains from the twin's linearisation along it and at its end.
+
+    Args:
+        task: a task that commands one joint's effort; its control period is the trajectory's step.
+        trajectory: ends in a state that needs no effort.
+        q: cost of the states' error, shape (2 nv, 2 nv), and 100 times of it at the end; unless given, 20 for positions
+            and 0.1 for velocities.
+        r: cost of the effort's change, shape (1, 1).
+
+    Raises:
+        TaskError: the task commands another number of joints, or shapes do not fit.
+    """
+    joints = [joint for term in task.contract.action.terms for joint in term.joints]
+    if len(joints) != 1:
+        raise TaskError(f"task {task.name} commands {len(joints)} joints; a trajectory has the effort of one")
+    model: Any = task.model
+    motor = int(np.flatnonzero(np.asarray(model.actuator_trnid)[:, 0] == model.joint(joints[0]).id)[0])
+    efforts = np.zeros((len(trajectory.efforts) + 1, int(model.nu)))
+    efforts[:-1, motor] = trajectory.efforts[:, 0]
+    linear = [linearised(task, state, effort) for state, effort in zip(trajectory.states, efforts, strict=True)]
+    a, b = np.stack([pair[0] for pair in linear]), np.stack([pair[1][:, [motor]] for pair in linear])
+    nv = int(model.nv)
+    cost = np.diag([20.0] * nv + [0.1] * nv) if q is None else np.asarray(q, dtype=np.float64)
+    hold = lqr(a[-1], b[-1], cost, r)
+    gains = tvlqr(a[:-1], b[:-1], cost, r, 100.0 * cost)
+    return Tracker(trajectory.states, trajectory.efforts, gains, hold)
 
 
 def _gain(a: FloatArray, b: FloatArray, r: FloatArray, cost: FloatArray) -> FloatArray:
