@@ -25,6 +25,9 @@ EPISODE_LENGTH_S = 10.0
 HEIGHT_FRACTION = 0.9
 """Threshold for the tip being up, as a fraction of the total length: 0.45 m for design C.1 (0.2 m + 0.3 m)."""
 
+NORMS = (20.0, 60.0, 20.0, 0.1, 400.0)
+"""Those of create_leaderboard.py, in the order and the units of the fields of Criteria."""
+
 SHORTEST_FRACTION = 0.99
 """A recording shorter than this fraction of the episode counts as failed."""
 
@@ -54,12 +57,11 @@ class Criteria:
     def losses(self) -> tuple[float, float, float, float, float]:
         """The loss of score due to each criterion, in the order of the fields, each in [0, ⅕]."""
         return (
-            # The norms are those of create_leaderboard.py, in the units of the fields.
-            _loss(self.swingup_time, 20.0),
-            _loss(self.energy, 60.0),
-            _loss(self.torque_cost, 20.0),
-            _loss(self.torque_smoothness, 0.1),
-            _loss(self.velocity_cost, 400.0),
+            _loss(self.swingup_time, NORMS[0]),
+            _loss(self.energy, NORMS[1]),
+            _loss(self.torque_cost, NORMS[2]),
+            _loss(self.torque_smoothness, NORMS[3]),
+            _loss(self.velocity_cost, NORMS[4]),
         )
 
 

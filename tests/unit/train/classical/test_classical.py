@@ -147,6 +147,27 @@ def test_what_does_not_fit_is_refused(wrong: Any, message: str) -> None:
         wrong()
 
 
+def test_a_trajectory_stays_on_its_rail() -> None:
+    # 1 kg over 0.9 m and back to rest, on a rail that ends at 1 m: never beyond it, and at most 2 N.
+    text = """<mujoco><worldbody><body><joint type="slide" axis="1 0 0" range="-0.1 1" limited="true"/>
+    <geom size="0.1" mass="1"/></body></worldbody></mujoco>"""
+    problem = SwingUp(
+        model=mujoco.MjSpec.from_string(text).compile(),
+        driven=0,
+        top=(0.9,),
+        step_s=0.02,
+        effort_limit=2.0,
+        rate_limit=50.0,
+        is_up=lambda q: q[0] - 0.85,
+        cost=lambda totals: totals.time,
+    )
+    found = optimised_swing_up(problem, guesses=2)
+    assert found.states[:, 0].min() >= -0.1 - 1e-6
+    assert found.states[:, 0].max() <= 1.0 + 1e-6
+    with pytest.raises(TaskError, match="guesses is 0"):
+        optimised_swing_up(problem, guesses=0)
+
+
 def test_a_floating_body_has_no_equations_here() -> None:
     with pytest.raises(TaskError, match="neither a hinge nor a slide"):
         acceleration(load_task("go2-velocity").model)

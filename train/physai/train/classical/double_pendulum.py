@@ -5,21 +5,21 @@ from typing import Any
 
 import casadi
 
-from physai.sim.leaderboards.trial import LINK_LENGTHS
+from physai.sim.leaderboards.realaigym import HEIGHT_FRACTION, NORMS
+from physai.sim.leaderboards.trial import EPISODE_S, LINK_LENGTHS
 from physai.sim.tasks.realaigym import STEP_S
 from physai.sim.tasks.task import Task
 from physai.train.classical.swing_up import SwingUp, Totals
 
-NORMS = (20.0, 60.0, 20.0, 0.1, 400.0)
-"""Of time, energy, effort², the effort's change between rows, and velocity²: see sim/leaderboards/realaigym.py."""
-ROWS = 5000
-UP_M = 0.4501
-"""Height of the tip above the shoulder [m]: the leaderboard's 0.45 m and a rounding."""
+ROWS = round(EPISODE_S / STEP_S)
+UP_M = HEIGHT_FRACTION * sum(LINK_LENGTHS) + 1e-4
+"""Height of the tip above the shoulder [m]: the leaderboard's and 0.1 mm for the optimiser's rounding."""
 
 
 def lost(totals: Totals) -> Any:
     """What the leaderboard takes from the score of 1, as a CasADi expression."""
     # The mean change is 0, as effort starts and ends at 0, so its standard deviation is its root mean square.
+    # 1e-8 N²·m² keeps the root's slope finite where the effort does not change.
     roughness = casadi.sqrt(totals.rate * STEP_S / (ROWS - 1) + 1e-8)
     parts = (totals.time, totals.energy, totals.effort, roughness, totals.velocity)
     return sum(casadi.tanh(math.pi * part / norm) for part, norm in zip(parts, NORMS, strict=True)) / 5.0

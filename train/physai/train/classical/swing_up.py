@@ -86,10 +86,13 @@ def optimised_swing_up(
         progress: gets a line for each guess.
 
     Raises:
-        TaskError: the numbers of the problem are not finite or not positive, or the model is not of hinges and slides.
+        TaskError: the numbers of the problem or of guesses are not finite or not positive, or the
+            model is not of hinges and slides.
         TrajectoryError: the optimiser found none from any guess.
     """
     _check(problem)
+    if guesses < 1 or iterations < 1:
+        raise TaskError(f"guesses is {guesses} and iterations {iterations}; both must be at least 1")
     random = np.random.default_rng(seed)
     coarse: list[_Found] = []
     for guess in range(guesses):
@@ -100,8 +103,8 @@ def optimised_swing_up(
             coarse.append(found)
     if not coarse:
         raise TrajectoryError(
-            f"no swing-up within {problem.longest_s:g} s and {problem.effort_limit:g} N·m from {guesses} guesses; "
-            "give more time, effort or guesses"
+            f"no swing-up within {problem.longest_s:g} s and an effort of {problem.effort_limit:g} "
+            f"from {guesses} guesses; give more time, effort or guesses"
         )
     for _, states, efforts, ends in sorted(coarse, key=lambda found: found[0]):
         fine = _fine(problem, states, efforts, ends)
@@ -261,11 +264,13 @@ class _Shooting:
         return knots
 
     def _bounds(self, lengths: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
-        """Least and greatest knots: from rest to rest at the top, within the speed limit."""
+        """Least and greatest knots: from rest to rest at the top, within the limits of position and speed."""
         problem, nv = self.problem, self.nv
         high = np.full((self.steps + self.hold + 1, 2 * nv + 7), np.inf)
         high[:, nv : 2 * nv] = problem.velocity_limit
         low = -high
+        for joint in np.flatnonzero(problem.model.jnt_limited):
+            low[:, joint], high[:, joint] = problem.model.jnt_range[joint]
         low[:, 2 * nv + 1 : 2 * nv + 5] = 0.0  # a cost may take the root of a sum
         low[0, : 2 * nv + 5] = high[0, : 2 * nv + 5] = np.r_[_start(problem), np.zeros(nv + 5)]
         low[-1, : 2 * nv] = high[-1, : 2 * nv] = np.r_[np.asarray(problem.top, dtype=np.float64), np.zeros(nv)]

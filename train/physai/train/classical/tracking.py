@@ -32,6 +32,7 @@ class Trajectory:
     steps_to_up: int
     """Number of steps after which the pole stays up."""
     cost: float
+    """What was minimised."""
 
 
 def linearised(task: Task, state: ArrayLike, effort: ArrayLike = 0.0) -> tuple[FloatArray, FloatArray]:
