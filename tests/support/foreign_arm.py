@@ -30,6 +30,7 @@ TEXT = """<robot name="foreign arm">
     <mimic joint="finger_joint"/><limit lower="0" upper="0.04" effort="20" velocity="0.2"/>
     <parent link="link4"/><child link="right_finger"/></joint>
   <transmission name="t"><type>transmission_interface/SimpleTransmission</type>
+    <joint name="joint1"/><joint name="joint2"/><joint name="joint3"/><joint name="joint4"/>
     <actuator name="m"><mechanicalReduction>100</mechanicalReduction></actuator></transmission>
   <gazebo reference="base_link"><material>Gazebo/Grey</material></gazebo>
 </robot>

@@ -61,7 +61,7 @@ def check_log(log: RobotLog, robot: RobotSpec) -> QualityReport:
             joint_effort=log.joint_effort,
             command=log.command,
             command_kind=log.command_kind,
-            driven=tuple(joint.effort_limit > 0.0 for joint in robot.joints),
+            driven=log.driven or tuple(joint.effort_limit > 0.0 for joint in robot.joints),
             # A converted log no longer has its raw columns, so these checks see converted values twice.
             channels=tuple(_channels(log)),
             source=log.source,

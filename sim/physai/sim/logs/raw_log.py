@@ -57,7 +57,7 @@ class RawLog:
     """Shape (n, J), 0 for joints that are not driven."""
     command_kind: CommandKind
     driven: tuple[bool, ...]
-    """Whether each joint has a command."""
+    """Whether each joint has a motor and a command."""
     channels: tuple[RawColumn, ...]
     """Every column used, followed by the extra channels."""
     source: str
@@ -116,6 +116,7 @@ class RawLog:
             sha256=self.sha256,
             origin=self.origin,
             notes=dict(self.notes),
+            driven=self.driven,
         )
 
 

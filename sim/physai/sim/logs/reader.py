@@ -226,12 +226,23 @@ def _joined(path: Path, table: Table, column_map: ColumnMap) -> Table:
         return table
     streams, files = list(table.streams), list(table.files)
     for join in column_map.joins:
-        other = _plain_or_gzipped(path.parent / join.file)
+        other = _plain_or_gzipped(path.parent / _named_alike(path, column_map, join.file))
         if not _ends(other, csv_file.SUFFIXES):
             raise LogError(f"{path}: its column map joins {join.file}; only CSV files can be joined")
         streams.append(csv_file.read_csv_stream(other, prefix=join.prefix, join=join.by))
         files.append(other)
     return replace(table, streams=tuple(streams), files=tuple(files), sha256=digest(files))
+
+
+def _named_alike(path: Path, column_map: ColumnMap, file: str) -> str:
+    """Return the name of a joined file, its `*` replaced by what the recording's name has in that place."""
+    before, star, after = (column_map.match.file if column_map.match else "").partition("*")
+    if not (star and "*" in file):
+        return file
+    # A recording may be given a map by hand that its name does not match.
+    if not (path.name.lower().startswith(before) and path.name.lower().endswith(after)):
+        raise LogError(f"{path}: its column map joins {file}, and is for recordings named {before}*{after}")
+    return file.replace("*", path.name[len(before) : len(path.name) - len(after)], 1)
 
 
 def _plain_or_gzipped(path: Path) -> Path:

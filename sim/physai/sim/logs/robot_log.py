@@ -50,6 +50,8 @@ class RobotLog:
     """Origin stated in the file."""
     notes: dict[str, float] = field(default_factory=dict[str, float])
     """Constants of the recording such as a servo gain."""
+    driven: tuple[bool, ...] = ()
+    """Whether each joint has a motor that was commanded; empty if all have."""
 
     def __post_init__(self) -> None:
         """Reject data that would otherwise lead to a wrong fit."""

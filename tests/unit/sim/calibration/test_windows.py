@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from physai.sim.calibration.replay.drive import DriveSignal
+from physai.sim.calibration.replay.drive import DriveSignal, choose_drive
 from physai.sim.calibration.replay.states import StateEstimate
 from physai.sim.calibration.replay.windows import SAMPLES, cut
 from physai.sim.logs import LogError, RobotLog
+from physai.sim.robots.loader import load_robot
 
 Array = NDArray[np.float64]
 
@@ -125,3 +127,16 @@ def test_a_measured_effort_is_interpolated() -> None:
     log = log_of(lambda t: np.zeros_like(t))
     signal = DriveSignal(replace(log, joint_effort=2.0 * log.time[:, None]), "effort")
     assert signal.means(np.array([[0.301, 0.303]]))[0, 0, 0] == pytest.approx(0.604)
+
+
+def test_a_servo_without_a_recorded_target_is_refused(tmp_path: Path) -> None:
+    """A replay would hold its joint at 0; a motor that was never commanded gives no effort, which is right."""
+    arm = """<mujoco><worldbody><body><joint name="hinge"/><geom size=".1" mass="1"/></body></worldbody>
+      <actuator><{}></actuator></mujoco>"""
+    log = replace(log_of(np.sin), driven=(False,))
+    (tmp_path / "motor.xml").write_text(arm.format('motor joint="hinge" ctrlrange="-1 1"/'))
+    assert choose_drive(load_robot(tmp_path / "motor.xml"), [log]) == "effort"
+    (tmp_path / "servo.xml").write_text(arm.format('position joint="hinge" kp="5" forcerange="-1 1"/'))
+    servo = load_robot(tmp_path / "servo.xml")
+    with pytest.raises(LogError, match=r"log log has no command for hinge.*position servo there.*--drive"):
+        choose_drive(servo, [replace(log, command_kind="joint_pos")])

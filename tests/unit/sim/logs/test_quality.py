@@ -214,3 +214,14 @@ def test_findings_come_worst_first(check: Check, motion: Motion) -> None:
     ranks = [("defect", "warning", "note").index(f.severity) for f in check(motion).findings]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == 3
+
+
+def test_a_joint_without_a_motor_has_no_dead_sensor(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
+    """A passive joint has no command in the map, an effort limit in its URDF all the same, and may have a zero effort."""
+    path = write({**motion, "e2": np.zeros(len(motion["t"]))})
+    file = path.with_name("columns.yaml")
+    file.write_text(file.read_text().replace(", command: u2", ""))
+    log = read_log(path, arm)
+    assert log.driven == (True, False)
+    for report in (check_raw(read_raw(path, arm)), check_log(log, arm)):
+        assert report.usable, [finding.message for finding in report.findings]

@@ -88,8 +88,19 @@ def test_the_shipped_maps_know_their_recordings(write: CsvWriter, hinge: RobotSp
     with pytest.raises(LogError, match="for a robot with one joint, this one has 2: a, b"):
         read_log(path, hinge.model_copy(update={"joints": joints}))
     path.with_name("data_desired.csv").unlink()
-    with pytest.raises(LogError, match=r"data_desired.csv.gz: cannot be read: no such file"):
+    with pytest.raises(LogError, match=r"data_desired.csv: cannot be read: no such file"):
         read_log(path, hinge)
+
+
+def test_a_shipped_map_joins_the_file_of_the_same_run(write: CsvWriter, hinge: RobotSpec) -> None:
+    t = np.arange(200) * 0.01
+    measured = {"time": t, "position": np.sin(t), "velocity": np.cos(t), "torque": np.cos(t)}
+    second = write(measured, column_map=None, name="data_measured_2.csv")
+    write({**measured, "torque": 2 * np.cos(t)}, column_map=None, name="data_desired.csv")
+    with pytest.raises(LogError, match=r"data_desired_2.csv: cannot be read: no such file"):
+        read_log(second, hinge)
+    write({**measured, "torque": 3 * np.cos(t)}, column_map=None, name="data_desired_2.csv")
+    assert read_log(second, hinge).command[0, 0] == 3.0
 
 
 def test_a_shipped_map_that_nearly_fits_says_what_is_missing(write: CsvWriter, hinge: RobotSpec) -> None:

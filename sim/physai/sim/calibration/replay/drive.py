@@ -36,6 +36,7 @@ def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
     servos = [is_servo(model, actuator) for actuator in actuators if actuator is not None]
     if any(servos) and not all(servos):
         raise LogError(f"robot {robot.name} has motors and position servos; a replay supports only one kind")
+    _require_commands_of_servos(robot, logs, actuators)
     wanted = "joint_pos" if any(servos) else "joint_effort"
     measured = [log.joint_effort is not None for log in logs]
     if not any(servos) and all(measured):
@@ -49,6 +50,17 @@ def choose_drive(robot: Robot, logs: Sequence[RobotLog]) -> Drive:
                 f"take {wanted}; use a model with the actuators of the recorded robot"
             )
     return "command"
+
+
+def _require_commands_of_servos(robot: Robot, logs: Sequence[RobotLog], actuators: Sequence[int | None]) -> None:
+    """Raise LogError for a servo without a recorded target: a replay would hold its joint at 0."""
+    for log in logs:
+        for joint, actuator, driven in zip(log.joint_names, actuators, log.driven, strict=False):
+            if not driven and actuator is not None and is_servo(robot.model, actuator):
+                raise LogError(
+                    f"log {log.name} has no command for {joint}, but robot {robot.name} has a position servo there; map "
+                    "its target in the column map, or import the robot with --drive and the other joints"
+                )
 
 
 def is_servo(model: Any, actuator: int) -> bool:

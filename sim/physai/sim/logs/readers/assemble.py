@@ -62,7 +62,9 @@ def assemble(table: Table, column_map: ColumnMap, robot: RobotSpec | None, *, na
         joint_effort=quantity("joint_effort", "joint_effort", efforts) if efforts else None,
         command=quantity("command", kind, [part.command for part in parts]),
         command_kind=kind,
-        driven=tuple(part.command is not None for part in parts),
+        driven=tuple(
+            part.command is not None and joint.effort_limit > 0.0 for joint, part in zip(joints, parts, strict=True)
+        ),
         channels=(*channels, *_further(table, column_map, fetch)),
         source=table.source,
         sha256=table.sha256,

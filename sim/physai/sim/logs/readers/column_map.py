@@ -80,7 +80,7 @@ class JoinedFile(Frozen):
     """Additional file of the same recording."""
 
     file: Annotated[str, Field(pattern=r"^[^/\\]{1,128}$")]
-    """File name, in the folder of the first file."""
+    """File name, in the folder of the first file. A `*` stands for what the `*` of `match.file` stood for."""
     prefix: Annotated[str, Field(min_length=1, max_length=64)]
     """Prefix of its column names."""
     by: Literal["row", "hold"] = "hold"

@@ -56,6 +56,7 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     for pattern in fixed:
         if not fnmatch.filter(names, pattern):
             raise ModelError(f"--fix {pattern}: no joint of that name in {parsed.path}; known: {', '.join(names[:64])}")
+    _compare_transmissions(root, decisions)
     _drop_other_elements(root, decisions)
     for joint in root.findall("joint"):
         _repair_joint(joint, decisions, fixed)
@@ -64,6 +65,20 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     for link in root.findall("link"):
         _repair_inertia(link, decisions, balance=balance, moved=link.get("name", "") in moved, robot_kg=robot_kg)
     _repair_moving_mass(root, decisions, moved)
+
+
+def _compare_transmissions(root: Element, decisions: Decisions) -> None:
+    """Notes the joints that have an effort limit, but no transmission as others do: in some files they are passive."""
+    moved = {joint.get("name", "") for joint in root.iterfind("transmission/joint")}
+    unmoved = [
+        joint.get("name", "")
+        for joint in root.findall("joint")
+        if moved and joint.get("name") not in moved and joint.find("mimic") is None
+        if _value(joint.find("limit"), "effort") > 0.0
+    ]
+    if unmoved:
+        text = "an effort limit, but no <transmission> as other joints have: taken as driven"
+        decisions.add(", ".join(unmoved[:8]) + ", …" * (len(unmoved) > 8), text, "--drive JOINT,…")
 
 
 def _drop_other_elements(root: Element, decisions: Decisions) -> None:

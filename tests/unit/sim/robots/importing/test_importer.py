@@ -60,6 +60,7 @@ class TestForeignArm:
             "base.dae",
             "tool0: 1e-09 kg fixed to another link, taken as a frame without mass",
             "<transmission>: 1 left out: limits of a URDF are the joint's",
+            "finger_joint: an effort limit, but no <transmission> as other joints have: taken as driven [--drive",
             "<gazebo>: 1 left out",
             "end effector: tool0, because of its name [--ee LINK]",
             "home: is the zero pose, but joint3, finger_joint, mimicking_joint within the limits",
