@@ -62,11 +62,13 @@ def sampled_workspace(model: Any, site_name: str, *, spread: float = SPREAD, see
     data.qpos[:] = home
     mujoco.mj_kinematics(model, data)
     height = float(data.xpos[base, 2])
+    # What touches at home is drawn so, like a shoulder that reaches into its base.
+    ignored = _touching(model, data, site)
     poses: list[Array] = []
     for tried in range(1, 50 * POSES + 1):
         data.qpos[columns] = random.uniform(lower, upper)
         mujoco.mj_kinematics(model, data)
-        if data.site_xpos[site, 2] > height + CLEARANCE_M and not _collides(model, data):
+        if data.site_xpos[site, 2] > height + CLEARANCE_M and _touching(model, data, site) <= ignored:
             poses.append(_pose(data, base, site))
         if len(poses) == POSES:
             break
@@ -99,14 +101,17 @@ def base_body(model: Any, site: int) -> int:
     return 0 if int(model.body_jntnum[body]) else body
 
 
-def _collides(model: Any, data: Any) -> bool:
+def _touching(model: Any, data: Any, site: int) -> set[tuple[int, int]]:
+    """Pairs of geoms that overlap, of which at least one moves with the arm that has the site."""
     mujoco.mj_collision(model, data)
-    worlds = model.body_weldid
-    for contact in data.contact[: data.ncon]:
-        first, second = (int(worlds[model.geom_bodyid[geom]]) for geom in contact.geom)
-        if contact.dist < 0.0 and first and second:
-            return True
-    return False
+    arm = model.body_rootid[model.site_bodyid[site]]
+
+    def moves(geom: int) -> bool:
+        body = model.geom_bodyid[geom]
+        return bool(model.body_rootid[body] == arm and model.body_weldid[body])
+
+    pairs = [(int(contact.geom[0]), int(contact.geom[1])) for contact in data.contact[: data.ncon] if contact.dist < 0.0]
+    return {pair for pair in pairs if moves(pair[0]) or moves(pair[1])}
 
 
 def _pose(data: Any, base: int, site: int) -> Array:

@@ -28,7 +28,15 @@ from physai.train.models.numpy_policy import GraphPolicy
 from physai.train.models.policy_graph import PolicyGraph
 from physai.train.onnx_export.export import export_policy, npz
 from physai.train.onnx_export.onnx_graph import build_onnx
-from physai.train.onnx_export.parity import TOLERANCE, PolicyVisits, check_sequence, check_states, visit
+from physai.train.onnx_export.parity import (
+    ROUNDINGS,
+    TOLERANCE,
+    PolicyVisits,
+    check_sequence,
+    check_states,
+    rounding,
+    visit,
+)
 from physai.train.runners.runner import build_graph
 
 STATES = 200
@@ -235,6 +243,18 @@ def test_a_tampered_constant_is_refused(visited: tuple[PolicyGraph, onnx.ModelPr
     untouched = tampered(model, name, 1.0 + 1e-9)
     assert max(check_states(untouched, graph, visits).values()) <= TOLERANCE
     assert check_sequence(untouched, graph, visits).restarts == 0
+
+
+def test_a_steep_network_may_differ_by_what_it_rounds(
+    visited: tuple[PolicyGraph, onnx.ModelProto, PolicyVisits], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a tolerance below its rounding error the export still passes, and a wrong constant still does not."""
+    graph, model, visits = visited
+    own = max(rounding(graph, visits).values())
+    monkeypatch.setattr("physai.train.onnx_export.parity.TOLERANCE", 0.0)
+    assert max(check_states(tampered(model, "normaliser._scale", 1.0), graph, visits).values()) <= ROUNDINGS * own
+    with pytest.raises(ExportError, match="differs from the trained one"):
+        check_states(tampered(model, "normaliser._scale", 1.001), graph, visits)
 
 
 def test_a_refusal_names_joint_state_and_both_values(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 from tests.support.foreign_arm import write_foreign_arm
@@ -82,6 +83,25 @@ def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) 
     there = replace(worlds.view, commands={COMMAND: np.stack([*position, *turn], axis=1)}, shared={})
     assert task.metrics["position_error_m"](there) == pytest.approx(0.0, abs=1e-6)
     assert task.metrics["orientation_error_rad"](there) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_no_target_lies_behind_what_stands_in_the_way() -> None:
+    """A post that stands still keeps a boom of 0.4 m, 4 cm thick, from turning left; its hub turns inside the post's foot.
+
+    The post's near face is at y = 0.10 m and the boom's side 0.02 m from its axis, at x = 0.25 to 0.35 m: the angle is
+    below atan(0.10 / 0.25) = 0.38 rad, where the boom's axis would pass the corner.
+    """
+    text = """<mujoco><compiler autolimits="true" angle="radian"/><worldbody>
+      <geom type="box" size=".05 .05 .05" pos=".3 .15 .1"/>
+      <geom type="cylinder" size=".05 .2"/>
+      <body pos="0 0 .1"><joint name="turn" axis="0 0 1" range="-1 1"/>
+        <geom type="capsule" fromto="0 0 0 .4 0 0" size=".02" mass="1"/><site name="ee" pos=".4 0 0"/></body>
+      </worldbody></mujoco>"""
+    poses = sampled_workspace(mujoco.MjSpec.from_string(text).compile(), "ee").poses
+    angle = np.arctan2(poses[:, 1], poses[:, 0])
+    assert angle.max() < 0.38
+    assert angle.max() > 0.2
+    assert angle.min() < -0.59
 
 
 def test_motors_are_refused_with_the_way_out(tmp_path: Path) -> None:

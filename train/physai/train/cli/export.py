@@ -65,7 +65,7 @@ def _export(run: LoadedRun, folder: Path, states: int) -> ExportReport:
 
 def _text(report: ExportReport) -> str:
     from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
-    from physai.train.onnx_export.parity import SEQUENCE_TOLERANCE, TOLERANCE
+    from physai.train.onnx_export.parity import ROUNDINGS, SEQUENCE_TOLERANCE, TOLERANCE
 
     facts = [
         ("policy", f"{Path(report.folder) / POLICY_FILE} ({report.policy_bytes} bytes, {report.operators} operators)"),
@@ -82,8 +82,8 @@ def _text(report: ExportReport) -> str:
     lines = [printable(f"{name:<12} {value}") for name, value in facts]
     lines += ["", "maximum relative difference to the trained policy:", table(header, rows)]
     lines += [
-        f"  allowed: {TOLERANCE:g} in one state, {SEQUENCE_TOLERANCE:g} over periods with its own state; "
-        "float32: rounding of the trained policy"
+        f"  allowed: {TOLERANCE:g} in one state, or {ROUNDINGS:g} times what float32 rounds; {SEQUENCE_TOLERANCE:g} over "
+        "periods with its own state; float32: rounding of the trained policy"
     ]
     return "\n".join(lines)
 
