@@ -1,4 +1,4 @@
-"""A task of your own in 40 lines: a crane's trolley goes where it is told, and its load must not swing.
+"""A task of your own on one page: a crane's trolley goes where it is told, and its load must not swing.
 
 physai train examples/crane_task.py --out crane && physai play crane --task examples/crane_task.py
 """
@@ -10,25 +10,32 @@ import numpy as np
 from physai.sdk import ActionSpec, ActionTerm, CommandSpec, ObservationSpec, ObservationTerm, PolicyContract
 from physai.sdk.contract.terms import CommandField
 from physai.sim import RewardTerm, SensorModel, Success, Task, compiled, envelope, load_robot
+from physai.sim.engines.protocol import Array
 from physai.sim.tasks.common import timing
+from physai.sim.tasks.task import WorldView
 
 FORCE = 10.0
 
 
-def distance(view):
+def distance(view: WorldView) -> Array:
     return view.xp.abs(view.joint_pos[:, 0] - view.commands["place"][:, 0])
 
 
-def swing(view):
+def swing(view: WorldView) -> Array:
     return 1.0 + view.xp.cos(view.joint_pos[:, 1]) + 0.02 * view.joint_vel[:, 1] ** 2
 
 
-def make_task():
+def make_task() -> Task:
     robot = load_robot("cartpole")
     seen = [("joint_pos", 1.0), ("joint_vel", 0.3)]
     terms = [ObservationTerm(name=name, kind="sensor", source=name, scale=scale) for name, scale in seen]
     force = ActionTerm(
-        kind="joint_effort", joints=(robot.spec.joints[0].name,), scale=(FORCE,), offset=(0,), lower=(-FORCE,), upper=(FORCE,)
+        kind="joint_effort",
+        joints=(robot.spec.joints[0].name,),
+        scale=(FORCE,),
+        offset=(0,),
+        lower=(-FORCE,),
+        upper=(FORCE,),
     )
     contract = PolicyContract(
         task="crane",
@@ -52,7 +59,9 @@ def make_task():
         command_draws=1,
         rewards={"near": RewardTerm(term=distance, weight=-1.0), "calm": RewardTerm(term=swing, weight=-2.0)},
         success=Success(
-            condition=lambda view: (distance(view) < 0.05) & (swing(view) < 0.01), hold_s=1.0, text="there and calm for 1 s"
+            condition=lambda view: (distance(view) < 0.05) & (swing(view) < 0.01),
+            hold_s=1.0,
+            text="there and calm for 1 s",
         ),
         critic=lambda view: view.xp.concat([view.joint_pos, 0.3 * view.joint_vel, view.commands["place"]], axis=1),
         critic_size=5,

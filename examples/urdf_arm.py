@@ -24,7 +24,9 @@ def main(urdf: Path, folder: Path, iterations: int | None) -> None:
 
     robot = str(folder / "robot")
     config = preset_for("reach")
-    outcome = train("reach", folder / "run", robot=robot, config=replace(config, iterations=iterations or config.iterations))
+    outcome = train(
+        "reach", folder / "run", robot=robot, config=replace(config, iterations=iterations or config.iterations)
+    )
     report = export(folder / "run")
     file = Path(report.folder) / "policy.onnx"
     task = load_task("reach", robot=robot)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.support.foreign_arm import write_foreign_arm
 
 import physai.sdk
 import physai.sim
@@ -46,6 +47,34 @@ def physai_verb(*words: object, folder: Path) -> str:
 )
 def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
     assert text in example(name, folder=tmp_path)
+
+
+def test_a_task_of_ones_own(tmp_path: Path) -> None:
+    task = EXAMPLES / "crane_task.py"
+    code = [line for line in task.read_text(encoding="utf-8").split('"""')[2].splitlines() if line.strip()]
+    assert len(code) <= 60
+    words = ("--out", "crane", "--iterations", "3", "--json")
+    assert json.loads(physai_verb("train", task, *words, folder=tmp_path))["iterations"] == 3
+    physai_verb("export", "crane", "--task", "crane", folder=tmp_path)
+    played = json.loads(physai_verb("eval", "crane", "--task", "crane", "--episodes", "16", "--json", folder=tmp_path))
+    assert played["judged"] == 16
+
+
+def test_an_arm_from_its_urdf(tmp_path: Path) -> None:
+    output = example("urdf_arm", write_foreign_arm(tmp_path), "arm", 2, folder=tmp_path)
+    assert "end effector: tool0, because of its name [--ee LINK]" in output
+    assert re.search(r"\d+ of 192 poses reached after \d+ s of training", output)
+
+
+@pytest.mark.slow
+def test_an_agent_of_stable_baselines3_passes_where_ours_does(tmp_path: Path) -> None:
+    output = example("sb3_agent", "sb3", folder=tmp_path)
+    succeeded = re.search(r"(\d+) of 64 episodes succeed", output)
+    assert succeeded is not None
+    assert int(succeeded[1]) >= 58
+    # Every gate ran; none passes a policy whose twin nobody compared with a robot, but the contract's.
+    assert re.findall(r"^  ([a-z-]+) +PASS", output, re.MULTILINE) == ["contract"]
+    assert len(re.findall(r"INCONCLUSIVE", output)) == 9
 
 
 def test_a_designed_controller_swings_the_pole_up(tmp_path: Path) -> None:

@@ -110,7 +110,8 @@ def _touching(model: Any, data: Any, site: int) -> set[tuple[int, int]]:
         body = model.geom_bodyid[geom]
         return bool(model.body_rootid[body] == arm and model.body_weldid[body])
 
-    pairs = [(int(contact.geom[0]), int(contact.geom[1])) for contact in data.contact[: data.ncon] if contact.dist < 0.0]
+    touching = (contact.geom for contact in data.contact[: data.ncon] if contact.dist < 0.0)
+    pairs = [(int(first), int(second)) for first, second in touching]
     return {pair for pair in pairs if moves(pair[0]) or moves(pair[1])}
 
 

@@ -217,7 +217,7 @@ def test_findings_come_worst_first(check: Check, motion: Motion) -> None:
 
 
 def test_a_joint_without_a_motor_has_no_dead_sensor(write: CsvWriter, motion: Motion, arm: RobotSpec) -> None:
-    """A passive joint has no command in the map, an effort limit in its URDF all the same, and may have a zero effort."""
+    """A passive joint has no command in the map, though an effort limit in its URDF, and its effort may be 0."""
     path = write({**motion, "e2": np.zeros(len(motion["t"]))})
     file = path.with_name("columns.yaml")
     file.write_text(file.read_text().replace(", command: u2", ""))

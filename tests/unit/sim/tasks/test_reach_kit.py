@@ -86,7 +86,7 @@ def test_targets_are_in_the_frame_in_which_the_policy_sees_them(tmp_path: Path) 
 
 
 def test_no_target_lies_behind_what_stands_in_the_way() -> None:
-    """A post that stands still keeps a boom of 0.4 m, 4 cm thick, from turning left; its hub turns inside the post's foot.
+    """A post that stands still keeps a boom of 0.4 m, 4 cm thick, from turning left; its hub turns in its foot.
 
     The post's near face is at y = 0.10 m and the boom's side 0.02 m from its axis, at x = 0.25 to 0.35 m: the angle is
     below atan(0.10 / 0.25) = 0.38 rad, where the boom's axis would pass the corner.

@@ -82,8 +82,8 @@ def _text(report: ExportReport) -> str:
     lines = [printable(f"{name:<12} {value}") for name, value in facts]
     lines += ["", "maximum relative difference to the trained policy:", table(header, rows)]
     lines += [
-        f"  allowed: {TOLERANCE:g} in one state, or {ROUNDINGS:g} times what float32 rounds; {SEQUENCE_TOLERANCE:g} over "
-        "periods with its own state; float32: rounding of the trained policy"
+        f"  allowed: {TOLERANCE:g} in one state, or {ROUNDINGS:g} times what float32 rounds; {SEQUENCE_TOLERANCE:g} "
+        "over periods with its own state; float32: rounding of the trained policy"
     ]
     return "\n".join(lines)
 

@@ -21,8 +21,9 @@ TOLERANCE = 1e-5
 """Maximum relative difference of an output for equal inputs; float32 rounds at 6e-8, and a network accumulates it."""
 
 ROUNDINGS = 3.0
-"""Multiple of the trained policy's own rounding error that is allowed if it is more than TOLERANCE: both policies round,
-each in its own order."""
+"""Multiple of the trained policy's own rounding error that is allowed if it is more than TOLERANCE.
+
+Both policies round, each in its own order."""
 
 SEQUENCE_TOLERANCE = 1e-4
 """Maximum relative difference of an output over up to SEQUENCE_STEPS periods with separate states."""
@@ -157,8 +158,8 @@ def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -
     """Checks that trained and exported policy agree in the visited states, for several batch sizes.
 
     They agree to TOLERANCE, or, where rounding alone changes the trained policy by nearly as much, to ROUNDINGS times
-    that change, but at most to SEQUENCE_TOLERANCE. The relative difference of an output is |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded
-    joint and 1 for an element of the state.
+    that change, but at most to SEQUENCE_TOLERANCE. The relative difference of an output is
+    |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded joint and 1 for an element of the state.
 
     Returns:
         Greatest relative difference of each output over the visited states.

@@ -58,8 +58,8 @@ def _require_commands_of_servos(robot: Robot, logs: Sequence[RobotLog], actuator
         for joint, actuator, driven in zip(log.joint_names, actuators, log.driven, strict=False):
             if not driven and actuator is not None and is_servo(robot.model, actuator):
                 raise LogError(
-                    f"log {log.name} has no command for {joint}, but robot {robot.name} has a position servo there; map "
-                    "its target in the column map, or import the robot with --drive and the other joints"
+                    f"log {log.name} has no command for {joint}, but robot {robot.name} has a position servo there; "
+                    "map its target in the column map, or import the robot with --drive and the other joints"
                 )
 
 
