@@ -41,6 +41,9 @@ SECONDS_AHEAD = 0.5
 ARC_RADIUS_M = 0.3
 ARC_PIECES = 12
 ARC_HEAD_M = 0.06
+FLOOR_M = 20.0
+"""Half side of a floor that is drawn only."""
+FLOOR_COLOUR: Colour = (0.80, 0.82, 0.85, 1.0)
 STILL_M = 0.01
 """Shorter displacements are not drawn."""
 
@@ -171,8 +174,10 @@ def _is_velocity(field: CommandField, contract: PolicyContract) -> bool:
     return contract.robot.base == "floating" and field.size == VELOCITY_SIZE and field.unit.startswith("m/s")
 
 
-def draw(scene: Any, strokes: Sequence[Stroke]) -> None:
-    """Adds strokes to a scene (MjvScene); those beyond its capacity are left out."""
+def draw(scene: Any, strokes: Sequence[Stroke], *, floor_z: float | None = None) -> None:
+    """Adds strokes, and a floor at a height [m], to a scene (MjvScene); what is beyond its capacity is left out."""
+    if floor_z is not None and scene.ngeom < scene.maxgeom:
+        _draw_floor(scene, floor_z)
     for stroke in strokes[: scene.maxgeom - scene.ngeom]:
         geom = scene.geoms[scene.ngeom]
         kind = mujoco.mjtGeom.mjGEOM_ARROW if stroke.head else mujoco.mjtGeom.mjGEOM_CAPSULE
@@ -185,3 +190,13 @@ def draw(scene: Any, strokes: Sequence[Stroke]) -> None:
         # Emissive, so that the colours stay distinguishable in shadows.
         geom.emission = 0.3
         scene.ngeom += 1
+
+
+def _draw_floor(scene: Any, height: float) -> None:
+    geom = scene.geoms[scene.ngeom]
+    kind, size = mujoco.mjtGeom.mjGEOM_PLANE, np.array([FLOOR_M, FLOOR_M, 1.0])
+    position, colour = np.array([0.0, 0.0, height]), np.array(FLOOR_COLOUR, np.float32)
+    mujoco.mjv_initGeom(geom, kind, size, position, np.eye(3).ravel(), colour)
+    geom.category = mujoco.mjtCatBit.mjCAT_STATIC
+    geom.objtype, geom.objid, geom.segid = mujoco.mjtObj.mjOBJ_UNKNOWN, -1, scene.ngeom
+    scene.ngeom += 1

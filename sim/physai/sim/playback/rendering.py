@@ -123,6 +123,7 @@ class OffscreenRenderer(Closing):
         self._data = mujoco.MjData(model)
         self._data.qpos[:] = home_qpos(model)
         _update(model, self._data)
+        self._floor_z = missing_floor(model, self._data.qpos)
         self._camera_offset = np.array(self.camera.lookat) - _base_position(model, self._data)
 
     def render(self, qpos: Array, strokes: Sequence[Stroke] = ()) -> Image:
@@ -142,7 +143,7 @@ class OffscreenRenderer(Closing):
         self._context.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(self._model, self._data, self._options, None, self.camera, everything, self._scene)
-        draw(self._scene, strokes)
+        draw(self._scene, strokes, floor_z=self._floor_z)
         mujoco.mjr_render(self._viewport, self._scene, self._resources)
         mujoco.mjr_readPixels(self._image, None, self._viewport, self._resources)
         # OpenGL's first row is the bottom one.
@@ -215,6 +216,16 @@ def _update(model: mujoco.MjModel, data: mujoco.MjData) -> None:
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     mujoco.mj_camlight(model, data)
+
+
+def missing_floor(model: mujoco.MjModel, home: Array) -> float | None:
+    """Height [m] at which to draw a floor below a robot that stands on none; None if it needs none.
+
+    A robot that can fall gets none: it would fall through what is only drawn.
+    """
+    if mujoco.mjtGeom.mjGEOM_PLANE in model.geom_type or has_floating_base(model) or model.ngeom == 0:
+        return None
+    return float(shape_corners(model, [home])[:, 2].min())
 
 
 def reachable_poses(model: mujoco.MjModel, count: int = 32) -> list[Array]:

@@ -17,9 +17,9 @@ from physai.sim.playback.closing import Closing
 from physai.sim.playback.counterexample import RecordedPlayer
 from physai.sim.playback.markers import CommandMarkers, draw
 from physai.sim.playback.player import Moment, Player
-from physai.sim.playback.rendering import free_camera
+from physai.sim.playback.rendering import free_camera, missing_floor
 from physai.sim.playback.video import framing
-from physai.sim.robots.spec import has_floating_base
+from physai.sim.robots.spec import has_floating_base, home_qpos
 from physai.sim.tasks.task import Task
 
 FRAME_S = 1.0 / 60.0
@@ -101,6 +101,7 @@ class Window(Closing):
         self._model: Any = task.model
         self._data = mujoco.MjData(task.model)
         self._markers = CommandMarkers(task.contract, task.model)
+        self._floor_z = missing_floor(task.model, home_qpos(task.model))
         before = set(threading.enumerate())
         self._handle: Any = viewer.launch_passive(self._model, self._data, show_left_ui=False, show_right_ui=False)
         self._threads = set(threading.enumerate()) - before
@@ -135,7 +136,7 @@ class Window(Closing):
             self._data.qpos[:], self._data.qvel[:] = moment.qpos, moment.qvel
             mujoco.mj_forward(self._model, self._data)
             self._handle.user_scn.ngeom = 0
-            draw(self._handle.user_scn, self._markers.at(moment.qpos, moment.commands))
+            draw(self._handle.user_scn, self._markers.at(moment.qpos, moment.commands), floor_z=self._floor_z)
             # Clears the force of a pull that has ended.
             self._data.xfrc_applied[:] = 0.0
             mujoco.mjv_applyPerturbForce(self._model, self._data, self._handle.perturb)

@@ -14,6 +14,7 @@ from physai.sdk.base.files import open_plain
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.robots.archive import read_zip
 from physai.sim.robots.package import ZIP_START, RobotPackage, read_package
+from physai.sim.robots.scene import light_up
 from physai.sim.robots.spec import home_qpos, robot_spec
 from physai.sim.robots.urdf import read_urdf
 from physai.sim.robots.xmlfile import XmlFile, read_xml
@@ -86,6 +87,7 @@ def load_package(package: RobotPackage, path: Path) -> Robot:
 def _robot(path: Path, source: Path, model_spec: mujoco.MjSpec, note: str) -> Robot:
     """Compile a model; `source` gives the name and is in messages."""
     name = robot_name(source)
+    light_up(model_spec)
     try:
         model = model_spec.compile()
     except ValueError as error:

@@ -14,12 +14,17 @@ def dress(spec: mujoco.MjSpec) -> None:
     Raises:
         ValueError: the model does not compile.
     """
+    light_up(spec)
+    if not any(geom.type == mujoco.mjtGeom.mjGEOM_PLANE for geom in spec.geoms):
+        _add_floor(spec)
+
+
+def light_up(spec: mujoco.MjSpec) -> None:
+    """Adds a sky and a light, each unless there is one; no body, joint or shape changes its number."""
     if not any(texture.type == mujoco.mjtTexture.mjTEXTURE_SKYBOX for texture in spec.textures):
         sky = spec.add_texture(name="physai_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=64, height=384)
         sky.builtin = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
         sky.rgb1, sky.rgb2 = [0.93, 0.95, 0.97], [0.62, 0.70, 0.80]
-    if not any(geom.type == mujoco.mjtGeom.mjGEOM_PLANE for geom in spec.geoms):
-        _add_floor(spec)
     if not list(spec.lights):
         light = spec.worldbody.add_light(name="physai_light", type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
         light.pos, light.dir, light.diffuse = [-1.0, -2.0, 4.0], [0.25, 0.5, -1.0], [0.6, 0.6, 0.6]

@@ -159,7 +159,7 @@ def check_states(policy: OnnxPolicy, graph: PolicyGraph, visits: PolicyVisits) -
 
     They agree to TOLERANCE, or, where rounding alone changes the trained policy by nearly as much, to ROUNDINGS times
     that change, but at most to SEQUENCE_TOLERANCE. The relative difference of an output is
-    |torch - onnx| / max(|torch|, s), where s is the action scale of a commanded joint and 1 for an element of the state.
+    |torch - onnx| / max(|torch|, s), where s is a commanded joint's action scale, or 1 for state.
 
     Returns:
         Greatest relative difference of each output over the visited states.
