@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=int, default=640, help="width of the video [pixels] (default: 640)")
     parser.add_argument("--height", type=int, default=480, help="height of the video [pixels] (default: 480)")
     parser.add_argument("--fps", type=float, default=25.0, help="frames per second of the video (default: 25)")
+    parser.add_argument("--no-labels", action="store_true", help="no time, commands and successes in the video")
     parser.add_argument("--record", type=Path, metavar="MCAP", help="write a recording instead of opening a window")
     parser.add_argument(
         "--episodes",
@@ -225,7 +226,8 @@ def _play_into_files(player: Player | RecordedPlayer, session: _Session, argumen
         sinks: list[Callable[[Moment], None]] = []
         if arguments.video is not None:
             size = {"width": arguments.width, "height": arguments.height, "fps": arguments.fps}
-            sinks.append(stack.enter_context(Film(arguments.video, session.task, **size)).add)
+            film = Film(arguments.video, session.task, **size, labelled=not arguments.no_labels)
+            sinks.append(stack.enter_context(film).add)
         if arguments.record is not None:
             origin = _origin(session, arguments)
             sinks.append(stack.enter_context(RecordingWriter(arguments.record, session.task, origin=origin)).add)

@@ -31,6 +31,7 @@ from physai.sim.robots.spec import has_floating_base, home_qpos
 Backend = Literal["egl", "osmesa"]
 Image = NDArray[np.uint8]
 Array = NDArray[np.float64]
+Labels = Sequence[tuple[str, str]]
 
 MAX_PIXELS = 4096
 """Greatest width or height of a picture."""
@@ -126,12 +127,13 @@ class OffscreenRenderer(Closing):
         self._floor_z = missing_floor(model, self._data.qpos)
         self._camera_offset = np.array(self.camera.lookat) - _base_position(model, self._data)
 
-    def render(self, qpos: Array, strokes: Sequence[Stroke] = ()) -> Image:
+    def render(self, qpos: Array, strokes: Sequence[Stroke] = (), labels: Labels = ()) -> Image:
         """Image of one pose.
 
         Args:
             qpos: generalised position, shape (nq,).
             strokes: strokes to draw in addition to the model.
+            labels: names and values to write in the upper left corner; ASCII only.
 
         Returns:
             RGB, shape (height, width, 3), owned by the caller.
@@ -145,6 +147,10 @@ class OffscreenRenderer(Closing):
         mujoco.mjv_updateScene(self._model, self._data, self._options, None, self.camera, everything, self._scene)
         draw(self._scene, strokes, floor_z=self._floor_z)
         mujoco.mjr_render(self._viewport, self._scene, self._resources)
+        if labels:
+            names, values = ("\n".join(column) for column in zip(*labels, strict=True))
+            font, corner = mujoco.mjtFont.mjFONT_NORMAL.value, mujoco.mjtGridPos.mjGRID_TOPLEFT.value
+            mujoco.mjr_overlay(font, corner, self._viewport, names, values, self._resources)
         mujoco.mjr_readPixels(self._image, None, self._viewport, self._resources)
         # OpenGL's first row is the bottom one.
         return np.ascontiguousarray(self._image[::-1])

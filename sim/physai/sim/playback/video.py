@@ -10,9 +10,10 @@ import numpy as np
 from physai.sdk.base.errors import DeviceError
 from physai.sim.engines.protocol import Array
 from physai.sim.playback.closing import Closing
+from physai.sim.playback.labels import FilmLabels
 from physai.sim.playback.markers import CommandMarkers
 from physai.sim.playback.player import Fields, Moment, Vector
-from physai.sim.playback.rendering import MAX_PIXELS, Image, OffscreenRenderer, VideoWriter, reachable_poses
+from physai.sim.playback.rendering import MAX_PIXELS, Image, Labels, OffscreenRenderer, VideoWriter, reachable_poses
 from physai.sim.tasks.task import Task
 
 MAX_FPS = 120.0
@@ -31,7 +32,16 @@ class Film(Closing):
     Poses are interpolated between moments, so that motion is smooth at any control rate.
     """
 
-    def __init__(self, path: str | Path, task: Task, *, width: int = 640, height: int = 480, fps: float = 25.0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        task: Task,
+        *,
+        width: int = 640,
+        height: int = 480,
+        fps: float = 25.0,
+        labelled: bool = True,
+    ) -> None:
         """Opens renderer and file.
 
         Args:
@@ -40,6 +50,7 @@ class Film(Closing):
             width: width of the video [pixels].
             height: height of the video [pixels].
             fps: frames per second.
+            labelled: write time, commands and successes in the upper left corner.
 
         Raises:
             DeviceError: OpenGL is missing, a size or rate is out of range, or the file cannot be written.
@@ -49,6 +60,7 @@ class Film(Closing):
         self._model: Any = task.model
         self._fps = fps
         self._markers = CommandMarkers(task.contract, task.model)
+        self._labels = FilmLabels(task.contract) if labelled else None
         if not (1 <= width <= MAX_PIXELS and 1 <= height <= MAX_PIXELS):
             raise DeviceError(f"a film of {width}x{height} pixels: each side must lie in 1..{MAX_PIXELS}")
         self._size = width, height
@@ -65,7 +77,7 @@ class Film(Closing):
             raise
         self._before: Moment | None = None
         self._frames_of_episode = 0
-        self._drawn: tuple[Vector, Fields] | None = None
+        self._drawn: tuple[Vector, Fields, Labels] | None = None
         self.image: Image = np.zeros((height, width, 3), np.uint8)
         """The last picture, shape (height, width, 3), RGB."""
 
@@ -78,16 +90,19 @@ class Film(Closing):
             span = moment.time_s - before.time_s
             share = (due - before.time_s) / span if span > 0.0 else 0.0
             qpos = pose_between(self._model, before.qpos, moment.qpos, share)
-            self._writer.add(self._picture(qpos, before.commands))
+            labels = () if self._labels is None else self._labels.at(before, due)
+            self._writer.add(self._picture(qpos, before.commands, labels))
             self._frames_of_episode += 1
+        if self._labels is not None:
+            self._labels.add(moment)
         self._before = moment
 
-    def _picture(self, qpos: Vector, commands: Fields) -> Image:
+    def _picture(self, qpos: Vector, commands: Fields, labels: Labels) -> Image:
         """Renders a pose, or returns the last frame if the difference is not visible."""
-        if self._drawn is not None and _look_alike(self._drawn, (qpos, commands)):
+        if self._drawn is not None and _look_alike(self._drawn, (qpos, commands, labels)):
             return self.image
-        large = self._renderer.render(qpos, self._markers.at(qpos, commands))
-        self._drawn, self.image = (qpos, commands), shrunk(large, *self._size)
+        large = self._renderer.render(qpos, self._markers.at(qpos, commands), labels)
+        self._drawn, self.image = (qpos, commands, labels), shrunk(large, *self._size)
         return self.image
 
     def close(self) -> None:
@@ -110,9 +125,11 @@ def framing(task: Task, markers: CommandMarkers) -> tuple[list[Array], Vector]:
     return reachable_poses(task.model), points
 
 
-def _look_alike(a: tuple[Vector, Fields], b: tuple[Vector, Fields]) -> bool:
-    """Whether two poses with their commands make the same picture."""
-    return bool(np.abs(a[0] - b[0]).max() < STILL) and all(np.array_equal(a[1][name], b[1][name]) for name in a[1])
+def _look_alike(a: tuple[Vector, Fields, Labels], b: tuple[Vector, Fields, Labels]) -> bool:
+    """Whether two poses with their commands and labels make the same picture."""
+    if a[2] != b[2] or not np.abs(a[0] - b[0]).max() < STILL:
+        return False
+    return all(np.array_equal(a[1][name], b[1][name]) for name in a[1])
 
 
 def shrunk(image: Image, width: int, height: int) -> Image:

@@ -12,18 +12,20 @@ from typing import Any
 import av
 import pytest
 from onnx import TensorProto, helper
+from tests.support.opengl import has_opengl, needs_opengl
 
 from physai.sdk.base.errors import ContractMismatchError, DeviceError, PhysaiError, TaskError, UnknownNameError
 from physai.sdk.policy.header import PolicyHeader
 from physai.sim.cli.play import command
 from physai.sim.playback.recording_reader import read_recording
-from physai.sim.playback.rendering import NO_OPENGL, rendering_backend
+from physai.sim.playback.rendering import NO_OPENGL
 from physai.sim.tasks.registry import load_task
 
 TASK_FILE = """
 import dataclasses, signal
 from physai.sim.tasks.registry import load_task
 from physai.sim.tasks.task import RewardTerm
+from tests.support.opengl import has_opengl, needs_opengl
 
 def interrupted(view):
     if abs(view.episode_time[0] - 0.3) < 1e-6:
@@ -33,17 +35,6 @@ def interrupted(view):
 def make_task():
     return dataclasses.replace(load_task("cartpole-swingup"), name="mine", rewards={REWARDS})
 """
-
-
-def has_opengl() -> bool:
-    try:
-        rendering_backend()
-    except DeviceError:
-        return False
-    return True
-
-
-needs_opengl = pytest.mark.skipif(not has_opengl(), reason="no OpenGL: libegl1 and libgl1-mesa-dri are not installed")
 
 
 def run(*words: str | Path) -> int:

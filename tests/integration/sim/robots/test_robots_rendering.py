@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.opengl import needs_opengl
 
 from physai.sdk.base.errors import DeviceError
 from physai.sim.cli.robots import command
@@ -26,17 +27,6 @@ from physai.sim.robots import home_qpos, load_robot, robot_names
 from physai.sim.robots.shapes import shape_corners
 
 Image = NDArray[np.uint8]
-
-
-def has_opengl() -> bool:
-    try:
-        rendering_backend()
-    except DeviceError:
-        return False
-    return True
-
-
-needs_opengl = pytest.mark.skipif(not has_opengl(), reason="no OpenGL: libegl1 and libgl1-mesa-dri are not installed")
 
 
 def decode_png(content: bytes) -> Image:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.opengl import needs_opengl
 
 from physai.sdk.base.errors import DeviceError
 from physai.sdk.contract.terms import CommandField, CommandSpec
@@ -25,7 +26,7 @@ from physai.sim.playback.markers import (
     velocity_arrows,
 )
 from physai.sim.playback.player import Player
-from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter, rendering_backend
+from physai.sim.playback.rendering import OffscreenRenderer, VideoWriter
 from physai.sim.playback.video import Film, framing, pose_between, shrunk
 from physai.sim.policies.scripted import ScriptedPolicy
 from physai.sim.robots import home_qpos
@@ -35,17 +36,6 @@ from physai.sim.tasks.task import Task
 HALF = math.sqrt(0.5)
 QUARTER_TURN = np.array([HALF, 0.0, 0.0, HALF])
 """A quarter turn to the left about the vertical, wxyz."""
-
-
-def has_opengl() -> bool:
-    try:
-        rendering_backend()
-    except DeviceError:
-        return False
-    return True
-
-
-needs_opengl = pytest.mark.skipif(not has_opengl(), reason="no OpenGL: libegl1 and libgl1-mesa-dri are not installed")
 
 
 def directions(strokes: list[Stroke]) -> Any:
@@ -214,7 +204,7 @@ def test_a_robot_that_stands_still_is_drawn_once_and_a_new_target_again(tmp_path
     task = replace(load_task("ur10e-reach"), command_interval_s=0.32)
     player = Player(ScriptedPolicy(task.contract, "zero"), task, duration_s=0.6, randomise=False)
     drawn: list[Any] = []
-    with Film(tmp_path / "a.mp4", task, width=64, height=48) as camera:
+    with Film(tmp_path / "a.mp4", task, width=64, height=48, labelled=False) as camera:
         for moment in player:
             camera.add(moment)
             drawn.append(camera.image)
