@@ -48,6 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--robot", help="robot to use (MJCF, URDF or name), for tasks that accept another one")
     parser.add_argument("--preset", help="variant of the task, such as realaigym-v2")
     parser.add_argument("--agent", help="scripted agent for a task without a policy: zero (default), random or hold")
+    parser.add_argument(
+        "--web",
+        type=int,
+        nargs="?",
+        const=8080,
+        metavar="PORT",
+        help="show it in a browser of this machine instead of a window (default port: 8080, or the next that is free)",
+    )
     parser.add_argument("--video", type=Path, metavar="MP4", help="write a video instead of opening a window")
     parser.add_argument("--width", type=int, default=640, help="width of the video [pixels] (default: 640)")
     parser.add_argument("--height", type=int, default=480, help="height of the video [pixels] (default: 480)")
@@ -85,7 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.episodes = 1
     session, player = _live(arguments) if arguments.counterexample is None else _recorded(arguments)
     with _stop_on_interrupt(player) as interrupts:
-        if in_window:
+        if arguments.web is not None:
+            from physai.sim.cli.play_web import play_in_browser
+
+            play_in_browser(player, session.task, arguments.web, lambda: bool(interrupts))
+        elif in_window:
             _play_in_window(player, session.task)
         else:
             _play_into_files(player, session, arguments)
@@ -97,6 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_numbers(arguments: argparse.Namespace) -> None:
     if arguments.episodes is not None:
         require_range("--episodes", arguments.episodes, 1, MAX_EPISODES)
+    if arguments.web is not None:
+        require_range("--web", arguments.web, 0, 65_535)
+        for option in ("video", "record"):
+            if getattr(arguments, option) is not None:
+                raise PhysaiError(f"--web plays in real time, --{option} as fast as it can; give one of them")
     require_range("--seed", arguments.seed, 0, MAX_SEED)
     duration = arguments.duration_s
     if duration is not None and not (math.isfinite(duration) and 0.0 < duration <= MAX_DURATION_S):

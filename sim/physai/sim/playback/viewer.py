@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import mujoco
 import numpy as np
@@ -27,7 +27,7 @@ FRAME_S = 1.0 / 60.0
 GREATEST_LAG_S = 0.25
 """Greatest lag behind real time that is caught up; a greater lag is skipped."""
 
-NO_DISPLAY = "no display on this machine; film it: --video play.mp4"
+NO_DISPLAY = "no display on this machine; film it: --video play.mp4, or show it in a browser: --web"
 
 _PROBE = """
 import sys, glfw
@@ -151,7 +151,20 @@ class Window(Closing):
             thread.join(_CLOSING_TIMEOUT_S)
 
 
-def watch(player: Player | RecordedPlayer, window: Window, pacer: RealTimePacer) -> None:
+class Screen(Protocol):
+    """What shows moments."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user still looks."""
+        ...
+
+    def show(self, moment: Moment, forces: Any) -> None:
+        """Shows a moment, and writes the forces the user pulls with, shape (nbody, 6)."""
+        ...
+
+
+def watch(player: Player | RecordedPlayer, window: Screen, pacer: RealTimePacer) -> None:
     """Plays until the player has finished or the window is closed."""
     shown = -np.inf
     for moment in player:

@@ -1,22 +1,18 @@
 """The page in a real Chromium: every view shows what the service has, also on a phone and when the service is gone."""
 
 import io
-import shutil
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-pytest.importorskip("selenium", reason="pip install selenium")
 from PIL import Image
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+from tests.support.chromium import Browser, chromium, needs_chromium
 from tests.support.robot_zips import arm_with_mesh
 from tests.support.service import trained_policy
 
@@ -27,21 +23,10 @@ from physai.sim.client.service import request
 from physai.sim.report.html import Page, html_report
 from physai.sim.service.process import ServiceProcess, running_service
 
-DRIVER = shutil.which("chromedriver")
-CHROMIUM = shutil.which("chromium")
 POLICY = Path(__file__).parents[3] / "data" / "policies" / "cartpole-00"
 TIMEOUT_S = 60.0
 
-Browser = Any
-"""A selenium WebDriver, whose own annotations are incomplete."""
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        DRIVER is None or CHROMIUM is None,
-        reason="Chromium is not installed; on Debian: apt-get install chromium-driver",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +39,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServiceProces
 
 @pytest.fixture(scope="module")
 def browser() -> Generator[Browser]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    rendering = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-    for argument in ("--headless=new", "--no-sandbox", *rendering, "--window-size=1200,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 def wait(browser: Browser, condition: Callable[[], object]) -> None:

@@ -24,7 +24,8 @@ def test_time_commands_and_successes_are_counted_as_the_film_goes_on() -> None:
     task = load_task("ur10e-reach")
     labels, seen = FilmLabels(task.contract), list[dict[str, str]]()
     player = Player(ScriptedPolicy(task.contract, "zero"), task, episodes=1, randomise=False)
-    for moment in player:
+    moments = list(player)
+    for moment in moments:
         seen.append(dict(labels.at(moment, moment.time_s)))
         labels.add(moment)
     target = seen[0]["ee_pose_target"]
@@ -32,7 +33,7 @@ def test_time_commands_and_successes_are_counted_as_the_film_goes_on() -> None:
     assert len(target.split()) == 4  # x, y, z and the unit
     assert (seen[0]["episode"], seen[0]["time"]) == ("1", "0.0 s")
     assert "succeeded" not in seen[0]
-    last = dict(labels.at(moment, 11.96))
+    last = dict(labels.at(moments[-1], 11.96))
     assert last["time"] == "11.9 s"
     # Every command is judged once, and an arm that does not move reaches none.
     assert last["succeeded"] == f"0 of {player.outcomes[0].judged}"
@@ -64,7 +65,7 @@ def test_a_robot_without_sky_light_and_floor_is_not_in_the_dark(tmp_path: Path) 
     assert image[:5].mean() > 120, "sky"
     assert image[-5:].mean() > 120, "floor"
     # Nothing that the physics or a task counts has changed its number.
-    plain = mujoco.MjModel.from_xml_string(LONE)
+    plain = mujoco.MjSpec.from_string(LONE).compile()
     assert (robot.model.nbody, robot.model.ngeom) == (plain.nbody, plain.ngeom)
 
 

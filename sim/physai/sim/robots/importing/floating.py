@@ -1,5 +1,7 @@
 """What a robot with a floating base needs beside its own file: shapes that touch the floor, a height, an IMU."""
 
+import math
+
 import mujoco
 import numpy as np
 
@@ -27,7 +29,8 @@ def stand_on_floor(spec: mujoco.MjSpec, decisions: Decisions) -> None:
         return
     model = spec.compile()
     raised = -lowest_touching(model, home_qpos(model))
-    if abs(raised) < 1e-6:
+    # A robot without shapes touches nothing, and has no lowest point.
+    if not math.isfinite(raised) or abs(raised) < 1e-6:
         return
     base = next(joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE).parent
     base.pos = np.asarray(base.pos) + np.array([0.0, 0.0, raised])

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import mujoco
 import numpy as np
+import numpy.typing as npt
 import rich
 import viser
 
+from physai.sim.playback.markers import Stroke
 from physai.sim.service.view.scene import BodyPoses, Floats, shapes
 
 HOST = "127.0.0.1"
@@ -18,13 +20,20 @@ SPACING = 2.5
 class LiveView:
     """Draws some worlds of a model in a grid."""
 
-    def __init__(self, model: mujoco.MjModel, labels: Sequence[str]) -> None:
-        """Starts a server on a free port, with a world for each label, which may be empty."""
+    def __init__(self, model: mujoco.MjModel, labels: Sequence[str], *, port: int = 0) -> None:
+        """Starts a server with a world for each label, which may be empty.
+
+        Args:
+            model: what is drawn.
+            labels: a name for each world, or the empty string.
+            port: port on loopback, or the next one that is free; 0 for any.
+        """
         self.worlds = worlds = len(labels)
         self._poses = BodyPoses(model)
+        self._drawn: npt.NDArray[np.float32] | None = None
         # viser announces itself on standard output, whatever `verbose` says.
         rich.get_console().quiet = True
-        self._server = viser.ViserServer(host=HOST, port=0, verbose=False)
+        self._server = viser.ViserServer(host=HOST, port=port, verbose=False)
         self._server.gui.configure_theme(control_layout="floating", show_logo=False, show_share_button=False)
         scene = self._server.scene
         # Its default light is a picture from the network.
@@ -62,14 +71,34 @@ class LiveView:
         """Port of the server on loopback."""
         return self._server.get_port()
 
-    def show(self, qpos: Sequence[Floats]) -> None:
-        """Moves the worlds to their positions."""
+    @property
+    def watched(self) -> bool:
+        """Whether a browser shows it."""
+        return bool(self._server.get_clients())
+
+    def show(self, qpos: Sequence[Floats], strokes: Sequence[Stroke] | None = None) -> None:
+        """Moves the worlds to their positions.
+
+        Args:
+            qpos: generalised positions of each world, shape (nq,).
+            strokes: lines to draw in the first world; None for those of before.
+        """
         with self._server.atomic():
+            if strokes is not None:
+                self._draw(strokes)
             for frames, offset, row in zip(self._frames, self._offsets, qpos, strict=True):
                 positions, orientations = self._poses.at(row)
                 for body, frame in enumerate(frames):
                     frame.position = tuple(positions[body] + offset)
                     frame.wxyz = tuple(orientations[body])
+
+    def _draw(self, strokes: Sequence[Stroke]) -> None:
+        points = np.array([(stroke.start, stroke.end) for stroke in strokes], np.float32).reshape(-1, 2, 3)
+        colours = np.array([(stroke.colour[:3],) * 2 for stroke in strokes], np.float32).reshape(-1, 2, 3)
+        # Sent again only if something changed: every browser gets every message.
+        if self._drawn is None or not np.array_equal(points, self._drawn):
+            self._drawn = points
+            self._server.scene.add_line_segments("/commands", points, (255 * colours).astype(np.uint8), line_width=4.0)
 
     def stop(self) -> None:
         """Stops the server."""

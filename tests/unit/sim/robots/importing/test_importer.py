@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -250,3 +251,12 @@ def test_a_folder_needs_one_model(tmp_path: Path) -> None:
         (tmp_path / name).write_text(MOTORS)
     with pytest.raises(ModelError, match="has 2 MJCF files"):
         load_robot(f"{tmp_path}/")
+
+
+def test_a_walker_without_shapes_keeps_its_home_pose(tmp_path: Path) -> None:
+    """Nothing of it touches a floor, so there is no height at which it stands."""
+    bare = re.sub(r"<(collision|visual)>.*?</\1>", "", WALKER, flags=re.DOTALL)
+    imported = imported_text(tmp_path, bare, ImportOptions(floating=True))
+    assert imported.robot.spec.base == "floating"
+    assert np.isfinite(imported.robot.model.key_qpos).all()
+    assert "height" not in said(imported)

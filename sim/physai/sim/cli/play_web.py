@@ -1,0 +1,71 @@
+"""`physai play --web`: shows a player in a browser, for machines without a screen."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from physai.sdk.base.errors import DeviceError
+from physai.sim.playback.markers import CommandMarkers
+from physai.sim.playback.viewer import RealTimePacer, watch
+
+if TYPE_CHECKING:
+    from physai.sim.playback.counterexample import RecordedPlayer
+    from physai.sim.playback.player import Moment, Player
+    from physai.sim.tasks.task import Task
+
+DEFAULT_PORT = 8080
+POLL_S = 0.1
+
+
+class WebScreen:
+    """A task's scene on a port of loopback."""
+
+    is_open = True
+    """A browser may come back, so only an interrupt or the last episode ends it."""
+
+    def __init__(self, task: Task, port: int) -> None:
+        """Starts the server.
+
+        Raises:
+            DeviceError: viser is not installed, or the port cannot be used.
+        """
+        try:
+            from physai.sim.service.view.live import HOST, LiveView
+        except ModuleNotFoundError as error:
+            raise DeviceError(f"--web needs {error.name}: pip install 'physai-sdk[serve]'") from error
+        try:
+            self._view = LiveView(task.model, [""], port=port)
+        except (OSError, OverflowError) as error:
+            raise DeviceError(f"--web {port}: cannot listen there: {error}") from error
+        self._markers = CommandMarkers(task.contract, task.model)
+        self.address = f"{HOST}:{self._view.port}"
+        """Host and port."""
+
+    def show(self, moment: Moment, forces: Any) -> None:
+        """Shows a moment; nobody pulls."""
+        forces[...] = 0.0
+        self._view.show([moment.qpos], self._markers.at(moment.qpos, moment.commands))
+
+    def wait(self, interrupted: Callable[[], bool]) -> None:
+        """Waits until a browser looks, or the user does not want to any more."""
+        while not (self._view.watched or interrupted()):
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        """Stops the server."""
+        self._view.stop()
+
+
+def play_in_browser(player: Player | RecordedPlayer, task: Task, port: int, interrupted: Callable[[], bool]) -> None:
+    """Waits for a browser and plays in real time."""
+    screen = WebScreen(task, port)
+    try:
+        tunnel = f"ssh -L {screen.address.rpartition(':')[2]}:{screen.address} THIS_MACHINE"
+        print(f"open http://{screen.address} (from another machine, through: {tunnel})", file=sys.stderr, flush=True)
+        screen.wait(interrupted)
+        watch(player, screen, RealTimePacer())
+    finally:
+        screen.close()
