@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.loader import Robot
-from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, joint_ids, servo_gains
+from physai.sim.robots.spec import has_floating_base, home_qpos, joint_actuator, servo_gains
 
 Array = NDArray[np.float64]
 
@@ -73,11 +73,12 @@ class RobotCheck:
 class _Bench:
     """One robot, its joints and their servos."""
 
-    def __init__(self, robot: Robot) -> None:
-        self.model = copy.copy(robot.model)
+    def __init__(self, robot: Robot, model: mujoco.MjModel | None = None) -> None:
+        self.model = copy.copy(robot.model if model is None else model)
         self.data = mujoco.MjData(self.model)
-        self.ids = joint_ids(self.model)
-        self.names = [str(self.model.joint(joint).name) for joint in self.ids]
+        # By name: the model of a task may hold objects with joints of their own.
+        self.names = [joint.name for joint in robot.spec.joints]
+        self.ids = [int(self.model.joint(name).id) for name in self.names]
         self.columns, self.dofs = self.model.jnt_qposadr[self.ids], self.model.jnt_dofadr[self.ids]
         self.home = home_qpos(self.model)
         self.limits = np.array([joint.velocity_limit or math.inf for joint in robot.spec.joints])
@@ -143,6 +144,18 @@ def check_robot(robot: Robot) -> RobotCheck:
             for place in bench.servos:
                 _judge_move(bench, found, place)
     return found
+
+
+def unstable_servos(robot: Robot, model: mujoco.MjModel) -> list[Finding]:
+    """What moves although it is held, in the model of a task, whose physics step may be longer than the robot's own."""
+    bench = _Bench(robot, model)
+    found = RobotCheck(robot=robot.name, joints=len(bench.ids))
+    if not bench.servos:
+        return []
+    with _hung_up(bench.model) if has_floating_base(bench.model) else nullcontext():
+        bench.reset()
+        _judge_hold(bench, found)
+    return [finding for finding in found.findings if finding.severe]
 
 
 @contextmanager

@@ -153,6 +153,7 @@ def _launch(arguments: argparse.Namespace) -> int:
 def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     import torch
 
+    from physai.sim.robots.check import unstable_servos
     from physai.train.runners import session
     from physai.train.runners.devices import choose_device
     from physai.train.runners.initial_weights import load_initial_weights
@@ -172,6 +173,9 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
         origin = {} if arguments.init_from is None else {"init_from": str(arguments.init_from)}
         for note in begin_run(folder, source, config, task, origin=origin):
             _say(note)
+        # A policy learns little from servos that tremble or explode, and no episode counts as diverged.
+        for finding in unstable_servos(task.robot, task.model):
+            _say(f"warning: {finding.about} {finding.text}; {finding.next_step} (physai robots check)")
     worlds = f"{config.num_envs} worlds" + (f" in each of {ranks.size} processes" if ranks.size > 1 else "")
     _say(
         f"training {task.name} on {device} with engine {config.engine}, {worlds}, seed {config.seed}, into {folder}",

@@ -98,7 +98,7 @@ class LiveView:
         # Sent again only if something changed: every browser gets every message.
         if self._drawn is None or not np.array_equal(points, self._drawn):
             self._drawn = points
-            self._server.scene.add_line_segments("/commands", points, (255 * colours).astype(np.uint8), line_width=4.0)
+            self._server.scene.add_line_segments("/commands", points, (255 * colours).astype(np.uint8))
 
     def stop(self) -> None:
         """Stops the server."""
