@@ -28,6 +28,19 @@ from physai.train.bench.registry import BENCHMARKS, run_benchmark
 from physai.train.cli.bench import command as verb
 from physai.train.config import TrainConfig
 
+ARM = (
+    """<robot name="arm"><link name="base"/>"""
+    + "".join(
+        f"""<link name="l{n}"><inertial><origin xyz="0 0 .1"/><mass value="1"/>
+        <inertia ixx=".01" iyy=".01" izz=".002" ixy="0" ixz="0" iyz="0"/></inertial></link>
+        <joint name="j{n}" type="revolute"><origin xyz="0 0 {0.2 * (n > 0)}"/><axis xyz="{axis}"/>
+        <limit lower="-2.5" upper="2.5" effort="40" velocity="2"/>
+        <parent link="{f"l{n - 1}" if n else "base"}"/><child link="l{n}"/></joint>"""
+        for n, axis in enumerate(("0 0 1", "0 1 0", "0 1 0"))
+    )
+    + "</robot>"
+)
+
 TINY = engine.EngineBenchSize(worlds=4, steps=2, rounds=3)
 
 
@@ -196,8 +209,18 @@ def test_robots_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         robots.run(BenchmarkOptions(quick=True), say)
     write_foreign_arm(tmp_path)
     (tmp_path / "bad.urdf").write_text("<robot name='bad'/>")
-    results = {result.name: result.runs for result in robots.run(BenchmarkOptions(), say)}
+    results = {result.name: result.runs for result in robots.run(BenchmarkOptions(tasks=("urdf",)), say)}
     assert (results["urdf_stable"], results["urdf_imported"], results["urdf_total"]) == ((1.0,), (1.0,), (2.0,))
+
+
+def test_an_arm_of_others_learns_in_the_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHYSAI_ROBOTS", str(tmp_path))
+    folder = tmp_path / "panda_description" / "urdf"
+    folder.mkdir(parents=True)
+    (folder / "panda.urdf").write_text(ARM)
+    results = {r.name: r.runs for r in robots.run(BenchmarkOptions(quick=True, tasks=("reach",)), say)}
+    assert list(results) == ["reach_success.panda", "reach_seconds.panda"]
+    assert 0.0 <= results["reach_success.panda"][0] <= 1.0
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ BENCHMARKS: dict[str, str] = {
     "train": "training compared with Stable-Baselines3 and rsl_rl: steps per second, time to success",
     "solve": "time from the start of training to a policy that solves the task",
     "realaigym": "score of the double pendulum in the trial of the RealAIGym leaderboard",
-    "robots": "robots of others that can be imported and are stable: URDFs below the folder PHYSAI_ROBOTS",
+    "robots": "robots of others, below the folder PHYSAI_ROBOTS: how many import and are stable, whether arms reach",
     "cli": "start-up time of `physai --help`",
     "memory": "peak memory of a training run",
     "gpu": "the device environment: what a step costs, its speed beside its physics and mjlab, learning on a GPU",
