@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from physai.sdk.base.errors import DeviceError
+from physai.sdk.base.errors import DeviceError, MissingExtraError
 from physai.sim.playback.markers import CommandMarkers
 from physai.sim.playback.viewer import RealTimePacer, watch
 
@@ -30,12 +30,13 @@ class WebScreen:
         """Starts the server.
 
         Raises:
-            DeviceError: viser is not installed, or the port cannot be used.
+            MissingExtraError: viser is not installed.
+            DeviceError: the port cannot be used.
         """
         try:
             from physai.sim.service.view.live import HOST, LiveView
         except ModuleNotFoundError as error:
-            raise DeviceError(f"--web needs {error.name}: pip install 'physai-sdk[serve]'") from error
+            raise MissingExtraError(f"--web needs {error.name}: pip install 'physai-sdk[serve]'") from error
         try:
             self._view = LiveView(task.model, [""], port=port)
         except (OSError, OverflowError) as error:

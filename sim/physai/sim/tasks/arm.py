@@ -67,7 +67,9 @@ def _following_error(robot: RobotSpec) -> list[float | None]:
     """Following error limits for any position servo; None for joints with unknown gain or effort limit."""
     return [
         # A servo saturates at the error that takes its whole effort: effort limit / stiffness.
-        round(STRETCHED * joint.effort_limit / joint.stiffness, 3) if joint.stiffness * joint.effort_limit else None
+        max(0.001, round(STRETCHED * joint.effort_limit / joint.stiffness, 3))
+        if joint.stiffness * joint.effort_limit
+        else None
         for joint in robot.joints
     ]
 

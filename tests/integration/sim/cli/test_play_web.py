@@ -1,5 +1,6 @@
 """`physai play --web`: a browser sees the robot move, and Ctrl-C ends it with a summary."""
 
+import argparse
 import json
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 from tests.support.chromium import chromium, needs_chromium
 from tests.support.patience import PATIENCE_S
 
+from physai.sdk.base.errors import PhysaiError
 from physai.sim.cli.play import command
 
 PHYSAI = Path(sys.executable).with_name("physai")
@@ -68,11 +70,7 @@ def test_ctrl_c_ends_the_wait_for_a_browser() -> None:
     ("words", "message"),
     [(["--web", "70000"], "--web"), (["--web", "--video", "a.mp4"], "give one of them")],
 )
-def test_wrong_options(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
-
-    from physai.sdk.base.errors import PhysaiError
-
+def test_wrong_options(words: list[str], message: str) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     with pytest.raises(PhysaiError, match=message):

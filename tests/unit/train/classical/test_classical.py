@@ -1,6 +1,8 @@
 """Designed controllers: equations of motion against MuJoCo, Riccati's laws, and what a tracker commands."""
 
+import importlib
 import math
+import sys
 from typing import Any
 
 import casadi
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import MissingExtraError, TaskError
 from physai.sim import load_task
 from physai.sim.tasks.realaigym import board_model
 from physai.train import SwingUp, Tracker, Trajectory, linearised, lqr, optimised_swing_up, track, tvlqr
@@ -171,3 +173,20 @@ def test_a_trajectory_stays_on_its_rail() -> None:
 def test_a_floating_body_has_no_equations_here() -> None:
     with pytest.raises(TaskError, match="neither a hinge nor a slide"):
         acceleration(load_task("go2-velocity").model)
+
+
+def test_without_casadi_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("physai.train.classical.") or name == "casadi"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "casadi", None)
+    with pytest.raises(MissingExtraError, match=r"casadi.*pip install 'physai-sdk\[design\]'"):
+        importlib.import_module("physai.train.classical.swing_up")
+
+
+def test_dry_friction_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    text = """<mujoco><worldbody><body><joint axis="0 1 0" frictionloss="{}"/><geom size=".1" mass="1"/></body>
+      </worldbody></mujoco>"""
+    acceleration(mujoco.MjSpec.from_string(text.format(0)).compile())
+    assert not caplog.records
+    acceleration(mujoco.MjSpec.from_string(text.format(0.1)).compile())
+    assert "dry friction of the model is left out" in caplog.text

@@ -4,13 +4,22 @@ Lagrange's equations for a tree of hinges and slides without contacts: M(q) a + 
 effort - damping v. Dry friction is left out: it is not smooth, and MuJoCo's own is a constraint.
 """
 
+import logging
 from typing import Any
 
-import casadi
 import mujoco
 import numpy as np
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import MissingExtraError, TaskError
+
+try:
+    import casadi
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        "a designed swing-up needs casadi, which is not installed: pip install 'physai-sdk[design]'"
+    ) from error
+
+logger = logging.getLogger(__name__)
 
 MAX_JOINTS = 8
 """Greatest number of joints; expressions grow fast with it."""
@@ -26,6 +35,8 @@ def acceleration(model: Any) -> Any:
         TaskError: another kind of joint, or more than MAX_JOINTS.
     """
     _check(model)
+    if np.any(model.dof_frictionloss):
+        logger.warning("the dry friction of the model is left out of the equations that a trajectory is optimised with")
     nv = int(model.nv)
     q, v, effort = (casadi.SX.sym(name, nv) for name in ("q", "v", "effort"))
     mass, potential = _mass_and_potential(model, q)

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import casadi
 import numpy as np
 
 from physai.sdk.base.errors import PhysaiError, TaskError
-from physai.train.classical.dynamics import runge_kutta
+from physai.train.classical.dynamics import casadi, runge_kutta
 from physai.train.classical.tracking import FloatArray, Trajectory
 
 COARSE_STEPS, COARSE_HOLD = 100, 50
