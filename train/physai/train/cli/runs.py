@@ -109,6 +109,7 @@ def _record(run: RunSummary) -> dict[str, Any]:
         "robot": run.source.robot,
         "preset": run.source.preset,
         "init_from": run.provenance.get("init_from"),
+        "teacher": run.provenance.get("teacher"),
         "state": run.state,
         "reason": None if run.outcome is None else run.outcome.reason,
         "env_steps": _env_steps(run),
@@ -146,7 +147,7 @@ def _groups(runs: Sequence[RunSummary]) -> list[list[RunSummary]]:
 def _arm(run: RunSummary) -> dict[str, Any]:
     """What a run was made from, but for the seed."""
     origin = dataclasses.asdict(run.source)
-    hashes = {"init_from": run.provenance.get("init_from")}
+    hashes = {name: run.provenance.get(name) for name in ("init_from", "teacher")}
     settings = {name: value for name, value in dataclasses.asdict(run.config).items() if name != "seed"}
     return {**origin, **hashes, **settings, "task": Path(run.source.task).name}
 

@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--init-from", type=Path, metavar="RUN", help="start a new run from the weights of this run folder"
     )
     parser.add_argument(
+        "--teacher",
+        type=Path,
+        metavar="POLICY",
+        help="start by imitating this policy.onnx or run, for instance a designed one, on the CPU",
+    )
+    parser.add_argument(
         "--engine",
         choices=("mujoco", "warp"),
         help="physics engine: mujoco on the CPU, or warp where the policy learns (default: warp on a GPU, else mujoco)",
@@ -170,7 +176,8 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     torch.set_num_threads(learner_threads(config))
     task = source.load()
     if not arguments.resume and ranks.leads:
-        origin = {} if arguments.init_from is None else {"init_from": str(arguments.init_from)}
+        sources = {"init_from": arguments.init_from, "teacher": arguments.teacher}
+        origin = {name: str(path) for name, path in sources.items() if path is not None}
         for note in begin_run(folder, source, config, task, origin=origin):
             _say(note)
         # A policy learns little from servos that tremble or explode, and no episode counts as diverged.
@@ -184,6 +191,8 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     trainer = Trainer(task, config, device=device, ranks=ranks)
     if arguments.init_from is not None:
         load_initial_weights(trainer, arguments.init_from)
+    if arguments.teacher is not None and not arguments.resume:
+        _imitate(trainer, arguments.teacher)
     outcome = session.run(
         trainer,
         folder,
@@ -194,6 +203,17 @@ def _train(arguments: argparse.Namespace, ranks: "Ranks") -> int:
     if ranks.leads:
         _report(arguments, folder, source, trainer, outcome)
     return 130 if outcome.interrupted else 0
+
+
+def _imitate(trainer: "Trainer", path: Path) -> None:
+    from physai.sim.policies.onnx import OnnxPolicy
+    from physai.sim.policies.resolve import find_policy
+    from physai.train.runners.teacher import imitate
+
+    _say(f"imitating {path}")
+    learned = imitate(trainer, OnnxPolicy.load(find_policy(path)))
+    met = "" if learned.teacher_success is None else f", which succeeded {learned.teacher_success:.0%} of the time"
+    _say(f"differs from the teacher{met}, by {learned.error:.3f} of its range; {learned.samples} samples")
 
 
 def _report(
@@ -276,7 +296,7 @@ def _resume(arguments: argparse.Namespace) -> tuple[Path, "RunTaskSource", "Trai
     from physai.train.runners.run_config import load_config
 
     source, config, _ = load_config(arguments.resume)
-    kept = ["num_envs", "seed", "out", "engine", "config", "init_from"]
+    kept = ["num_envs", "seed", "out", "engine", "config", "init_from", "teacher"]
     if not arguments.task:
         # A robot from a file has to be named again, so --robot is allowed with it.
         kept += (
@@ -349,7 +369,14 @@ def _each_seed(arguments: argparse.Namespace) -> int:
             continue
         if state == "interrupted":
             resumed = {"resume": folder, "out": None, "seed": None, "num_envs": None, "engine": None, "config": None}
-            resumed |= {"init_from": None, "options": [], "deterministic": False, "preset": None, "twin": None}
+            resumed |= {
+                "init_from": None,
+                "teacher": None,
+                "options": [],
+                "deterministic": False,
+                "preset": None,
+                "twin": None,
+            }
             one = argparse.Namespace(**{**vars(one), **resumed})
         code = _run_one(one)
         if code != 0:
