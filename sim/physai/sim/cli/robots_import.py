@@ -179,7 +179,8 @@ def _print_check(check: RobotCheck) -> None:
         way_out = f"; try {finding.next_step}" if finding.next_step else ""
         print(f"{mark} " + printable(f"{finding.about}: {finding.text}{way_out}"))
     if check.stable:
-        print(printable(f"stable: {check.robot} holds still, {check.moved} of {check.joints} joints moved as told"))
+        held = "holds its joints still where it hangs" if check.floating else "holds still"
+        print(printable(f"stable: {check.robot} {held}, {check.moved} of {check.joints} joints moved as told"))
     else:
         print(printable(f"not stable: {check.robot}, see above"))
 

@@ -48,6 +48,8 @@ class RobotCheck:
 
     robot: str
     findings: list[Finding] = field(default_factory=list[Finding])
+    floating: bool = False
+    """Whether it was tried hung up, because nobody balances it."""
     joints: int = 0
     moved: int = 0
     """Joints that followed a command."""
@@ -66,7 +68,9 @@ class RobotCheck:
     def record(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        own = {name: getattr(self, name) for name in ("robot", "stable", "joints", "moved", "largest_speed")}
+        own = {
+            name: getattr(self, name) for name in ("robot", "stable", "floating", "joints", "moved", "largest_speed")
+        }
         return {**own, "findings": findings}
 
 
@@ -123,8 +127,8 @@ def check_robot(robot: Robot) -> RobotCheck:
     tried hung up, without gravity and contacts.
     """
     bench = _Bench(robot)
-    found = RobotCheck(robot=robot.name, joints=len(bench.ids))
     floating = has_floating_base(bench.model)
+    found = RobotCheck(robot=robot.name, floating=floating, joints=len(bench.ids))
     if bench.motors:
         found.add(
             ", ".join(bench.motors),

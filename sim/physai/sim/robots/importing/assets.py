@@ -57,8 +57,15 @@ class UrdfMeshes:
             return self._ready[filename]
         content = mesh_content(self._urdf, filename)
         if content is None:
-            if Path(filename).suffix.lower() in MESH_SUFFIXES:
-                self._decisions.add("meshes", f"{filename} was not found in any folder above the URDF; left out")
+            known = Path(filename).suffix.lower() in MESH_SUFFIXES
+            why = (
+                "was not found in any folder above the URDF"
+                if known
+                else f"ends in none of {', '.join((*MESH_SUFFIXES, *_CONVERTED))}"
+            )
+            # What could not be converted was said before.
+            if Path(filename).suffix.lower() not in _CONVERTED:
+                self._decisions.add("meshes", f"{filename} {why}; left out")
             return None
         if Path(filename).suffix.lower() == ".stl" and not _is_plain_stl(content):
             return self._mend(filename, content)

@@ -260,3 +260,9 @@ def test_a_walker_without_shapes_keeps_its_home_pose(tmp_path: Path) -> None:
     assert imported.robot.spec.base == "floating"
     assert np.isfinite(imported.robot.model.key_qpos).all()
     assert "height" not in said(imported)
+
+
+def test_a_mesh_of_no_known_format_is_named(tmp_path: Path) -> None:
+    shape = '<visual><geometry><mesh filename="../../../etc/passwd"/></geometry></visual>'
+    imported = imported_text(tmp_path, WALKER.replace('<link name="trunk">', f'<link name="trunk">{shape}'))
+    assert "meshes: ../../../etc/passwd ends in none of .stl, .obj, .dae, .ply, .glb; left out" in said(imported)
