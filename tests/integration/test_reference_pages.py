@@ -1,5 +1,7 @@
 """The YAML on the reference pages is read as it stands there."""
 
+import ast
+import importlib.util
 import re
 from pathlib import Path
 
@@ -38,3 +40,17 @@ def test_the_column_map_of_the_page(tmp_path: Path) -> None:
     log = read_log(tmp_path / "log.csv", RobotSpec(name="arm", base="fixed", joints=joints, sensors=sensors))
     assert log.driven == (True, False)
     assert log.joint_pos[:, 0] == pytest.approx(0.1 - np.sin(3 * t), abs=1e-6)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_what_a_page_lists_exists(page: Path) -> None:
+    """MkDocs leaves out a member that is gone without a word."""
+    text = page.read_text(encoding="utf-8")
+    for module, options in re.findall(r"^::: ([\w.]+)\n((?:    .*\n)*)", text, re.MULTILINE):
+        source = importlib.util.find_spec(module)
+        assert source is not None, module
+        tree = ast.parse(Path(source.origin or "").read_text(encoding="utf-8"))
+        defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        listed = re.search(r"members: \[(.*?)\]", options)
+        missing = {name.strip() for name in listed[1].split(",")} - defined if listed else set[str]()
+        assert not missing, f"{module}: {missing}"
