@@ -28,9 +28,9 @@ DENSITY = 1000.0
 NO_INERTIA = 1e-9
 """Moments of inertia per mass that stand for none [m²]."""
 
-ROUNDING, LIGHT_SHARE = 0.01, 0.02
-"""Impossible moments of inertia are raised by themselves if that takes less than this share of the largest, or if the
-link has less than this share of the robot's mass."""
+ROUNDING, LIGHT_SHARE, LIGHT_KG = 0.01, 0.02, 0.05
+"""Impossible moments of inertia are raised by themselves if that takes less than this share of the largest, if the link
+has less than this share of the robot's mass, or if it is as light as a fingertip, which its motor's rotor outweighs."""
 
 SPARE = 1e-5
 """Share by which the two smaller moments of inertia exceed the largest one at least."""
@@ -181,7 +181,8 @@ def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved
     if high <= 1e-9 * float(np.abs(moments).max()) or (low > 0.0 and lacking < -SPARE * high):
         return
     if low <= 0.0 or lacking > 1e-12 * high:
-        if lacking > ROUNDING * high and mass > LIGHT_SHARE * robot_kg and not balance:
+        light = mass <= max(LIGHT_SHARE * robot_kg, LIGHT_KG)
+        if lacking > ROUNDING * high and not light and not balance:
             return
         listed = ", ".join(f"{moment:.3g}" for moment in moments)
         decisions.add(

@@ -81,6 +81,15 @@ def test_what_is_decided_is_said(values: dict[str, Any], said: str) -> None:
         assert repaired(**values)[1] == ""
 
 
+@pytest.mark.parametrize(("mass", "raised"), [(0.04, True), (0.06, False)])
+def test_the_inertia_of_a_fingertip_is_raised_without_a_word(mass: float, raised: bool) -> None:
+    """8e-6 + 2e-5 kg·m² is less than 4e-5, and both links are more than 2 % of a robot of 1 kg."""
+    root, said = repaired(mass=mass, inertia=INERTIA.format(8e-6, 2e-5, 4e-5, 0, 0, 0))
+    low, middle, high = np.linalg.eigvalsh(tensor(root))
+    assert bool(low + middle >= high) is raised
+    assert ("the smaller ones are raised" in said) is raised
+
+
 def test_a_ball_has_the_inertia_of_water() -> None:
     root, _ = repaired(inertia="")
     radius = (3.0 / (4.0 * np.pi * 1000.0)) ** (1.0 / 3.0)
