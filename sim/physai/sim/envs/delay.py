@@ -259,7 +259,7 @@ def actuator_columns(task: Task, model: Any) -> list[int]:
             if index < 0:
                 raise TaskError(
                     f"task {task.name} commands joint {joint!r}, but the model has no actuator of that name; "
-                    "rename the actuator of that joint, or add a position servo for it"
+                    "rename the actuator of that joint, or add one: physai robots import FILE"
                 )
             columns.append(index)
     return columns
