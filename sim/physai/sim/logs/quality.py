@@ -7,6 +7,7 @@ import numpy as np
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.channels import channel_findings
+from physai.sim.logs.checks.derived import derived_findings
 from physai.sim.logs.checks.findings import SEVERITIES, LogFinding, Severity
 from physai.sim.logs.checks.motion import Motion, command_findings, joint_motion, motion_findings
 from physai.sim.logs.checks.reading import reading_findings, sound_rows
@@ -96,6 +97,7 @@ def check_raw(log: RawLog) -> QualityReport:
     findings += channel_findings(sound)
     findings += motion_findings(sound, motions)
     findings += command_findings(sound, lags)
+    findings += derived_findings(sound)
     return QualityReport(log, _worst_first(findings), periods, sensor_noise(robot_log), motions, lags)
 
 
