@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from physai.sdk.cli.command import CliCommand
-from physai.sim.cli import calibrate, record, replay, ros, serve, tokens, validate
+from physai.sim.cli import calibrate, rank, record, replay, ros, serve, tokens, validate
 
 _VERBS = {
     "record": record.command,
     "calibrate": calibrate.command,
     "replay": replay.command,
     "validate": validate.command,
+    "rank": rank.command,
     "serve": serve.command,
     "tokens": tokens.command,
     "ros": ros.command,
