@@ -23,6 +23,7 @@ from physai.sim.calibration.replay.replay import (
 )
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
+from physai.sim.logs.overlap import overlapping
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.sim.twin.parameters import Parameter, catalogue
@@ -167,11 +168,18 @@ def _check(
     require_logs_of(robot, train)
     if held_out:
         require_logs_of(robot, held_out)
-    # By content, because the same recording may have two names.
+    # By content, because the same recording may have two names or formats.
     shared = {log.sha256 for log in train} & {log.sha256 for log in held_out}
     for log in train:
         if log.sha256 in shared:
             raise LogError(f"log {log.name} is to be fitted and held out; a held-out recording must not be fitted")
+    both = (*train, *held_out)
+    for one, other, share in overlapping(both):
+        if one < len(train) <= other:
+            raise LogError(
+                f"logs {both[one].name} and {both[other].name} have {share:.0%} of the smaller one's samples in "
+                "common; a held-out recording must not be fitted"
+            )
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
     if not 1.0 <= time_budget_s <= 1e6:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from physai.sdk.contract.robot import RobotSpec
 from physai.sim.logs.checks.reading import require_readable
+from physai.sim.logs.overlap import overlapping
 from physai.sim.logs.raw_log import RawLog
 from physai.sim.logs.readers import bag_file, csv_file, json_file, parquet_file
 from physai.sim.logs.readers.assemble import assemble
@@ -19,6 +20,8 @@ from physai.sim.logs.robot_log import LogError, RobotLog
 
 MAX_LOGS = 10_000
 """Maximum number of recordings per call."""
+SAME_SHARE = 0.5
+"""Recordings that have more of their samples in common count as one."""
 
 _SUFFIXES = (*csv_file.SUFFIXES, *json_file.SUFFIXES, *parquet_file.SUFFIXES, *bag_file.SUFFIXES)
 
@@ -74,6 +77,11 @@ def read_logs(
         if key in seen:
             raise LogError(f"{log.source}: the same recording as {seen[key]}; give each once")
         seen[key] = log.source
+    for one, other, share in overlapping(logs):
+        if share > SAME_SHARE:
+            raise LogError(
+                f"{logs[other].source}: {share:.0%} of its samples are those of {logs[one].source}; give each once"
+            )
     return tuple(replace(log, name=name) for log, name in zip(logs, names, strict=True))
 
 
