@@ -8,6 +8,8 @@ ERROR_SHARE = 0.10
 """Maximum credible replay error as a share of the joint's motion in the windows, both root mean square."""
 ERROR_FLOOR = 0.01
 """Replay error that is always accepted [rad or m]: contact, backlash and a servo's resolution cause as much."""
+MIN_WINDOW_S = 0.2
+"""Minimum length of the windows of a credible replay [s]; in shorter ones even wrong models err less than `ERROR_FLOOR`."""
 
 
 def bounds(residuals: Residuals) -> dict[str, float]:
@@ -21,9 +23,9 @@ def bounds(residuals: Residuals) -> dict[str, float]:
 def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) -> Credibility:
     """Judge whether a twin is credible.
 
-    Two conditions must hold. The upper end of every joint's held-out error is below its bound. By a paired bootstrap
-    against the nominal robot, at least one joint's error falls significantly (95 % interval above 0) and none rises
-    significantly.
+    Three conditions must hold. The windows are at least `MIN_WINDOW_S` long. The upper end of every joint's held-out
+    error is below its bound. By a paired bootstrap against the nominal robot, at least one joint's error falls
+    significantly (95 % interval above 0) and none rises significantly.
 
     Args:
         twin: the twin.
@@ -36,6 +38,11 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
     # Given bounds override the defaults joint by joint.
     limits = {**bounds(twin.residuals), **(error_bounds or {})}
     doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals)
+    if not twin.residuals.window_s >= MIN_WINDOW_S:
+        doubts.append(
+            f"it was judged on windows of {twin.residuals.window_s:g} s, in which wrong models err little, too; "
+            f"at least {MIN_WINDOW_S:g} s are needed (--window)"
+        )
     # A recording in both sets would make the held-out error meaningless.
     shared = {log.sha256 for log in twin.logs.train} & {log.sha256 for log in twin.logs.held_out}
     if shared:

@@ -39,6 +39,10 @@ def replayed(twin: Interval, gain: Interval, *, motion: float = 0.3) -> Residual
     )
 
 
+def replace_window(residuals: Residuals, window_s: float) -> Residuals:
+    return residuals.model_copy(update={"window_s": window_s})
+
+
 GOOD = replayed(one(0.02, 0.018, 0.022), one(0.03, 0.02, 0.04))
 
 
@@ -154,6 +158,9 @@ def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:
         (replayed(one(0.02, 0.01, 0.025), one(-0.02, -0.03, -0.01)), "worse than the nominal robot"),
         # Of a joint that hardly moves 0.01 rad is always enough.
         (replayed(one(0.011, 0.009, 0.013), one(0.02, 0.01, 0.03), motion=0.01), "above the bound 0.0100"),
+        # In 50 ms nothing moves far enough to tell a wrong model.
+        (replace_window(GOOD, 0.05), "judged on windows of 0.05 s"),
+        (replace_window(GOOD, 0.199), "at least 0.2 s are needed"),
     ],
 )
 def test_what_costs_a_twin_its_credibility(twin: Twin, residuals: Residuals, reason: str) -> None:

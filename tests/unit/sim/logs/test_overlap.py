@@ -26,7 +26,7 @@ def recorded(
     seed: int, *, count: int = 1500, noise: float = 1e-3, resolution: float = 0.0, joints: int = 2
 ) -> RobotLog:
     """Always the same motion; the noise, or what rounds it, differs by seed."""
-    time = 0.005 * np.arange(count)
+    time = 0.005 * np.arange(count, dtype=np.float64)
     position = np.stack([np.sin((2.0 + j) * time) for j in range(joints)], axis=1)
     position += noise * np.random.default_rng(seed).normal(size=position.shape)
     if resolution:
