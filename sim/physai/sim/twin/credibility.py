@@ -9,7 +9,7 @@ ERROR_SHARE = 0.10
 ERROR_FLOOR = 0.01
 """Replay error that is always accepted [rad or m]: contact, backlash and a servo's resolution cause as much."""
 MIN_WINDOW_S = 0.2
-"""Minimum length of the windows of a credible replay [s]; in shorter ones even wrong models err less than `ERROR_FLOOR`."""
+"""Minimum length of windows of a credible replay [s]; in shorter ones even wrong models err less than `ERROR_FLOOR`."""
 
 
 def bounds(residuals: Residuals) -> dict[str, float]:
