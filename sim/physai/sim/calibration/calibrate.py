@@ -1,16 +1,17 @@
 """Calibrate a twin: split the recordings, fit, and score on held-out recordings."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
-from physai.sim.calibration.fit.fit import Fit, FitProgress, fit
+from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
 from physai.sim.calibration.measured import measured_noise, measured_timing
 from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.replay import (
@@ -32,13 +33,18 @@ from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
 
-TIME_BUDGET_S = 180.0
+MAX_BUDGET_STEPS = 10**12
 HELD_OUT_SHARE = 0.4
 """Share of the recordings that a split holds out."""
 STILL_RANGE = 0.01
 """Range of motion below which a robot counts as at rest [rad or m]."""
 MOTION_MIN = 2e-3
 """Minimum root mean square motion within a window of the joint that moves most [rad or m]."""
+
+
+class _Limits(TypedDict):
+    budget_steps: int
+    time_budget_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +85,8 @@ def calibrate(
     held_out: Sequence[RobotLog] = (),
     *,
     window_s: float = WINDOW_S,
-    time_budget_s: float = TIME_BUDGET_S,
+    budget_steps: int = BUDGET_STEPS,
+    time_budget_s: float | None = None,
     seed: int = 0,
     num_threads: int = 0,
     still: Sequence[RobotLog] = (),
@@ -94,7 +101,8 @@ def calibrate(
         train: recordings to fit.
         held_out: recordings for the score; without any the twin is not credible.
         window_s: length of the windows [s].
-        time_budget_s: time after which the search ends with the best result so far [s].
+        budget_steps: number of physics steps after which the search ends with the best result so far.
+        time_budget_s: time after which it ends, too [s]; the result then depends on the computer. None for no limit.
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
         still: recordings of the robot at rest, for its sensor noise.
@@ -107,7 +115,8 @@ def calibrate(
         UnknownNameError: `only` names a parameter that the robot does not have.
     """
     logs = (*train, *held_out)
-    _check(robot, train, held_out, window_s, time_budget_s)
+    _check(robot, train, held_out, window_s)
+    limits = _limits(budget_steps, time_budget_s)
     drive = choose_drive(robot, logs)
     windows = cut(
         train, window_s, stride_s=0.5 * window_s, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
@@ -115,7 +124,7 @@ def calibrate(
     _require_motion(windows)
     parameters = _select(catalogue(robot, drive), only)
     threads = num_threads or len(os.sched_getaffinity(0))
-    fitted = fit(robot, parameters, windows, drive, time_budget_s=time_budget_s, num_threads=threads, report=report)
+    fitted = fit(robot, parameters, windows, drive, **limits, num_threads=threads, report=report)
     home = (folder or Path.cwd()).resolve()
     twin = Twin(
         robot=robot_reference(robot, home),
@@ -162,9 +171,7 @@ def residuals(twin: ReplayScore, nominal: ReplayScore) -> Residuals:
     )
 
 
-def _check(
-    robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog], window_s: float, time_budget_s: float
-) -> None:
+def _check(robot: Robot, train: Sequence[RobotLog], held_out: Sequence[RobotLog], window_s: float) -> None:
     require_logs_of(robot, train)
     if held_out:
         require_logs_of(robot, held_out)
@@ -182,8 +189,14 @@ def _check(
             )
     if not WINDOW_MIN_S <= window_s <= WINDOW_MAX_S:
         raise PhysaiError(f"the window must be {WINDOW_MIN_S:g} to {WINDOW_MAX_S:g} s long, got {window_s:g}")
-    if not 1.0 <= time_budget_s <= 1e6:
+
+
+def _limits(budget_steps: int, time_budget_s: float | None) -> _Limits:
+    if time_budget_s is not None and not 1.0 <= time_budget_s <= 1e6:
         raise PhysaiError(f"the time budget must be in 1 … 1 000 000 s, got {time_budget_s:g}")
+    if not 1 <= budget_steps <= MAX_BUDGET_STEPS:
+        raise PhysaiError(f"the budget must be 1 to {MAX_BUDGET_STEPS:g} physics steps, got {budget_steps:g}")
+    return {"budget_steps": budget_steps, "time_budget_s": math.inf if time_budget_s is None else time_budget_s}
 
 
 def _select(parameters: Sequence[Parameter], only: Sequence[str]) -> tuple[Parameter, ...]:

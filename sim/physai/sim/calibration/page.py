@@ -64,7 +64,7 @@ def _advice(twin: Twin) -> str:
     if not twin.logs.held_out:
         return "make another recording of the robot and give all recordings: two fifths are held out of the fit"
     if any("ended early" in note for note in twin.notes):
-        return "let the fit finish: set a longer --time-budget-s"
+        return "let the fit finish: set more --budget-steps, or a longer --time-budget-s"
     return (
         "see where the replays below deviate from the recordings; record motions similar to the policy's, and check "
         "which effects the model lacks there"

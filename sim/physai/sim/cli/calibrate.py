@@ -63,7 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
     parser.add_argument("--report", metavar="DIR", type=Path, help=f"folder to write {REPORT_FILE} to")
     parser.add_argument(
-        "--time-budget-s", metavar="S", type=float, default=180.0, help="stop with the best result (default: 180)"
+        "--budget-steps",
+        metavar="N",
+        type=int,
+        default=30_000_000,
+        help="physics steps that the fit may simulate; with more it fits more windows (default: 30000000)",
+    )
+    parser.add_argument(
+        "--time-budget-s",
+        metavar="S",
+        type=float,
+        help="stop earlier, with the best result so far, which then depends on the computer (default: no limit)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the split and the bootstrap (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -91,12 +101,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise PhysaiError("nothing moves in these recordings; record the robot swinging or tracking something")
     for log in still:
         print(f"{printable(log.name)}: nothing moves in it; used for sensor noise only", file=sys.stderr)
-    with _progress(arguments.time_budget_s) as report_progress:
+    with _progress() as report_progress:
         result = calibrate(
             robot,
             train,
             held_out,
             window_s=arguments.window,
+            budget_steps=arguments.budget_steps,
             time_budget_s=arguments.time_budget_s,
             seed=arguments.seed,
             still=still,
@@ -196,19 +207,18 @@ def _write_page(result: Calibration, folder: Path, title: str) -> Path:
 
 
 @contextlib.contextmanager
-def _progress(budget_s: float) -> Generator[Callable[[FitProgress], None]]:
-    """Shows a progress bar over the time budget on stderr if it is a terminal."""
+def _progress() -> Generator[Callable[[FitProgress], None]]:
+    """Shows a progress bar over the budget on stderr if it is a terminal."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    # The fit stops by time, so time is what its progress is measured in.
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
     with progress_bar(*columns) as bar:
-        line = bar.add_task("preparing", total=budget_s)
+        line = bar.add_task("preparing", total=1.0)
 
         def report(step: FitProgress) -> None:
             errors = " ".join(f"{x:.4f}" for x in step.rmse)
             text = f"{step.stage}: {step.parameters} parameters, error {errors}"
-            bar.update(line, completed=step.elapsed_s, description=text)
+            bar.update(line, completed=step.share, description=text)
 
         yield report
 

@@ -171,6 +171,8 @@ def test_an_unfit_recording_is_left_out_and_the_others_are_used(
         (("--window", "nan"), "argument --window: expected a finite number, got 'nan'"),
         (("--window", "4"), "no window of 4 s"),
         (("--seed", "-1"), "--seed"),
+        (("--budget-steps", "0"), "physics steps, got 0"),
+        (("--budget-steps", "many"), "argument --budget-steps"),
         (("--time-budget-s", "0"), "time budget"),
         (("--time-budget-s", "nan"), "argument --time-budget-s: expected a finite number, got 'nan'"),
     ],
@@ -222,7 +224,7 @@ def test_interrupted_it_keeps_the_best_so_far(pendulum: Robot, record: Recorder,
         "fit._Monitor.__call__ = told\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    arguments = ["sim", "calibrate", str(pendulum.path), *files, "-o", str(twin), "--time-budget-s", "100000"]
+    arguments = ["sim", "calibrate", str(pendulum.path), *files, "-o", str(twin), "--budget-steps", "1000000000"]
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -1,5 +1,6 @@
-"""Fit in stages: selects parameters and windows and keeps to the time budget."""
+"""Fit in stages: selects parameters and windows and keeps to a budget of physics steps."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ SHORT_WINDOW_S = 0.1
 converges from a poor nominal model; longer windows then reveal errors that accumulate."""
 ROUNDS = 3
 """Maximum number of revisions of the parameter selection."""
+BUDGET_STEPS = 30_000_000
+"""Default number of physics steps that a fit may simulate: about two minutes on two cores for a double pendulum."""
 FIT_SHARE = 0.8
-"""Share of the time budget for the search; the rest is for covariance and scores."""
+"""Share of the budget that the expected search takes; the rest is for more revisions than expected."""
 EVALUATIONS = 200
 """Expected simulations of all windows in the last stage, in addition to those per parameter."""
 MIN_WINDOWS = 60
-"""Minimum number of windows regardless of the time budget."""
+"""Minimum number of windows regardless of the budget."""
 FIRST_WINDOWS = 100
 """Number of windows in all stages except the last, to start that one close to the solution."""
 
@@ -38,9 +41,10 @@ class FitProgress:
     evaluations: int
     rmse: Array
     """Error of the best point so far, per joint [rad or m]."""
-    elapsed_s: float
     parameters: int
     """Number of parameters being fitted."""
+    share: float
+    """Share of the budget's physics steps that are simulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +64,16 @@ class Fit:
     """Root mean square error per joint after each improvement."""
 
 
-class _OutOfTimeError(Exception):
-    """The time budget is spent."""
+class _BudgetSpentError(Exception):
+    """The steps or the time for the fit are spent."""
 
 
 @dataclass
 class _Monitor:
-    """Tracks the best point, checks the time budget and reports progress."""
+    """Tracks the best point, checks the budget and reports progress."""
 
-    deadline_s: float
+    budget_steps: int
+    time_budget_s: float
     report: Callable[[FitProgress], None]
     started_s: float = field(default_factory=time.monotonic)
     stage: str = ""
@@ -76,7 +81,14 @@ class _Monitor:
     """Parameters being fitted, or fitted last."""
     best: Evaluation | None = None
     evaluations: int = 0
+    problems: list[Problem] = field(default_factory=list[Problem])
+    """All problems that the fit simulates."""
     history: list[tuple[float, ...]] = field(default_factory=list[tuple[float, ...]])
+
+    @property
+    def steps(self) -> int:
+        """Number of physics steps so far."""
+        return sum(problem.steps for problem in self.problems)
 
     def start(self, stage: str, chosen: Indices) -> None:
         self.stage, self.chosen, self.best = stage, chosen, None
@@ -91,12 +103,14 @@ class _Monitor:
                 stage=self.stage,
                 evaluations=self.evaluations,
                 rmse=self.best.rmse,
-                elapsed_s=time.monotonic() - self.started_s,
                 parameters=len(self.chosen),
+                share=min(1.0, self.steps / self.budget_steps),
             )
         )
-        if not time.monotonic() < self.deadline_s:
-            raise _OutOfTimeError
+        if self.steps >= self.budget_steps:
+            raise _BudgetSpentError(f"its {self.budget_steps:.3g} physics steps were spent")
+        if not time.monotonic() - self.started_s < self.time_budget_s:
+            raise _BudgetSpentError("the time was up")
 
 
 def fit(
@@ -105,34 +119,43 @@ def fit(
     windows: Windows,
     drive: Drive,
     *,
-    time_budget_s: float,
+    budget_steps: int = BUDGET_STEPS,
+    time_budget_s: float = math.inf,
     num_threads: int,
     report: Callable[[FitProgress], None],
 ) -> Fit:
-    """Fit the parameters to the windows; on Ctrl-C or at the end of the time budget, return the best result so far.
+    """Fit the parameters to the windows; on Ctrl-C or at the end of the budget, return the best result so far.
 
     The stages use short windows, then some whole windows, then all. Each stage alternates between selecting the
     parameters that the recordings constrain and fitting them, because a better model identifies more.
+
+    Without a time budget the result does not depend on the speed of the computer, or on what else it does.
     """
-    started = time.monotonic()
-    monitor = _Monitor(deadline_s=started + FIT_SHARE * time_budget_s, report=report)
+    monitor = _Monitor(budget_steps=budget_steps, time_budget_s=time_budget_s, report=report)
     values = np.array([parameter.prior for parameter in parameters])
     notes: list[str] = []
-    kept = _affordable(robot, parameters, windows, drive, time_budget_s, num_threads)
+
+    def problem_of(part: Windows) -> Problem:
+        problem = Problem(robot, parameters, part, drive, num_threads=num_threads)
+        monitor.problems.append(problem)
+        return problem
+
+    kept = _affordable(windows, problem_of(windows).steps_per_window, len(parameters), budget_steps)
     if len(kept) < len(windows):
-        notes.append(f"{len(kept)} of {len(windows)} windows were fitted, to stay within {time_budget_s:g} s")
-    whole = Problem(robot, parameters, kept, drive, num_threads=num_threads)
+        notes.append(
+            f"{len(kept)} of {len(windows)} windows were fitted, to stay within {budget_steps:.3g} physics steps"
+        )
+    whole = problem_of(kept)
     first, stages = kept.thinned(FIRST_WINDOWS), [("whole windows", whole)]
     if len(first) < len(kept):
-        stages.insert(0, ("some windows", Problem(robot, parameters, first, drive, num_threads=num_threads)))
+        stages.insert(0, ("some windows", problem_of(first)))
     if windows.window_s > 1.5 * SHORT_WINDOW_S:
-        short = Problem(robot, parameters, first.shortened(SHORT_WINDOW_S), drive, num_threads=num_threads)
-        stages.insert(0, ("short windows", short))
+        stages.insert(0, ("short windows", problem_of(first.shortened(SHORT_WINDOW_S))))
     try:
         for name, problem in stages:
             values = _stage(name, problem, values, monitor)
-    except (_OutOfTimeError, KeyboardInterrupt) as end:
-        reason = "the time was up" if isinstance(end, _OutOfTimeError) else "it was interrupted"
+    except (_BudgetSpentError, KeyboardInterrupt) as end:
+        reason = str(end) if isinstance(end, _BudgetSpentError) else "it was interrupted"
         notes.append(f"the fit ended early, as {reason}, after {monitor.evaluations} evaluations, with the best so far")
         if monitor.best is not None:
             values = monitor.best.values
@@ -163,22 +186,7 @@ def _stage(name: str, problem: Problem, values: Array, monitor: _Monitor) -> Arr
     return values
 
 
-def _affordable(
-    robot: Robot,
-    parameters: Sequence[Parameter],
-    windows: Windows,
-    drive: Drive,
-    time_budget_s: float,
-    num_threads: int,
-) -> Windows:
-    """Thin the windows to as many as the time budget allows, by timing a few of them."""
-    probe = windows.thinned(MIN_WINDOWS)
-    problem = Problem(robot, parameters, probe, drive, num_threads=num_threads)
-    prior = problem.prior[None]
-    problem.errors(prior)  # untimed warm-up
-    begun = time.monotonic()
-    # Timed with several variants at once, because the fit mostly computes finite differences.
-    problem.errors(np.repeat(prior, 4, axis=0))
-    per_window = (time.monotonic() - begun) / (4 * len(probe))
-    wanted = FIT_SHARE * time_budget_s / ((EVALUATIONS + 4 * len(parameters)) * per_window)
+def _affordable(windows: Windows, steps_per_window: int, parameters: int, budget_steps: int) -> Windows:
+    """Thin the windows to as many as the budget allows."""
+    wanted = FIT_SHARE * budget_steps / ((EVALUATIONS + 4 * parameters) * steps_per_window)
     return windows.thinned(max(MIN_WINDOWS, int(wanted)))

@@ -82,8 +82,15 @@ class Problem:
         """Orthonormal basis of the start states' effects on a window's residuals, shape (W, M·J, 2·J)."""
         self._share = np.zeros((len(windows), 2 * len(self._joints)))
         """Share of the residuals along each basis vector that is removed, shape (W, 2·J)."""
+        self.steps = 0
+        """Number of physics steps that were simulated."""
         self.spread = np.ones(len(self._joints))
         """Unit of each joint's residuals [rad or m]; see `measure_spread`."""
+
+    @property
+    def steps_per_window(self) -> int:
+        """Number of physics steps in a window."""
+        return max(1, round(self.windows.window_s / self._model.opt.timestep))
 
     def errors(self, values: Array, *, position: Array | float = 0.0, speed: Array | float = 0.0) -> Array:
         """Return twin minus recording, (K, P) to (K, W, M, J); NaN for diverged worlds.
@@ -98,6 +105,7 @@ class Problem:
         self._simulator.windows = replace(
             windows, joint_pos=windows.joint_pos + position, joint_vel=windows.joint_vel + speed
         )
+        self.steps += len(values) * len(windows) * self.steps_per_window
         positions = self._simulator.positions(fields, channel(self._joints, self.names, values))
         return positions - windows.target[None]
 
