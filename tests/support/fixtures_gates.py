@@ -147,7 +147,7 @@ def credible_twin(task: Task) -> Twin:
         ),
         logs=Logs(
             train=(LogRecord(name="a", sha256="a" * 64, origin=of),),
-            held_out=(LogRecord(name="b", sha256="b" * 64, origin=of),),
+            held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
         ),
     )
 

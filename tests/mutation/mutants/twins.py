@@ -72,7 +72,7 @@ def credible_twin(
         ),
         logs=Logs(
             train=(LogRecord(name="train", sha256="a" * 64, origin=of),),
-            held_out=(LogRecord(name="held", sha256="b" * 64, origin=of),),
+            held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
         ),
     )
 
@@ -144,5 +144,7 @@ def rescored(twin: Twin, held_out: Sequence[RobotLog]) -> Twin:
     robot = twin.nominal()
     score = replay(twin, robot, held_out, num_threads=1)
     nominal = replay(calibration_model(robot), robot, held_out, num_threads=1)
-    records = tuple(LogRecord(name=log.name, sha256=log.sha256, origin=log.origin) for log in held_out)
+    records = tuple(
+        LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=log.duration_s) for log in held_out
+    )
     return replace(twin, residuals=residuals(score, nominal), logs=twin.logs.model_copy(update={"held_out": records}))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
-from physai.sim.calibration.measured import measured_noise, measured_timing
+from physai.sim.calibration.measured import held_out_lag, measured_noise, measured_timing
 from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
@@ -28,7 +28,7 @@ from physai.sim.logs.overlap import overlapping
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
 from physai.sim.twin.parameters import Parameter, catalogue
-from physai.sim.twin.record import FittedParameter, LogRecord, Logs, Residuals
+from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -133,7 +133,7 @@ def calibrate(
         parameters=_fitted_parameters(parameters, fitted),
         covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
-        timing=measured_timing(logs),
+        timing=measured_timing(train, held_out),
         logs=Logs(train=_records(train), held_out=_records(held_out)),
         notes=fitted.notes,
         physai_version=installed_version(),
@@ -148,7 +148,7 @@ def calibrate(
     held = score(twin, held_out) if held_out else None
     held_nominal = score(calibration_model(robot), held_out) if held_out else None
     if held is not None and held_nominal is not None:
-        twin = replace(twin, residuals=residuals(held, held_nominal))
+        twin = replace(twin, residuals=residuals(held, held_nominal, command_lag=held_out_lag(train, held_out)))
     return Calibration(
         twin=twin,
         fit=fitted,
@@ -159,8 +159,8 @@ def calibrate(
     )
 
 
-def residuals(twin: ReplayScore, nominal: ReplayScore) -> Residuals:
-    """Summarise two scores on the same windows for the twin file."""
+def residuals(twin: ReplayScore, nominal: ReplayScore, *, command_lag: Interval | None = None) -> Residuals:
+    """Summarise two scores on the same windows, and the command lag in them, for the twin file."""
     return Residuals(
         window_s=twin.windows.window_s,
         joint_names=twin.joint_names,
@@ -168,6 +168,7 @@ def residuals(twin: ReplayScore, nominal: ReplayScore) -> Residuals:
         nominal=nominal.rmse,
         gain=twin.gain_over(nominal),
         motion=tuple(float(x) for x in twin.windows.motion()),
+        command_lag=command_lag,
     )
 
 
@@ -240,4 +241,6 @@ def _in_units(parameters: Sequence[Parameter], result: Fit) -> Array:
 
 
 def _records(logs: Sequence[RobotLog]) -> tuple[LogRecord, ...]:
-    return tuple(LogRecord(name=log.name, sha256=log.sha256, origin=log.origin) for log in logs)
+    return tuple(
+        LogRecord(name=log.name, sha256=log.sha256, origin=log.origin, duration_s=float(log.duration_s)) for log in logs
+    )

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sim.logs import RobotLog, command_lag, lag_summary, sensor_noise
+from physai.sim.logs.signals.lag import LagSummary
 from physai.sim.logs.signals.noise import MIN_STILL_S
-from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.record import Interval, SensorNoise, Timing
 
 Array = npt.NDArray[np.float64]
 
@@ -32,10 +33,18 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
     return SensorNoise(**{name: pooled([getattr(estimate, name) for estimate in estimates]) for name in names})
 
 
-def measured_timing(logs: Sequence[RobotLog]) -> Timing:
-    """Return pooled loop periods of all recordings, and the lag of their commands if identified."""
-    periods = np.concatenate([np.diff(log.time) for log in logs])
-    lag = lag_summary(estimate for log in logs for estimate in command_lag(log))
+SIMILAR_PERIOD = 1.5
+"""Maximum ratio of two sampling periods at which lags are comparable: part of a lag is a share of the period."""
+
+
+def measured_timing(train: Sequence[RobotLog], held_out: Sequence[RobotLog] = ()) -> Timing:
+    """Return pooled loop periods of all recordings, and the lag of their commands if identified.
+
+    The lag is that of the fitted recordings, so that the held-out ones can contradict it; without one in them, that of
+    the held-out recordings.
+    """
+    periods = np.concatenate([np.diff(log.time) for log in (*train, *held_out)])
+    lag = _lag(train) or _lag(held_out)
     return Timing(
         command_lag_mean_s=None if lag is None else max(0.0, lag.mean_s),
         command_lag_p99_s=None if lag is None else max(0.0, lag.p99_s),
@@ -43,3 +52,25 @@ def measured_timing(logs: Sequence[RobotLog]) -> Timing:
         period_p99_s=float(np.quantile(periods, 0.99)),
         period_max_s=float(periods.max()),
     )
+
+
+def held_out_lag(train: Sequence[RobotLog], held_out: Sequence[RobotLog]) -> Interval | None:
+    """Return the command lag in the held-out recordings [s], of those sampled about as fast as the fitted ones.
+
+    None if either set of recordings does not identify one.
+    """
+    period_s = float(np.median(np.concatenate([np.diff(log.time) for log in train])))
+    alike = [log for log in held_out if _similar(float(np.median(np.diff(log.time))), period_s)]
+    lag = _lag(alike)
+    if lag is None or _lag(train) is None:
+        return None
+    mean = max(0.0, lag.mean_s)
+    return Interval(value=mean, lo=max(0.0, 2.0 * mean - lag.p99_s), hi=max(mean, lag.p99_s))
+
+
+def _similar(one: float, other: float) -> bool:
+    return max(one, other) <= SIMILAR_PERIOD * min(one, other)
+
+
+def _lag(logs: Sequence[RobotLog]) -> LagSummary | None:
+    return lag_summary(estimate for log in logs for estimate in command_lag(log))

@@ -10,6 +10,12 @@ ERROR_FLOOR = 0.01
 """Replay error that is always accepted [rad or m]: contact, backlash and a servo's resolution cause as much."""
 MIN_WINDOW_S = 0.2
 """Minimum length of windows of a credible replay [s]; in shorter ones even wrong models err less than `ERROR_FLOOR`."""
+MIN_RECORDINGS = 2
+"""Minimum number of held-out recordings: one may be the one that happens to fit."""
+BLOCK_S, MIN_BLOCKS = 3.0, 3
+"""Length of a block of a held-out recording [s], and their minimum number; a shorter recording is one block."""
+LAG_SHARE, LAG_FLOOR_S = 0.25, 0.001
+"""Credible error of the command lag: this share of the held-out recordings' lag, or this much [s]."""
 
 
 def bounds(residuals: Residuals) -> dict[str, float]:
@@ -23,9 +29,10 @@ def bounds(residuals: Residuals) -> dict[str, float]:
 def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) -> Credibility:
     """Judge whether a twin is credible.
 
-    Three conditions must hold. The windows are at least `MIN_WINDOW_S` long. The upper end of every joint's held-out
-    error is below its bound. By a paired bootstrap against the nominal robot, at least one joint's error falls
-    significantly (95 % interval above 0) and none rises significantly.
+    There are at least `MIN_RECORDINGS` held-out recordings with `MIN_BLOCKS` blocks, and the windows are at least
+    `MIN_WINDOW_S` long. The upper end of every joint's held-out error is below its bound. By a paired bootstrap against
+    the nominal robot, at least one joint's error falls significantly (95 % interval above 0) and none rises
+    significantly. The command lag is that of the held-out recordings, if they identify one.
 
     Args:
         twin: the twin.
@@ -37,7 +44,7 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
         return Credibility(holds=False, reasons=("no held-out recording to judge it on",))
     # Given bounds override the defaults joint by joint.
     limits = {**bounds(twin.residuals), **(error_bounds or {})}
-    doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals)
+    doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals) + _too_few(twin) + _other_lag(twin)
     if not twin.residuals.window_s >= MIN_WINDOW_S:
         doubts.append(
             f"it was judged on windows of {twin.residuals.window_s:g} s, in which wrong models err little, too; "
@@ -49,7 +56,7 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
         doubts.append(f"{len(shared)} of the held-out recordings were used in the fit")
     if doubts:
         return Credibility(holds=False, reasons=tuple(doubts))
-    return Credibility(holds=True, reasons=tuple(_summary(twin.residuals, limits)))
+    return Credibility(holds=True, reasons=(*_summary(twin.residuals, limits), _lag_summary(twin)))
 
 
 def _too_large(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
@@ -70,6 +77,40 @@ def _no_gain(residuals: Residuals) -> list[str]:
     if worse or any(gain.lo > 0.0 for _, gain in pairs):
         return worse
     return ["it does not replay held-out recordings significantly better than the nominal robot on any joint"]
+
+
+def _too_few(twin: TwinRecord) -> list[str]:
+    held = twin.logs.held_out
+    blocks = sum(max(1, int((log.duration_s or 0.0) / BLOCK_S)) for log in held)
+    if len(held) >= MIN_RECORDINGS and blocks >= MIN_BLOCKS:
+        return []
+    return [
+        f"held-out recordings: {len(held)}, at least {MIN_RECORDINGS} are needed; blocks of {BLOCK_S:g} s in them: "
+        f"{blocks}, at least {MIN_BLOCKS} are needed"
+    ]
+
+
+def _other_lag(twin: TwinRecord) -> list[str]:
+    lag, found = twin.timing.command_lag_mean_s, None if twin.residuals is None else twin.residuals.command_lag
+    if found is None:
+        return []
+    # A twin without a lag is taken to have none.
+    off = max(found.lo - (lag or 0.0), (lag or 0.0) - found.hi, 0.0)
+    if off <= max(LAG_SHARE * found.value, LAG_FLOOR_S):
+        return []
+    return [
+        f"its command lag is {1e3 * (lag or 0.0):.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms "
+        f"({1e3 * found.lo:.1f} to {1e3 * found.hi:.1f})"
+    ]
+
+
+def _lag_summary(twin: TwinRecord) -> str:
+    lag, found = twin.timing.command_lag_mean_s, None if twin.residuals is None else twin.residuals.command_lag
+    if lag is None:
+        return "its command lag is not measured; the task's own delay is used"
+    if found is None:
+        return f"its command lag, {1e3 * lag:.1f} ms, was not tested on held-out recordings"
+    return f"command lag {1e3 * lag:.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms"
 
 
 def _summary(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:

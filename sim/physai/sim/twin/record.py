@@ -105,6 +105,9 @@ class Residuals(Frozen):
     """Nominal minus twin, from the same resampled windows; `lo` above 0 means a significant improvement."""
     motion: tuple[NonNegative, ...]
     """Root mean square displacement of each joint from its position at the window's start."""
+    command_lag: Interval | None = None
+    """Lag of effort behind command in the held-out recordings alone [s], the interval from its mean to its 99th
+    percentile and as far below; None if they do not identify one."""
 
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
@@ -120,6 +123,8 @@ class LogRecord(Frozen):
     name: Annotated[str, Field(min_length=1, max_length=256)]
     sha256: Sha256
     origin: Origin = Origin()
+    duration_s: Positive | None = None
+    """None if unknown."""
 
 
 class Logs(Frozen):

@@ -30,7 +30,7 @@ from physai.sim.twin.record import Credibility, TwinError, TwinRecord
 
 Array = npt.NDArray[np.float64]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAX_FILE_BYTES = 16 * 2**20
 REDRAWS = 50
 """Attempts to redraw a sample outside the bounds before it is clipped."""

@@ -43,6 +43,10 @@ def replace_window(residuals: Residuals, window_s: float) -> Residuals:
     return residuals.model_copy(update={"window_s": window_s})
 
 
+def replace_lag(residuals: Residuals, value: float, lo: float, hi: float) -> Residuals:
+    return residuals.model_copy(update={"command_lag": Interval(value=value, lo=lo, hi=hi)})
+
+
 GOOD = replayed(one(0.02, 0.018, 0.022), one(0.03, 0.02, 0.04))
 
 
@@ -56,7 +60,15 @@ def twin(pendulum: Robot) -> Twin:
         covariance=np.array([[4e-4, 0.0], [0.0, 3.6e-3]]),
         timing=Timing(command_lag_mean_s=0.006, command_lag_p99_s=0.007),
         residuals=GOOD,
-        logs=Logs(train=(LogRecord(name="a", sha256="a" * 64),), held_out=(LogRecord(name="b", sha256="b" * 64),)),
+        logs=Logs(train=(LogRecord(name="a", sha256="a" * 64),), held_out=held_out(6.0, 3.0)),
+    )
+
+
+def held_out(*durations_s: float | None) -> tuple[LogRecord, ...]:
+    names = "bcdef"
+    return tuple(
+        LogRecord(name=name, sha256=name * 64, duration_s=duration_s)
+        for name, duration_s in zip(names, durations_s, strict=False)
     )
 
 
@@ -161,6 +173,10 @@ def test_a_robot_that_changed_since_is_noticed(twin: Twin) -> None:
         # In 50 ms nothing moves far enough to tell a wrong model.
         (replace_window(GOOD, 0.05), "judged on windows of 0.05 s"),
         (replace_window(GOOD, 0.199), "at least 0.2 s are needed"),
+        # The twin's lag is 6 ms; a quarter of 8.4 ms is 2.1 ms, and 8.2 - 6.0 is more.
+        (replace_lag(GOOD, 0.0084, 0.0082, 0.0086), "that of the held-out recordings 8.4 ms (8.2 to 8.6)"),
+        # Of a lag of 2 ms, 1 ms either way is accepted.
+        (replace_lag(GOOD, 0.002, 0.001, 0.0049), "its command lag is 6.0 ms"),
     ],
 )
 def test_what_costs_a_twin_its_credibility(twin: Twin, residuals: Residuals, reason: str) -> None:
@@ -168,6 +184,45 @@ def test_what_costs_a_twin_its_credibility(twin: Twin, residuals: Residuals, rea
     found = replace(twin, residuals=residuals).credible()
     assert not found.holds
     assert any(reason in one for one in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "lo", "hi", "words"),
+    [(0.007, 0.0065, 0.0075, "that of the held-out recordings 7.0 ms"), (0.0084, 0.0081, 0.0086, "8.4 ms")],
+)
+def test_a_lag_near_that_of_held_out_recordings_is_credible(
+    twin: Twin, lag_s: float, lo: float, hi: float, words: str
+) -> None:
+    found = replace(twin, residuals=replace_lag(GOOD, lag_s, lo, hi)).credible()
+    assert found.holds
+    assert words in found.reasons[-1]
+
+
+def test_what_no_recording_says_about_the_lag_is_said(twin: Twin) -> None:
+    assert "not tested on held-out recordings" in twin.credible().reasons[-1]
+    assert "is not measured" in replace(twin, timing=Timing()).credible().reasons[-1]
+    # No lag is a lag of 0 ms, which recordings may contradict.
+    contradicted = replace(twin, timing=Timing(), residuals=replace_lag(GOOD, 0.0055, 0.005, 0.006)).credible()
+    assert not contradicted.holds
+    assert "its command lag is 0.0 ms" in contradicted.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("durations_s", "counts"),
+    [
+        ((600.0,), "held-out recordings: 1, at least 2 are needed; blocks of 3 s in them: 200"),
+        ((5.9, 5.9), "held-out recordings: 2, at least 2 are needed; blocks of 3 s in them: 2"),
+        ((None, None), "blocks of 3 s in them: 2, at least 3"),
+    ],
+)
+def test_few_held_out_recordings_are_no_evidence(
+    twin: Twin, durations_s: tuple[float | None, ...], counts: str
+) -> None:
+    few = replace(twin, logs=Logs(train=twin.logs.train, held_out=held_out(*durations_s))).credible()
+    assert not few.holds
+    assert counts in few.reasons[0]
+    for enough in ((6.0, 5.9), (1.0, 1.0, 1.0)):
+        assert replace(twin, logs=Logs(train=twin.logs.train, held_out=held_out(*enough))).credible().holds
 
 
 def test_without_held_out_recordings_nothing_is_credible(twin: Twin, pendulum: Robot) -> None:

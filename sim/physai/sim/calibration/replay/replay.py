@@ -16,7 +16,7 @@ from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.engines.mujoco import quiet_model
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.robots import Robot
-from physai.sim.twin.parameters import LogChannel, channel
+from physai.sim.twin.parameters import Drive, LogChannel, channel
 from physai.sim.twin.record import Interval
 from physai.sim.twin.twin import Twin
 
@@ -112,6 +112,7 @@ def replay(
     window_s: float = WINDOW_S,
     seed: int = 0,
     num_threads: int = 0,
+    drive: Drive | None = None,
 ) -> ReplayScore:
     """Score a model or a twin on recordings.
 
@@ -125,6 +126,8 @@ def replay(
         window_s: length of a window [s].
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
+        drive: input of the replay; by default that of `choose_drive`. Driven by commands, a twin that was fitted to
+            measured efforts applies its measured lag and gain between command and effort.
 
     Raises:
         LogError: the recordings are of another robot, too short, or do not fit the robot's actuators.
