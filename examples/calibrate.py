@@ -1,6 +1,6 @@
 """Fit a twin to recordings of a robot, and ask whether to believe it.
 
-physai sim record double_pendulum -o recordings --recordings 3 --duration-s 6    # or recordings of your robot
+physai sim record double_pendulum -o recordings --recordings 4 --duration-s 6    # or recordings of your robot
 python examples/calibrate.py double_pendulum recordings/*.csv
 """
 
@@ -25,9 +25,10 @@ from physai.sim import (
 robot: Robot = load_robot(sys.argv[1])
 first: RobotLog = read_log(sys.argv[2], robot.spec)
 print(f"{first.name}: {len(first.time)} samples of {', '.join(first.joint_names)}")
-*train, held_out = read_logs(sys.argv[2:], robot.spec)
+logs = read_logs(sys.argv[2:], robot.spec)
 
-calibration: Calibration = calibrate(robot, train, [held_out], time_budget_s=20.0)
+# Judged on two recordings that it was not fitted to.
+calibration: Calibration = calibrate(robot, logs[:-2], logs[-2:], budget_steps=5_000_000)
 twin: Twin = calibration.twin
 for parameter in twin.parameters:
     if parameter.identified:

@@ -105,10 +105,10 @@ def test_a_designed_swing_up_on_the_leaderboard(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_calibration_example(tmp_path: Path) -> None:
-    words = ("--recordings", "3", "--duration-s", "6")
+    words = ("--recordings", "4", "--duration-s", "6")
     physai_verb("sim", "record", "double_pendulum", "-o", "recordings", *words, folder=tmp_path)
     output = example("calibrate", "double_pendulum", *sorted((tmp_path / "recordings").glob("*.csv")), folder=tmp_path)
-    assert "credible" in output
+    assert "\ncredible " in output
 
 
 @pytest.mark.slow

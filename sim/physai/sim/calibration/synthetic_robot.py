@@ -41,6 +41,8 @@ SPEED_SHARE, EFFORT_SHARE = 0.25, 0.3
 SPEED_MAX, GENTLER = 0.8, 8
 """Maximum share of the speed limit that motion may reach, and how often efforts are halved to stay below."""
 FREQUENCIES_HZ = (0.1, 1.0)
+STEP_S, STEPS_MAX = (0.03, 0.15), 0.5
+"""Time between two steps of a motor's command [s], and their maximum share of its effort limit."""
 TRAVEL_MAX = 0.6
 """Maximum distance of a position target from the default pose [rad or m]."""
 MAX_DURATION_S, MAX_RATE_HZ = 600.0, 1000.0
@@ -101,7 +103,13 @@ def _draw(parameter: Parameter, rng: np.random.Generator) -> float:
 
 
 def excite(
-    robot: StandIn, *, duration_s: float, rate_hz: float, seed: int, tell: Callable[[float], None] = lambda done: None
+    robot: StandIn,
+    *,
+    duration_s: float,
+    rate_hz: float,
+    seed: int,
+    steps: float = 0.0,
+    tell: Callable[[float], None] = lambda done: None,
 ) -> SyntheticRecording:
     """Excite every driven joint with a sum of sines and log the sensors.
 
@@ -110,6 +118,8 @@ def excite(
         duration_s: length of the recording [s].
         rate_hz: samples and commands per second.
         seed: seed of the sines and the sensor noise.
+        steps: size of random steps in the commands of motors, which show the lag of the efforts, as a share of the
+            effort limit.
         tell: called with the completed share, 0 to 1.
 
     Raises:
@@ -117,6 +127,7 @@ def excite(
     """
     _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
     _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
+    _require("--steps", steps, 0.0, STEPS_MAX)
     model, spec = robot.model, robot.robot.spec
     # Both seeds, so that two stand-ins never share their excitation.
     rng = np.random.default_rng([robot.seed, seed])
@@ -131,6 +142,8 @@ def excite(
         if actuator is not None:
             motors[number] = not is_servo(model, actuator)
             command[:, number] = _waves(spec.joints[number], not motors[number], time, rng)
+            if motors[number] and steps > 0.0:
+                command[:, number] += steps * (spec.joints[number].effort_limit or 1.0) * _steps(time, rng)
     limits = SPEED_MAX * np.array([joint.velocity_limit or np.inf for joint in spec.joints])
     for _ in range(GENTLER):
         truth = _simulate(robot, command, every, tell)
@@ -172,6 +185,13 @@ def _waves(joint: JointSpec, servo: bool, time: Array, rng: np.random.Generator)
         if bound is not None:
             scale = min(scale, 0.8 * abs(bound - joint.default_pos) / max(float(np.abs(wave).max()), 1e-9))
     return joint.default_pos + scale * wave
+
+
+def _steps(time: Array, rng: np.random.Generator) -> Array:
+    """Return a series that jumps between -1, 0 and 1 at random times, beginning with 0."""
+    edges = np.cumsum(rng.uniform(*STEP_S, size=int(time[-1] / STEP_S[0]) + 2))
+    levels = np.concatenate([[0.0], rng.integers(-1, 2, size=len(edges)).astype(np.float64)])
+    return levels[np.searchsorted(edges, time)]
 
 
 def _simulate(robot: StandIn, command: Array, every: int, tell: Callable[[float], None]) -> Array:

@@ -26,6 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recordings", metavar="N", type=int, default=5, help="how many (default: 5)")
     parser.add_argument("--duration-s", metavar="S", type=float, default=10.0, help="length of each (default: 10)")
     parser.add_argument("--rate-hz", metavar="HZ", type=float, default=250.0, help="samples per second (default: 250)")
+    parser.add_argument(
+        "--steps",
+        metavar="SHARE",
+        type=float,
+        default=0.0,
+        help="add random steps of this share of the effort limit to the commands of motors, which show the lag of the "
+        "efforts (default: 0)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="which stand-in (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -51,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
                 duration_s=arguments.duration_s,
                 rate_hz=arguments.rate_hz,
                 seed=number,
+                steps=arguments.steps,
                 tell=lambda done, number=number: bar.update(line, completed=number + done),
             )
             # Not earlier: a robot that cannot be excited leaves no empty folder behind.

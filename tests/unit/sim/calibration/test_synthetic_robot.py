@@ -17,6 +17,7 @@ from physai.sim.calibration.synthetic_robot import (
 )
 from physai.sim.logs import read_log
 from physai.sim.logs.quality import check_log
+from physai.sim.logs.signals.lag import estimate_lag
 from physai.sim.robots import load_robot
 from physai.sim.twin.parameters import catalogue
 
@@ -105,3 +106,18 @@ def test_the_verb_says_what_comes_next_and_overwrites_nothing(
     assert "already exists" in capsys.readouterr().err
     assert main([*words[:2], "cartpole", "-o", str(tmp_path / "new"), "--recordings", "0"]) == 2
     assert "--recordings must lie in 1 … 100, got 0" in capsys.readouterr().err
+
+
+def test_steps_in_the_commands_show_the_lag() -> None:
+    """Without them nothing changes quickly, and no lag is identified."""
+    robot = load_robot("cartpole")
+    truth = stand_in(robot, seed=0)
+    for steps, identified in ((0.0, False), (0.1, True)):
+        made = excite(truth, duration_s=6.0, rate_hz=250.0, seed=0, steps=steps)
+        lag = estimate_lag(made.time, made.command[:, 0], made.joint_effort[:, 0])
+        assert (lag is not None and lag.identified) is identified
+        if lag is not None and identified:
+            # The model's steps and the command's period quantise the delay.
+            assert lag.lag_s == pytest.approx(truth.delay_s, abs=0.003)
+    with pytest.raises(PhysaiError, match=r"--steps must be in 0 … 0\.5, got nan"):
+        excite(truth, duration_s=6.0, rate_hz=250.0, seed=0, steps=float("nan"))

@@ -25,8 +25,8 @@ REPORT_FOLDER = "validation"
 PASS = "PASS"
 EVIDENCE_FILE = "latency.json"
 KEYS_FOLDER = "keys"
-CALIBRATION_S = 60.0
-"""Time budget of the calibration [s]; on two idle cores it needs half of it."""
+CALIBRATION_STEPS = 10_000_000
+"""Physics steps of the calibration: a minute or two."""
 ACCEPT = ["--accept", "stand-in,computer"]
 """Evidence that the demo's installation accepts, unlike a robot by default: the demo involves no robot."""
 MAX_JOBS = 8
@@ -108,7 +108,7 @@ def _twin(task: str, folder: Path) -> Path | None:
     _step("2 of 8: calibrating the twin on the recordings")
     twin = work / TWIN_FILE
     logs = sorted(str(path) for path in work.glob("*.csv"))
-    limits = ["--output", str(twin), "--report", str(work), "--time-budget-s", str(CALIBRATION_S)]
+    limits = ["--output", str(twin), "--report", str(work), "--budget-steps", str(CALIBRATION_STEPS)]
     _verb(["sim", "calibrate", name, *logs, *limits], torch=False, accepted=(0, 1))
     return twin
 
