@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tests.support.replay_samples import with_sample
 
 from physai.sdk.base.files import write_atomic
 from physai.sdk.evidence import origin
@@ -125,30 +126,32 @@ def credible_twin(task: Task) -> Twin:
     parameters = (fitted("cart.mass", "kg", 2.0, 2.1, 0.05), fitted("rail.friction", "N", 0.2, 0.25, 0.05))
     of = origin.Origin(kind="robot", robot=task.contract.robot.name)
     error, worse = Interval(value=0.002, lo=0.001, hi=0.003), Interval(value=0.02, lo=0.018, hi=0.022)
-    return replace(
-        nominal_twin(task.robot),
-        parameters=parameters,
-        covariance=np.diag([0.05**2, 0.05**2]),
-        noise=SensorNoise(joint_pos_std=(0.002,), joint_vel_std=(0.02,)),
-        timing=Timing(
-            command_lag_mean_s=0.015,
-            command_lag_p99_s=0.02,
-            period_median_s=0.02,
-            period_p99_s=0.021,
-            period_max_s=0.03,
-        ),
-        residuals=Residuals(
-            window_s=0.25,
-            joint_names=("rail",),
-            twin=(error,),
-            nominal=(worse,),
-            gain=(Interval(value=0.018, lo=0.016, hi=0.02),),
-            motion=(0.2,),
-        ),
-        logs=Logs(
-            train=(LogRecord(name="a", sha256="a" * 64, origin=of),),
-            held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
-        ),
+    return with_sample(
+        replace(
+            nominal_twin(task.robot),
+            parameters=parameters,
+            covariance=np.diag([0.05**2, 0.05**2]),
+            noise=SensorNoise(joint_pos_std=(0.002,), joint_vel_std=(0.02,)),
+            timing=Timing(
+                command_lag_mean_s=0.015,
+                command_lag_p99_s=0.02,
+                period_median_s=0.02,
+                period_p99_s=0.021,
+                period_max_s=0.03,
+            ),
+            residuals=Residuals(
+                window_s=0.25,
+                joint_names=("rail",),
+                twin=(error,),
+                nominal=(worse,),
+                gain=(Interval(value=0.018, lo=0.016, hi=0.02),),
+                motion=(0.2,),
+            ),
+            logs=Logs(
+                train=(LogRecord(name="a", sha256="a" * 64, origin=of),),
+                held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
+            ),
+        )
     )
 
 

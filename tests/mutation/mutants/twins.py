@@ -7,6 +7,7 @@ from typing import Any
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from tests.support.replay_samples import with_sample
 
 from physai.sdk.evidence.origin import Origin
 from physai.sim.calibration.calibrate import residuals
@@ -56,24 +57,26 @@ def credible_twin(
     )
     joints, of = robot.spec.joint_names, Origin(kind="robot", robot=robot.name)
     small, large = (tuple(Interval(value=v, lo=0.9 * v, hi=1.1 * v) for _ in joints) for v in (0.002, 0.02))
-    return replace(
-        nominal_twin(robot),
-        parameters=fitted,
-        covariance=np.diag([p.std**2 for p in fitted]),
-        noise=noise or SensorNoise(),
-        timing=timing or Timing(),
-        residuals=Residuals(
-            window_s=0.25,
-            joint_names=joints,
-            twin=small,
-            nominal=large,
-            gain=tuple(Interval(value=0.018, lo=0.016, hi=0.02) for _ in joints),
-            motion=(0.2,) * len(joints),
-        ),
-        logs=Logs(
-            train=(LogRecord(name="train", sha256="a" * 64, origin=of),),
-            held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
-        ),
+    return with_sample(
+        replace(
+            nominal_twin(robot),
+            parameters=fitted,
+            covariance=np.diag([p.std**2 for p in fitted]),
+            noise=noise or SensorNoise(),
+            timing=timing or Timing(),
+            residuals=Residuals(
+                window_s=0.25,
+                joint_names=joints,
+                twin=small,
+                nominal=large,
+                gain=tuple(Interval(value=0.018, lo=0.016, hi=0.02) for _ in joints),
+                motion=(0.2,) * len(joints),
+            ),
+            logs=Logs(
+                train=(LogRecord(name="train", sha256="a" * 64, origin=of),),
+                held_out=tuple(LogRecord(name=n, sha256=n * 64, origin=of, duration_s=10.0) for n in ("b", "c")),
+            ),
+        )
     )
 
 

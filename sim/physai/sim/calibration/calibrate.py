@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError, unknown_name
+from physai.sim.calibration.alternatives import command_alternatives, model_alternatives
 from physai.sim.calibration.fit.fit import BUDGET_STEPS, Fit, FitProgress, fit
-from physai.sim.calibration.measured import held_out_lag, measured_noise, measured_timing
+from physai.sim.calibration.measured import held_out_lag, measured_actuators, measured_noise, measured_timing
 from physai.sim.calibration.replay.drive import choose_drive
 from physai.sim.calibration.replay.replay import (
     WINDOW_MAX_S,
@@ -22,13 +23,14 @@ from physai.sim.calibration.replay.replay import (
     replay,
     require_logs_of,
 )
+from physai.sim.calibration.replay.sample import replay_sample
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.logs import LogError, RobotLog
 from physai.sim.logs.overlap import overlapping
 from physai.sim.robots import Robot
 from physai.sim.twin.models import calibration_model, installed_version, model_fingerprint, robot_reference
-from physai.sim.twin.parameters import Parameter, catalogue
-from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals
+from physai.sim.twin.parameters import Drive, Parameter, catalogue
+from physai.sim.twin.record import Alternative, FittedParameter, Interval, LogRecord, Logs, Residuals
 from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
@@ -57,6 +59,9 @@ class Calibration:
     train_nominal: ReplayScore
     held_out: ReplayScore | None
     held_out_nominal: ReplayScore | None
+    commanded: ReplayScore | None = None
+    """Held-out recordings replayed from commands, if the twin knows how its motors follow them."""
+    commanded_nominal: ReplayScore | None = None
 
 
 def without_still(logs: Sequence[RobotLog]) -> tuple[tuple[RobotLog, ...], tuple[RobotLog, ...]]:
@@ -134,21 +139,36 @@ def calibrate(
         covariance=_in_units(parameters, fitted),
         noise=measured_noise((*logs, *still)),
         timing=measured_timing(train, held_out),
+        actuators=measured_actuators(train) if drive == "effort" else (),
         logs=Logs(train=_records(train), held_out=_records(held_out)),
         notes=fitted.notes,
         physai_version=installed_version(),
         folder=str(home),
     )
 
-    def score(subject: Any, logs: Sequence[RobotLog]) -> ReplayScore:
-        return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads)
+    def score(subject: Any, logs: Sequence[RobotLog], drive: Drive | None = None) -> ReplayScore:
+        return replay(subject, robot, logs, window_s=window_s, seed=seed, num_threads=threads, drive=drive)
 
     # A replay silences the model that it gets, so every replay gets its own.
     train_score, train_nominal = score(twin, train), score(calibration_model(robot), train)
     held = score(twin, held_out) if held_out else None
     held_nominal = score(calibration_model(robot), held_out) if held_out else None
+    commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
-        twin = replace(twin, residuals=residuals(held, held_nominal, command_lag=held_out_lag(train, held_out)))
+        others = model_alternatives(robot, twin, held, num_threads=threads)
+        lag = held_out_lag(train, held_out)
+        twin = replace(
+            twin,
+            residuals=residuals(held, held_nominal, command_lag=lag, alternatives=others),
+            sample=replay_sample(twin, robot, held),
+        )
+        sent = with_commands(twin, held_out)
+        if sent:
+            commanded, commanded_nominal = (
+                score(subject, sent, "command") for subject in (twin, calibration_model(robot))
+            )
+            others = command_alternatives(robot, twin, commanded, num_threads=threads)
+            twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     return Calibration(
         twin=twin,
         fit=fitted,
@@ -156,11 +176,26 @@ def calibrate(
         train_nominal=train_nominal,
         held_out=held,
         held_out_nominal=held_nominal,
+        commanded=commanded,
+        commanded_nominal=commanded_nominal,
     )
 
 
-def residuals(twin: ReplayScore, nominal: ReplayScore, *, command_lag: Interval | None = None) -> Residuals:
-    """Summarise two scores on the same windows, and the command lag in them, for the twin file."""
+def with_commands(twin: Twin, logs: Sequence[RobotLog]) -> tuple[RobotLog, ...]:
+    """Return the recordings that can be replayed from commands through the twin's motors."""
+    if not twin.actuators:
+        return ()
+    return tuple(log for log in logs if log.command_kind == "joint_effort" and log.joint_effort is not None)
+
+
+def residuals(
+    twin: ReplayScore,
+    nominal: ReplayScore,
+    *,
+    command_lag: Interval | None = None,
+    alternatives: tuple[Alternative, ...] = (),
+) -> Residuals:
+    """Summarise two scores on the same windows, the command lag in them, and the alternatives, for the twin file."""
     return Residuals(
         window_s=twin.windows.window_s,
         joint_names=twin.joint_names,
@@ -169,6 +204,7 @@ def residuals(twin: ReplayScore, nominal: ReplayScore, *, command_lag: Interval 
         gain=twin.gain_over(nominal),
         motion=tuple(float(x) for x in twin.windows.motion()),
         command_lag=command_lag,
+        alternatives=alternatives,
     )
 
 

@@ -1,14 +1,15 @@
-"""Sensor noise, loop period and command lag from recordings."""
+"""Sensor noise, loop period, and how motors follow their commands, from recordings."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.logs import RobotLog, command_lag, lag_summary, sensor_noise
+from physai.sim.logs import RobotLog, lag_summary, sensor_noise
 from physai.sim.logs.signals.lag import LagSummary
 from physai.sim.logs.signals.noise import MIN_STILL_S
-from physai.sim.twin.record import Interval, SensorNoise, Timing
+from physai.sim.logs.signals.response import EffortResponse, effort_response
+from physai.sim.twin.record import ActuatorResponse, Interval, SensorNoise, Timing
 
 Array = npt.NDArray[np.float64]
 
@@ -36,18 +37,25 @@ def measured_noise(logs: Sequence[RobotLog]) -> SensorNoise:
 SIMILAR_PERIOD = 1.5
 """Maximum ratio of two sampling periods at which lags are comparable: part of a lag is a share of the period."""
 
+Found = tuple[RobotLog, tuple[EffortResponse | None, ...]]
+"""A recording and the response of each of its joints."""
+
 
 def measured_timing(train: Sequence[RobotLog], held_out: Sequence[RobotLog] = ()) -> Timing:
     """Return pooled loop periods of all recordings, and the lag of their commands if identified.
 
     The lag is that of the fitted recordings, so that the held-out ones can contradict it; without one in them, that of
-    the held-out recordings.
+    the held-out recordings. Of recordings at different rates it is that of the rate which more of them identify.
     """
     periods = np.concatenate([np.diff(log.time) for log in (*train, *held_out)])
-    lag = _lag(train) or _lag(held_out)
+    found = _responses(train) or _responses(held_out)
+    chosen = _main_rate(found)
+    lag, period_s = _lag(chosen), _period(chosen) if chosen else None
     return Timing(
         command_lag_mean_s=None if lag is None else max(0.0, lag.mean_s),
         command_lag_p99_s=None if lag is None else max(0.0, lag.p99_s),
+        command_lag_period_s=None if lag is None else period_s,
+        command_lag_periods=None if lag is None else _lag_periods(found, chosen),
         period_median_s=float(np.median(periods)),
         period_p99_s=float(np.quantile(periods, 0.99)),
         period_max_s=float(periods.max()),
@@ -59,18 +67,88 @@ def held_out_lag(train: Sequence[RobotLog], held_out: Sequence[RobotLog]) -> Int
 
     None if either set of recordings does not identify one.
     """
-    period_s = float(np.median(np.concatenate([np.diff(log.time) for log in train])))
-    alike = [log for log in held_out if _similar(float(np.median(np.diff(log.time))), period_s)]
-    lag = _lag(alike)
-    if lag is None or _lag(train) is None:
+    fitted = _main_rate(_responses(train))
+    if not fitted:
+        return None
+    lag = _lag([one for one in _responses(held_out) if _similar(_period([one]), _period(fitted))])
+    if lag is None:
         return None
     mean = max(0.0, lag.mean_s)
     return Interval(value=mean, lo=max(0.0, 2.0 * mean - lag.p99_s), hi=max(mean, lag.p99_s))
+
+
+def measured_actuators(logs: Sequence[RobotLog]) -> tuple[ActuatorResponse, ...]:
+    """Return how each motor follows its commands, pooled over recordings at the main rate; without those not shown."""
+    chosen = _main_rate(_responses(logs))
+    pooled: list[ActuatorResponse] = []
+    for joint, name in enumerate(logs[0].joint_names):
+        known = [response for _, responses in chosen if (response := responses[joint]) is not None]
+        if not known:
+            continue
+        weights = np.array([1.0 / max(one.gain_std, GAIN_STD_MIN) ** 2 for one in known])
+        gains = np.array([one.gain for one in known])
+        gain = float(weights @ gains / weights.sum())
+        limits = [one.effort_max for one in known if one.effort_max is not None]
+        if not gain > 0.0:
+            continue
+        # What the recordings differ by counts, too.
+        variance = 1.0 / weights.sum() + weights @ (gains - gain) ** 2 / weights.sum()
+        pooled.append(
+            ActuatorResponse(
+                joint=name,
+                gain=gain,
+                # What the recordings differ by counts, too.
+                gain_std=float(np.sqrt(variance)),
+                dead_time_s=float(np.median([one.lag.dead_time_s for one in known])),
+                time_constant_s=float(np.median([one.lag.time_constant_s for one in known])),
+                effort_max=float(np.median(limits)) if limits else None,
+                period_s=_period(chosen),
+            )
+        )
+    return tuple(pooled)
+
+
+GAIN_STD_MIN = 1e-3
+"""Minimum standard deviation of a recording's gain that is weighed."""
+
+
+def _responses(logs: Sequence[RobotLog]) -> list[Found]:
+    """Return the recordings that identify the response of any joint."""
+    found = [(log, effort_response(log)) for log in logs]
+    return [(log, responses) for log, responses in found if any(responses)]
+
+
+def _main_rate(found: Sequence[Found]) -> list[Found]:
+    """Return the recordings of the rate that most of them have; of two rates with as many, those of the faster."""
+    groups = [[other for other in found if _similar(_period([one]), _period([other]))] for one in found]
+    return max(groups, key=lambda group: (len(group), -_period(group))) if groups else []
+
+
+def _period(found: Sequence[Found]) -> float:
+    """Return the median sampling period [s]."""
+    return float(np.median(np.concatenate([np.diff(log.time) for log, _ in found])))
+
+
+def _lag_periods(found: Sequence[Found], chosen: Sequence[Found]) -> Interval:
+    """Return the change of the lag per change of the loop's period."""
+    others = [one for one in found if not _similar(_period([one]), _period(chosen))]
+    here, there = _lag(chosen), _lag(others)
+    if here is not None and there is not None:
+        apart_s = _period(others) - _period(chosen)
+        slope = (there.mean_s - here.mean_s) / apart_s
+        doubt = float(np.hypot(here.p99_s - here.mean_s, there.p99_s - there.mean_s)) / abs(apart_s)
+        return Interval(value=slope, lo=slope - doubt, hi=slope + doubt)
+    # Sensors and commands are often exchanged in one message, so that a command takes effect one loop period later. At
+    # one rate, whole periods within the dead time cannot be told from a constant delay.
+    dead = [response.lag.dead_time_s / _period(chosen) for _, found in chosen for response in found if response]
+    # A command that changes once per period shows the dead time to a quarter of a period at best.
+    whole = float(np.floor(np.median(dead) + 0.25))
+    return Interval(value=0.5 * whole, lo=0.0, hi=whole)
 
 
 def _similar(one: float, other: float) -> bool:
     return max(one, other) <= SIMILAR_PERIOD * min(one, other)
 
 
-def _lag(logs: Sequence[RobotLog]) -> LagSummary | None:
-    return lag_summary(estimate for log in logs for estimate in command_lag(log))
+def _lag(found: Sequence[Found]) -> LagSummary | None:
+    return lag_summary(response.lag for _, responses in found for response in responses if response is not None)

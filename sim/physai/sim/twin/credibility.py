@@ -1,4 +1,4 @@
-"""Credibility of a twin: it replays held-out recordings closely, and better than the nominal robot."""
+"""Credibility of a twin: it replays held-out recordings closely, and better than the nominal robot and alternatives."""
 
 from collections.abc import Mapping
 
@@ -14,6 +14,8 @@ MIN_RECORDINGS = 2
 """Minimum number of held-out recordings: one may be the one that happens to fit."""
 BLOCK_S, MIN_BLOCKS = 3.0, 3
 """Length of a block of a held-out recording [s], and their minimum number; a shorter recording is one block."""
+ALTERNATIVE_RATIO = 0.95
+"""An alternative is preferred if the upper end of its error, relative to the twin's, is below this."""
 LAG_SHARE, LAG_FLOOR_S = 0.25, 0.001
 """Credible error of the command lag: this share of the held-out recordings' lag, or this much [s]."""
 
@@ -30,9 +32,11 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
     """Judge whether a twin is credible.
 
     There are at least `MIN_RECORDINGS` held-out recordings with `MIN_BLOCKS` blocks, and the windows are at least
-    `MIN_WINDOW_S` long. The upper end of every joint's held-out error is below its bound. By a paired bootstrap against
-    the nominal robot, at least one joint's error falls significantly (95 % interval above 0) and none rises
-    significantly. The command lag is that of the held-out recordings, if they identify one.
+    `MIN_WINDOW_S` long. The upper end of every joint's held-out error is below its bound, from measured efforts and, if
+    the response of the motors is known, from commands. By a paired bootstrap against the nominal robot, at least one
+    joint's error falls significantly (95 % interval above 0) and none rises significantly. No alternative replays the
+    recordings significantly better, see `Alternative`. The command lag is that of the held-out recordings, if they
+    identify one.
 
     Args:
         twin: the twin.
@@ -44,7 +48,14 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
         return Credibility(holds=False, reasons=("no held-out recording to judge it on",))
     # Given bounds override the defaults joint by joint.
     limits = {**bounds(twin.residuals), **(error_bounds or {})}
-    doubts = _too_large(twin.residuals, limits) + _no_gain(twin.residuals) + _too_few(twin) + _other_lag(twin)
+    doubts = [
+        *_too_large(twin.residuals, limits),
+        *_no_gain(twin.residuals),
+        *_better_alternatives(twin.residuals),
+        *_from_commands(twin, error_bounds or {}),
+        *_too_few(twin),
+        *_other_lag(twin),
+    ]
     if not twin.residuals.window_s >= MIN_WINDOW_S:
         doubts.append(
             f"it was judged on windows of {twin.residuals.window_s:g} s, in which wrong models err little, too; "
@@ -56,7 +67,9 @@ def judge(twin: TwinRecord, *, error_bounds: Mapping[str, float] | None = None) 
         doubts.append(f"{len(shared)} of the held-out recordings were used in the fit")
     if doubts:
         return Credibility(holds=False, reasons=tuple(doubts))
-    return Credibility(holds=True, reasons=(*_summary(twin.residuals, limits), _lag_summary(twin)))
+    return Credibility(
+        holds=True, reasons=(*_summary(twin.residuals, limits), _command_summary(twin), _lag_summary(twin))
+    )
 
 
 def _too_large(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:
@@ -77,6 +90,29 @@ def _no_gain(residuals: Residuals) -> list[str]:
     if worse or any(gain.lo > 0.0 for _, gain in pairs):
         return worse
     return ["it does not replay held-out recordings significantly better than the nominal robot on any joint"]
+
+
+def _better_alternatives(residuals: Residuals) -> list[str]:
+    better = [one for one in residuals.alternatives if not one.ratio.hi >= ALTERNATIVE_RATIO]  # true for NaN, too
+    return [
+        f"with {one.name} it replays the held-out recordings better: {one.ratio.value:.2f} times the error "
+        f"({one.ratio.lo:.2f} to {one.ratio.hi:.2f})"
+        for one in sorted(better, key=lambda one: one.ratio.value)[:1]
+    ]
+
+
+def _from_commands(twin: TwinRecord, error_bounds: Mapping[str, float]) -> list[str]:
+    found = twin.command_residuals
+    if found is None:
+        return []
+    limits = {**bounds(found), **error_bounds}
+    worse = [
+        f"{name}: replays worse than an ideal motor by {-gain.value:.4f} ({-gain.hi:.4f} to {-gain.lo:.4f})"
+        for name, gain in zip(found.joint_names, found.gain, strict=True)
+        if gain.hi < 0.0
+    ]
+    doubts = _too_large(found, limits) + worse + _better_alternatives(found)
+    return [f"driven by commands, {doubt}" for doubt in doubts]
 
 
 def _too_few(twin: TwinRecord) -> list[str]:
@@ -111,6 +147,14 @@ def _lag_summary(twin: TwinRecord) -> str:
     if found is None:
         return f"its command lag, {1e3 * lag:.1f} ms, was not tested on held-out recordings"
     return f"command lag {1e3 * lag:.1f} ms, that of the held-out recordings {1e3 * found.value:.1f} ms"
+
+
+def _command_summary(twin: TwinRecord) -> str:
+    found = twin.command_residuals
+    if found is None:
+        return "not tested from commands: no recording shows how its motors follow them"
+    errors = ", ".join(f"{name} {error.value:.4f}" for name, error in zip(found.joint_names, found.twin, strict=True))
+    return f"from commands: {errors}"
 
 
 def _summary(residuals: Residuals, limits: Mapping[str, float]) -> list[str]:

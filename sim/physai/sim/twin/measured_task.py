@@ -35,9 +35,10 @@ draw each element independently, so these fields are left to the task's own rand
 
 
 def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
-    """Return the range of the command delay [s]; the task's own without a measurement.
+    """Return the range of the command delay at the policy's rate [s]; the task's own without a measurement.
 
-    The upper end is the measured 99th percentile, the lower end its mirror image about the mean.
+    The upper end is the measured 99th percentile, the lower end its mirror image about the mean. At another rate than
+    that of the recordings both move by the share of the lag that is a number of the loop's periods.
     """
     mean, p99 = twin.timing.command_lag_mean_s, twin.timing.command_lag_p99_s
     for parameter in twin.parameters:
@@ -45,7 +46,13 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
             mean, p99 = parameter.value, parameter.value + Z_P99 * parameter.std
     if mean is None or p99 is None:
         return task.action_delay.lower_s, task.action_delay.upper_s
-    return max(0.0, 2.0 * mean - p99), max(mean, p99)
+    lower, upper = 2.0 * mean - p99, max(mean, p99)
+    period_s, periods = twin.timing.command_lag_period_s, twin.timing.command_lag_periods
+    if period_s is not None and periods is not None:
+        apart_s = task.contract.timing.control_dt - period_s
+        shifts = (periods.lo * apart_s, periods.hi * apart_s)
+        lower, upper = lower + min(shifts), upper + max(shifts)
+    return max(0.0, lower), max(0.0, upper)
 
 
 def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: float) -> dict[str, SensorModel]:
@@ -93,8 +100,7 @@ def training_task(task: Task, twin: Twin) -> Task:
     _, upper = lag_range(task, twin)
     # Start from the task's model: its time step and integrator may differ from those of the robot file.
     model = copy.copy(task.model)
-    if twin.parameters:
-        twin.apply(model, twin.values)
+    twin.apply_commanded(model, twin.values)
     return replace(
         task,
         model=model,

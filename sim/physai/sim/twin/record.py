@@ -24,10 +24,16 @@ Array = npt.NDArray[np.float64]
 
 MAX_PARAMETERS = 1024
 MAX_LOGS = 4096
+MAX_ALTERNATIVES = 64
+MAX_WINDOWS, MAX_ROW = 64, 100_000
+"""Maximum number of windows of a replay sample, and of numbers in a row of it."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.\-/]{0,63}\.[a-z_]{1,31}$")]
 """`<body or joint>.<what>`, for instance `link2.mass`, `joint1.friction`."""
+Rows = Annotated[
+    tuple[Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MAX_ROW)], ...], Field(max_length=MAX_WINDOWS)
+]
 PerJoint = Annotated[tuple[NonNegative, ...], Field(max_length=MAX_JOINTS)]
 
 
@@ -72,24 +78,55 @@ class SensorNoise(Frozen):
     """[N·m or N]"""
 
 
-class Timing(Frozen):
-    """Measured times; None if not measured."""
-
-    command_lag_mean_s: NonNegative | None = None
-    """From a command to its effect in the measured effort, or in the motion if no effort is recorded [s]."""
-    command_lag_p99_s: NonNegative | None = None
-    period_median_s: NonNegative | None = None
-    """From one sample to the next [s]."""
-    period_p99_s: NonNegative | None = None
-    period_max_s: NonNegative | None = None
-
-
 class Interval(Frozen):
     """A measured value and its 95 % bootstrap interval."""
 
     value: Finite
     lo: Finite
     hi: Finite
+
+
+class ActuatorResponse(Frozen):
+    """Measured effort of one joint as a response to its command u: τ·y' = g·u(t - d) - y, |y| at most `effort_max`."""
+
+    joint: Name
+    gain: Positive
+    """g: measured effort per commanded effort."""
+    gain_std: NonNegative
+    dead_time_s: NonNegative
+    """d, at the sampling period `period_s` [s]; see `Timing.command_lag_periods`."""
+    time_constant_s: NonNegative
+    """τ [s]"""
+    effort_max: Positive | None = None
+    """Effort at which the motor saturates [N·m or N]; None if no recording shows one."""
+    period_s: Positive
+    """Sampling period of the recordings that show the response [s]."""
+
+
+class Timing(Frozen):
+    """Measured times; None if not measured."""
+
+    command_lag_mean_s: NonNegative | None = None
+    """From a command to its effect in the measured effort, or in the motion if no effort is recorded [s]."""
+    command_lag_p99_s: NonNegative | None = None
+    command_lag_period_s: Positive | None = None
+    """Sampling period of the recordings that show the lag [s]."""
+    command_lag_periods: Interval | None = None
+    """Change of the lag with the loop's period [s/s]: how many periods of it wait for the loop. From recordings at
+    different rates; with one rate, between none and the whole periods that fit into the dead time."""
+    period_median_s: NonNegative | None = None
+    """From one sample to the next [s]."""
+    period_p99_s: NonNegative | None = None
+    period_max_s: NonNegative | None = None
+
+
+class Alternative(Frozen):
+    """The twin with one thing changed, such as all masses 10 % higher."""
+
+    name: Label
+    ratio: Interval
+    """Its held-out replay error relative to the twin's: geometric mean over the joints, from the same resampled
+    windows. `hi` below 1 means that it replays the recordings significantly better than the twin."""
 
 
 class Residuals(Frozen):
@@ -108,12 +145,43 @@ class Residuals(Frozen):
     command_lag: Interval | None = None
     """Lag of effort behind command in the held-out recordings alone [s], the interval from its mean to its 99th
     percentile and as far below; None if they do not identify one."""
+    alternatives: Annotated[tuple[Alternative, ...], Field(max_length=MAX_ALTERNATIVES)] = ()
+    """The twin with one thing changed, replayed on the same windows."""
 
     @model_validator(mode="after")
     def _has_one_of_each(self) -> Self:
         counts = {len(self.joint_names), len(self.twin), len(self.nominal), len(self.gain), len(self.motion)}
         if len(counts) != 1:
             raise ValueError(f"residuals have different numbers of joints: {sorted(counts)}")
+        return self
+
+
+class ReplaySample(Frozen):
+    """A few of the held-out windows, W of S steps with M compared samples of J joints, to replay without recordings."""
+
+    start: Rows
+    """True position [rad or m], then speed [rad/s or m/s] of each joint at the start, shape (W, 2·J)."""
+    controls: Rows
+    """Input of each actuator in each physics step, shape (W, S·nu)."""
+    sample_s: Rows
+    """Times of the compared samples after the start [s], shape (W, M)."""
+    target: Rows
+    """True positions at these times [rad or m], shape (W, M·J)."""
+    servo_gain: Annotated[tuple[Positive, ...], Field(max_length=MAX_WINDOWS)]
+    """Factor on the gain of position servos in each window, shape (W,)."""
+    rmse: PerJoint
+    """Root mean square position error of the twin on these windows [rad or m], shape (J,)."""
+
+    @model_validator(mode="after")
+    def _has_one_row_per_window(self) -> Self:
+        counts = {len(rows) for rows in (self.start, self.controls, self.sample_s, self.target, self.servo_gain)}
+        if len(counts) != 1 or counts == {0}:
+            raise ValueError(f"the replay sample has different numbers of windows: {sorted(counts)}")
+        for name, rows in (("start", self.start), ("controls", self.controls), ("target", self.target)):
+            if len({len(row) for row in rows}) != 1:
+                raise ValueError(f"the replay sample's windows differ in the length of {name}")
+        if any(len(row) != len(self.sample_s[0]) or any(time < 0.0 for time in row) for row in self.sample_s):
+            raise ValueError("the replay sample's times differ in number, or are below 0")
         return self
 
 
@@ -176,8 +244,15 @@ class TwinRecord:
     """Posterior covariance in the order of `parameters`, shape (P, P); the prior's variance if not identified."""
     noise: SensorNoise = field(default_factory=SensorNoise)
     timing: Timing = field(default_factory=Timing)
+    actuators: Annotated[tuple[ActuatorResponse, ...], Field(max_length=MAX_JOINTS)] = ()
+    """How motors follow their commands, of the joints whose recordings show it; none for position servos."""
     residuals: Residuals | None = None
-    """None without held-out recordings."""
+    """Replay of the held-out recordings from measured efforts, or from commands if no efforts are measured. None
+    without held-out recordings."""
+    command_residuals: Residuals | None = None
+    """Replay from commands through `actuators`; None if `residuals` are from commands, or no response is known."""
+    sample: ReplaySample | None = None
+    """Held-out windows that a validation replays again; None without held-out recordings."""
     logs: Logs = field(default_factory=Logs)
     notes: Annotated[tuple[Annotated[str, Field(max_length=500)], ...], Field(max_length=64)] = ()
     """Remarks on the fit, for instance that it was interrupted or what was left out."""

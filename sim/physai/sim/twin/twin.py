@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from physai.sdk.base.errors import ModelError, UnknownNameError
 from physai.sdk.base.files import read_plain, write_atomic
 from physai.sim.robots import Robot, load_robot, robot_names
+from physai.sim.robots.spec import joint_actuator
 from physai.sim.twin.credibility import judge
 from physai.sim.twin.models import (
     calibration_model,
@@ -30,7 +31,7 @@ from physai.sim.twin.record import Credibility, TwinError, TwinRecord
 
 Array = npt.NDArray[np.float64]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MAX_FILE_BYTES = 16 * 2**20
 REDRAWS = 50
 """Attempts to redraw a sample outside the bounds before it is clipped."""
@@ -109,6 +110,42 @@ class Twin(TwinRecord):
         # A fitted value at its bound may leave samples outside even after all redraws.
         return np.clip(drawn, lower, upper)
 
+    @property
+    def unconstrained(self) -> tuple[str, ...]:
+        """Names of the parameters that the recordings do not constrain."""
+        return tuple(parameter.name for parameter in self.parameters if not parameter.identified)
+
+    def at_nominal(self, values: Array) -> Array:
+        """Return robots as consistent with the recordings, with what these do not constrain at its nominal value.
+
+        Parameters that the recordings determine together with the unconstrained ones move along, as the mean of the
+        posterior given the others: v_c - C_cu·C_uu⁻¹·(v_u - prior_u).
+
+        Args:
+            values: parameters, shape (n, P).
+        """
+        free = np.array([not parameter.identified for parameter in self.parameters], dtype=bool)
+        prior = np.array([parameter.prior for parameter in self.parameters])
+        result = np.array(values, dtype=np.float64)
+        if not free.any():
+            return result
+        apart = result[:, free] - prior[free]
+        pull = self.covariance[np.ix_(~free, free)] @ np.linalg.pinv(self.covariance[np.ix_(free, free)])
+        result[:, ~free] -= apart @ pull.T
+        result[:, free] = prior[free]
+        lower = np.array([parameter.lower for parameter in self.parameters])
+        upper = np.array([parameter.upper for parameter in self.parameters])
+        return np.clip(result, lower, upper)
+
+    def constrained_covariance(self) -> Array:
+        """Return the posterior covariance given that what the recordings do not constrain is nominal, shape (P, P)."""
+        free = np.array([not parameter.identified for parameter in self.parameters], dtype=bool)
+        result = np.zeros_like(self.covariance)
+        both, cross = self.covariance[np.ix_(~free, ~free)], self.covariance[np.ix_(~free, free)]
+        unknown = self.covariance[np.ix_(free, free)]
+        result[np.ix_(~free, ~free)] = both - cross @ np.linalg.pinv(unknown) @ cross.T
+        return result
+
     def apply(self, model: mujoco.MjModel, values: Array) -> None:
         """Write parameter values, shape (P,), into a model of this robot and recompute its constants.
 
@@ -127,6 +164,28 @@ class Twin(TwinRecord):
             # Inverse weights and other constants are derived from masses and inertias.
             mujoco.mj_setConst(model, mujoco.MjData(model))
 
+    def apply_commanded(self, model: mujoco.MjModel, values: Array) -> None:
+        """As `apply`, for a model whose actuators get commands instead of measured efforts.
+
+        The fitted gain of a motor relates measured effort to torque, and a motor makes `ActuatorResponse.gain` of its
+        command, at most `effort_max`.
+
+        Raises:
+            TwinError: the model is of another robot.
+        """
+        self.apply(model, values)
+        for response in self.actuators:
+            joint = int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, response.joint))
+            actuator = joint_actuator(model, joint) if joint >= 0 else None
+            if actuator is None:
+                raise TwinError(
+                    f"the model is not of the twin's robot {self.robot}: joint {response.joint} has no motor"
+                )
+            if response.effort_max is not None:
+                limit = response.effort_max * float(model.actuator_gainprm[actuator, 0])
+                _limit_force(model, actuator, limit)
+            model.actuator_gainprm[actuator, 0] *= response.gain
+
     def randomisation(self, n: int, seed: int, *, robot: Robot | None = None) -> dict[str, Array]:
         """Return the draws of `draw` as model fields by name (`body_mass`, `dof_damping`, …), shape (n, …) each.
 
@@ -143,6 +202,13 @@ class Twin(TwinRecord):
     def credible(self) -> Credibility:
         """Judge whether the twin replays held-out recordings, and better than the nominal robot; see `judge`."""
         return judge(self)
+
+
+def _limit_force(model: Any, actuator: int, limit: float) -> None:
+    """Lower the range of an actuator's force to a limit; a motor without a range keeps none, see `calibrate`."""
+    # Not the flag: it is one for all worlds.
+    if model.actuator_forcelimited[actuator]:
+        model.actuator_forcerange[actuator] = np.clip(model.actuator_forcerange[actuator], -limit, limit)
 
 
 _ADAPTER: TypeAdapter[Twin] = TypeAdapter(Twin)

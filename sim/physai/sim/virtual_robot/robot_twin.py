@@ -260,8 +260,7 @@ def task_of_twin(task: Task, twin: Twin) -> Task:
     lower, upper = lag_range(task, twin)
     under = task_under(task, twin, Condition(name="calibrated", lag_lower_s=lower, lag_upper_s=upper))
     model = copy.copy(task.model)
-    if twin.parameters:
-        twin.apply(model, twin.values)
+    twin.apply_commanded(model, twin.values)
     return replace(
         under,
         model=model,

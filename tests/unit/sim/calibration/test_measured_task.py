@@ -12,7 +12,7 @@ from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
 from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, training_task
 from physai.sim.twin.parameters import Drive
-from physai.sim.twin.record import SensorNoise, Timing
+from physai.sim.twin.record import ActuatorResponse, Interval, SensorNoise, Timing, TwinError
 from physai.sim.twin.twin import Twin, nominal_twin
 
 
@@ -29,6 +29,55 @@ def test_delays_lie_around_the_measured_mean() -> None:
     assert lag_range(task, measured_twin()) == pytest.approx((0.004, 0.008))
     unmeasured = nominal_twin(load_robot("double_pendulum"))
     assert lag_range(task, unmeasured) == (task.action_delay.lower_s, task.action_delay.upper_s)
+
+
+@pytest.mark.parametrize(
+    ("period_s", "periods", "expected"),
+    [
+        # The policy's period is 2 ms. Recorded at 10 ms, a lag of 14 to 18 ms holds up to one period of the loop.
+        (0.010, (0.0, 1.0), (0.006, 0.018)),
+        # Recordings at two rates show that it holds 0.9 to 1.1 periods.
+        (0.010, (0.9, 1.1), (0.0052, 0.0108)),
+        # Recorded at a higher rate, the policy's slower loop may add up to one period more.
+        (0.001, (0.0, 1.0), (0.014, 0.019)),
+        (0.002, (0.0, 1.0), (0.014, 0.018)),
+    ],
+)
+def test_the_lag_at_another_rate_than_the_recordings(
+    period_s: float, periods: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    lo, hi = periods
+    timing = Timing(
+        command_lag_mean_s=0.016,
+        command_lag_p99_s=0.018,
+        command_lag_period_s=period_s,
+        command_lag_periods=Interval(value=0.5 * (lo + hi), lo=lo, hi=hi),
+    )
+    twin = replace(measured_twin(), timing=timing)
+    assert lag_range(load_task("pendubot-swingup"), twin) == pytest.approx(expected)
+
+
+def test_motors_make_their_measured_share_of_a_command() -> None:
+    """0.9 of it, at most 2 N·m: in a task, where commands arrive; not in a replay of measured efforts."""
+    response = ActuatorResponse(
+        joint="joint1",
+        gain=0.9,
+        gain_std=0.01,
+        dead_time_s=0.002,
+        time_constant_s=0.003,
+        effort_max=2.0,
+        period_s=0.002,
+    )
+    twin = replace(measured_twin(), actuators=(response,))
+    gain = twin.model().actuator_gainprm[:, 0]
+    found = training_task(load_task("pendubot-swingup"), twin).model
+    assert found.actuator_gainprm[:, 0] == pytest.approx(gain * [0.9, 1.0])
+    if found.actuator_forcelimited[0]:
+        assert np.abs(found.actuator_forcerange[0]).max() == pytest.approx(min(2.0 * gain[0], 1e9))
+    with pytest.raises(TwinError, match="joint elbow has no motor"):
+        replace(twin, actuators=(response.model_copy(update={"joint": "elbow"}),)).apply_commanded(
+            twin.model(), twin.values
+        )
 
 
 def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() -> None:

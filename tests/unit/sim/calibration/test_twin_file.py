@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.replay_samples import with_sample
 
 from physai.sim.robots import Robot
-from physai.sim.twin.record import FittedParameter, Interval, LogRecord, Logs, Residuals, Timing, TwinError
+from physai.sim.twin.record import (
+    Alternative,
+    Credibility,
+    FittedParameter,
+    Interval,
+    LogRecord,
+    Logs,
+    Residuals,
+    Timing,
+    TwinError,
+)
+from physai.sim.twin.spot_check import sample_error, spot_check
 from physai.sim.twin.twin import Twin, load_twin, nominal_twin, save_twin
 
 
@@ -252,3 +264,86 @@ def test_randomisation_writes_the_draws(twin: Twin, pendulum: Robot) -> None:
 def test_the_home_of_a_user_who_is_not_known() -> None:
     with pytest.raises(TwinError, match=r"cannot read twin ~none/twin\.json: No such file or directory"):
         load_twin("~none/twin.json")
+
+
+def alternative(value: float, lo: float, hi: float) -> Alternative:
+    return Alternative(name="all masses x 1.1", ratio=one(value, lo, hi))
+
+
+def test_a_twin_that_replays_better_with_another_mass_is_not_credible(twin: Twin) -> None:
+    def judged(*others: Alternative) -> Credibility:
+        return replace(twin, residuals=GOOD.model_copy(update={"alternatives": others})).credible()
+
+    assert judged(alternative(1.2, 1.1, 1.3), alternative(0.97, 0.9, 1.02)).holds
+    # Better by less than a twentieth decides nothing.
+    assert judged(alternative(0.97, 0.96, 0.98)).holds
+    found = judged(alternative(1.2, 1.1, 1.3), alternative(0.8, 0.7, 0.9))
+    assert found.reasons == (
+        "with all masses x 1.1 it replays the held-out recordings better: 0.80 times the error (0.70 to 0.90)",
+    )
+
+
+def test_commands_are_replayed_with_the_same_bounds(twin: Twin) -> None:
+    def judged(residuals: Residuals) -> Credibility:
+        return replace(twin, command_residuals=residuals).credible()
+
+    assert judged(GOOD).holds
+    # A tenth of the motion of 0.3 rad.
+    assert judged(replayed(one(0.029, 0.028, 0.031), GOOD.gain[0])).reasons == (
+        "driven by commands, hinge: held-out replay error 0.0290 (up to 0.0310) is above the bound 0.0300",
+    )
+    # Against an ideal motor it need not be better, only not worse.
+    assert judged(replayed(GOOD.twin[0], one(0.0, -0.01, 0.01))).holds
+    assert "worse than an ideal motor" in judged(replayed(GOOD.twin[0], one(-0.02, -0.03, -0.01))).reasons[0]
+    other = judged(GOOD.model_copy(update={"alternatives": (alternative(0.5, 0.4, 0.6),)}))
+    assert other.reasons[0].startswith("driven by commands, with all masses x 1.1")
+
+
+def test_the_robot_with_what_is_not_constrained_at_its_nominal_value(twin: Twin) -> None:
+    """Posterior of mass m and friction f: variances 4e-4 and 3.6e-3, covariance 6e-4; f is not constrained.
+
+    Given f = 2.0, its prior, the mean of m falls by 6e-4 / 3.6e-3 = 1/6 of what f was above it.
+    """
+    correlated = replace(twin, covariance=np.array([[4e-4, 6e-4], [6e-4, 3.6e-3]]))
+    assert correlated.unconstrained == ("hinge.friction",)
+    found = correlated.at_nominal(np.array([[2.1, 2.3], [2.0, 2.0]]))
+    np.testing.assert_allclose(found, [[2.1 - 0.3 / 6.0, 2.0], [2.0, 2.0]])
+    # Variance of m given f: 4e-4 - (6e-4)² / 3.6e-3 = 3e-4.
+    np.testing.assert_allclose(correlated.constrained_covariance(), [[3e-4, 0.0], [0.0, 0.0]])
+
+
+class TestSpotCheck:
+    """The gate replays a few windows itself."""
+
+    def test_the_twin_as_it_was_written(self, twin: Twin) -> None:
+        assert spot_check(with_sample(twin)) == ""
+        assert "holds no windows" in spot_check(twin)
+
+    def test_another_parameter_gives_another_error(self, twin: Twin) -> None:
+        """Held out horizontally, the arm falls: faster with more mass, as the armature takes a smaller share."""
+        light, heavy = parameter("arm.mass", 2.1, 0.02), parameter("arm.mass", 2.6, 0.02)
+        falling = with_sample(replace(twin, parameters=(light,), covariance=np.eye(1)), angle=1.5)
+        assert spot_check(falling) == ""
+        assert "was changed after the calibration" in spot_check(replace(falling, parameters=(heavy,)))
+
+    def test_a_stated_error_does_not_replace_the_bound(self, twin: Twin) -> None:
+        """An error of 0.002 rad, and a motion of which a tenth is below its half."""
+        small = GOOD.model_copy(update={"motion": (1e-6,)})
+        assert spot_check(with_sample(replace(twin, residuals=small))) == ""  # the floor of 0.01 rad
+        sampled = with_sample(twin)
+        assert sampled.sample is not None
+        far = tuple(tuple(0.05 + x for x in row) for row in sampled.sample.target)
+        moved = sampled.sample.model_copy(update={"target": far})
+        error = tuple(sample_error(moved, sampled.model()).tolist())
+        said = spot_check(replace(sampled, residuals=small, sample=moved.model_copy(update={"rmse": error})))
+        assert "more than 2 times the bound 0.0100" in said
+
+    @pytest.mark.parametrize("field", ["start", "controls", "target"])
+    def test_a_sample_of_another_robot_diverges(self, twin: Twin, field: str) -> None:
+        sampled = with_sample(twin)
+        assert sampled.sample is not None
+        wide = tuple((*row, 0.0) for row in getattr(sampled.sample, field))
+        wrong = sampled.sample.model_copy(update={field: wide})
+        if field != "controls":
+            assert np.isinf(sample_error(wrong, sampled.model())).all()
+            assert "replay with an error of inf" in spot_check(replace(sampled, sample=wrong))

@@ -11,12 +11,14 @@ import pytest
 
 from physai.sdk.evidence.verdict import Cause, VerdictOutcome
 from physai.sim.gates.checks.falsification import FalsificationGate, Region, beyond
+from physai.sim.gates.checks.gate import Gate
 from physai.sim.gates.checks.non_inferiority import NonInferiorityGate
 from physai.sim.gates.checks.robustness import RobustnessGate
 from physai.sim.gates.checks.safety import SafetyGate, episodes_needed
 from physai.sim.gates.checks.success import SuccessGate
 from physai.sim.gates.execution.subject import QUANTISED_FILE
 from physai.sim.twin.record import Timing
+from physai.sim.twin.twin import Twin
 
 Find = Callable[..., Any]
 Writer = Callable[..., Path]
@@ -50,6 +52,41 @@ def test_delay_that_breaks_it_is_named_as_the_cause(bench: Any, write_policy: Wr
     finding = find(SuccessGate(), context)
     assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.TIMING)
     assert "without delays the same episodes succeed" in finding.message
+
+
+def with_friction(twin: Twin, *, identified: bool, value: float = 0.2) -> Twin:
+    """The pusher with a friction of 0.2 N that may be as large as 10 N, or with a measured one."""
+    mass, friction = twin.parameters
+    open_friction = friction.model_copy(
+        update={"value": value, "prior_std": 3.0, "std": 3.0, "upper": 10.0, "identified": identified}
+    )
+    return replace(twin, parameters=(mass, open_friction), covariance=np.diag([0.05**2, 9.0]))
+
+
+@pytest.mark.parametrize("gate", [SuccessGate, RobustnessGate, FalsificationGate])
+def test_what_the_recordings_do_not_constrain_fails_no_policy(
+    bench: Any, write_policy: Writer, find: Find, gate: type[Gate]
+) -> None:
+    """A spring of 12 N/m stops within 0.1 m if friction is below 1.2 N; a third of the draws is above."""
+    bench.twin = with_friction(bench.twin, identified=False)
+    finding = find(gate(), bench.context(write_policy()))
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.INCONCLUSIVE, Cause.TWIN)
+    assert "rail.friction" in finding.message
+    assert "do not constrain" in finding.message
+    assert "physai sim excite" in finding.next_step
+    # The same spread, but measured: the policy is to blame.
+    bench.twin = with_friction(bench.twin, identified=True)
+    finding = find(gate(), bench.context(write_policy()))
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.POLICY)
+
+
+@pytest.mark.parametrize("gate", [SuccessGate, RobustnessGate, FalsificationGate])
+def test_a_bad_policy_is_to_blame_whatever_the_recordings_leave_open(
+    bench: Any, write_policy: Writer, find: Find, gate: type[Gate]
+) -> None:
+    bench.twin = with_friction(bench.twin, identified=False)
+    finding = find(gate(), bench.context(write_policy(stiffness=-12.0)))
+    assert (finding.outcome, finding.cause) == (VerdictOutcome.FAIL, Cause.POLICY)
 
 
 def test_a_middling_policy_stays_undecided(bench: Any, write_policy: Writer, find: Find) -> None:

@@ -7,17 +7,20 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from physai.sim.logs import LogError, RobotLog, command_lag
+from physai.sim.logs import LogError, RobotLog
+from physai.sim.logs.signals.response import FINE_STEP_S, EffortResponse, effort_response, responding
 from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive
+from physai.sim.twin.record import ActuatorResponse, Timing
+from physai.sim.twin.twin import Twin
 
 Array = npt.NDArray[np.float64]
+Responses = Sequence[ActuatorResponse | None]
+"""Of each joint's motor; None where it is not known."""
 
 SLOW_PERIOD_S = 0.01
 """Sampling period above which the effort between samples is reconstructed from the command [s]."""
-FINE_STEP_S = 0.00025
-"""Time step of that reconstruction [s]."""
 
 GAIN_NOTE = "kp"
 """Note of a recording with its servo gain, in the servo's own unit."""
@@ -100,17 +103,71 @@ def _reference(model: Any) -> float | None:
     return None
 
 
+def responses_of(twin: Twin | None, log: RobotLog) -> Responses:
+    """Return the responses of a twin's motors at a recording's rate; ideal motors without a twin.
+
+    Raises:
+        LogError: the recording has no effort commands, or no recording showed the twin how a motor follows them.
+    """
+    if log.command_kind != "joint_effort":
+        raise LogError(f"log {log.name} has {log.command_kind} commands; a replay from commands takes joint_effort")
+    period_s = float(np.median(np.diff(log.time)))
+    if twin is None:
+        ideal = ActuatorResponse(
+            joint="motor", gain=1.0, gain_std=0.0, dead_time_s=0.0, time_constant_s=0.0, period_s=period_s
+        )
+        return [ideal] * len(log.joint_names)
+    known = {one.joint: _at_period(one, twin.timing, period_s) for one in twin.actuators}
+    if not known:
+        raise LogError(
+            f"the twin of {twin.robot} does not know how its motors follow commands: its recordings have no commands "
+            "with steps or noise; record some and calibrate again, or replay from measured efforts"
+        )
+    return [known.get(name) for name in log.joint_names]
+
+
+def _at_period(response: ActuatorResponse, timing: Timing, period_s: float) -> ActuatorResponse:
+    """Return the response in a loop with another period."""
+    slope = 0.0 if timing.command_lag_periods is None else timing.command_lag_periods.value
+    dead_s = max(0.0, response.dead_time_s + slope * (period_s - response.period_s))
+    return response.model_copy(update={"dead_time_s": dead_s, "period_s": period_s})
+
+
+def actuator_response(joint: str, found: EffortResponse | None) -> ActuatorResponse | None:
+    """Return what a recording shows of a joint's motor as a twin states it; None without a positive gain."""
+    if found is None or not found.gain > 0.0:
+        return None
+    return ActuatorResponse(
+        joint=joint,
+        gain=found.gain,
+        gain_std=found.gain_std,
+        dead_time_s=found.lag.dead_time_s,
+        time_constant_s=found.lag.time_constant_s,
+        effort_max=found.effort_max,
+        period_s=found.period_s,
+    )
+
+
 class DriveSignal:
     """Input of one recording as a function of time, one column per joint."""
 
-    def __init__(self, log: RobotLog, drive: Drive) -> None:
+    def __init__(self, log: RobotLog, drive: Drive, responses: Responses | None = None) -> None:
         """Prepare the signal.
+
+        Args:
+            log: the recording.
+            drive: what drives the replay.
+            responses: of each joint's motor, to compute efforts from commands instead of measuring them; a joint
+                without one takes its measured effort.
 
         Raises:
             LogError: the recording has no measured effort.
         """
         self.held = drive == "command"
-        if self.held:
+        if responses is not None:
+            self.held = False
+            self._time, self._values = commanded_effort(log, responses)
+        elif self.held:
             self._time, self._values = _integral(log)
         elif log.joint_effort is None:
             raise LogError(f"log {log.name}: has no measured effort")
@@ -139,28 +196,27 @@ def _integral(log: RobotLog) -> tuple[Array, Array]:
     return time, np.vstack([total[0] - log.command[0], total, total[-1] + log.command[-1]])
 
 
+def commanded_effort(log: RobotLog, responses: Responses) -> tuple[Array, Array]:
+    """Return the effort that motors make of the recorded commands, over time, shapes (m,) and (m, J)."""
+    fine = np.arange(0.0, log.time[-1] + FINE_STEP_S, FINE_STEP_S)
+    columns: list[Array] = []
+    for joint, response in enumerate(responses):
+        if response is None:
+            measured = log.command if log.joint_effort is None else log.joint_effort
+            columns.append(np.interp(fine, log.time, measured[:, joint]))
+            continue
+        followed = responding(log.time, log.command[:, joint], response.dead_time_s, response.time_constant_s)
+        limit = np.inf if response.effort_max is None else response.effort_max
+        columns.append(np.clip(response.gain * followed.values, -limit, limit))
+    return fine, np.stack(columns, axis=-1)
+
+
 def _effort(log: RobotLog, measured: Array) -> tuple[Array, Array]:
     """Return the measured effort over time; for a slow recording, the response to the held command.
 
-    The response has the dead time, time constant and gain that `physai.sim.logs.command_lag` identifies in the same
-    recording.
+    That response is the one which `physai.sim.logs.effort_response` identifies in the same recording.
     """
     if float(np.median(np.diff(log.time))) < SLOW_PERIOD_S:
         return log.time, measured
-    lags = command_lag(log)
-    time = np.arange(0.0, log.time[-1] + FINE_STEP_S, FINE_STEP_S)
-    columns: list[Array] = []
-    for joint, lag in enumerate(lags):
-        if lag is None or not lag.identified:
-            columns.append(np.interp(time, log.time, measured[:, joint]))
-            continue
-        sent = np.maximum(np.searchsorted(log.time, time - lag.dead_time_s, side="right") - 1, 0)
-        held = log.command[sent, joint]
-        if lag.time_constant_s > 0.0:
-            # Imported here because it is slow to import and rarely needed.
-            from scipy.signal import lfilter
-
-            keep = float(np.exp(-FINE_STEP_S / lag.time_constant_s))
-            held = lfilter([0.0, 1.0 - keep], [1.0, -keep], held - held[0]) + held[0]
-        columns.append(lag.gain * held)
-    return time, np.stack(columns, axis=-1)
+    pairs = zip(log.joint_names, effort_response(log), strict=True)
+    return commanded_effort(log, [actuator_response(joint, found) for joint, found in pairs])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from physai.sdk.base.errors import PhysaiError
 from physai.sim.calibration.replay.bootstrap import Resamples, interval
-from physai.sim.calibration.replay.drive import choose_drive, servo_gain_factors
+from physai.sim.calibration.replay.drive import Responses, choose_drive, responses_of, servo_gain_factors
 from physai.sim.calibration.replay.simulate import Simulator
 from physai.sim.calibration.replay.windows import Windows, cut
 from physai.sim.engines.mujoco import quiet_model
@@ -57,8 +57,7 @@ class ReplayScore:
         Raises:
             LogError: the scores are of different windows.
         """
-        if not np.array_equal(self.windows.target, other.windows.target):
-            raise LogError("scores of different recordings or joints cannot be compared pair by pair")
+        self._require_same_windows(other)
         # The same resamples for both scores: their difference varies far less than either of them.
         resamples = self._resamples()
         draws = resamples.rmse(other.squared) - resamples.rmse(self.squared)
@@ -68,6 +67,22 @@ class ReplayScore:
     def apart_from(self, other: "ReplayScore") -> tuple[bool, ...]:
         """Whether the 95 % intervals of the two errors are disjoint, per joint."""
         return tuple(mine.hi < its.lo or its.hi < mine.lo for mine, its in zip(self.rmse, other.rmse, strict=True))
+
+    def ratio_to(self, other: "ReplayScore") -> Interval:
+        """Return this error relative to the other's, geometric mean over the joints, paired by window.
+
+        Raises:
+            LogError: the scores are of different windows.
+        """
+        self._require_same_windows(other)
+        resamples = self._resamples()
+        draws = _ratio(resamples.rmse(self.squared), resamples.rmse(other.squared))
+        value = _ratio(np.sqrt(self.squared.mean(axis=0)), np.sqrt(other.squared.mean(axis=0)))
+        return interval(float(value), draws)
+
+    def _require_same_windows(self, other: "ReplayScore") -> None:
+        if not np.array_equal(self.windows.target, other.windows.target):
+            raise LogError("scores of different recordings or joints cannot be compared pair by pair")
 
     def _resamples(self) -> Resamples:
         stretch_s = STRETCH * self.windows.window_s
@@ -80,6 +95,12 @@ class ReplayScore:
             log.name: np.sqrt(self.squared[index == number].mean(axis=0))
             for number, log in enumerate(self.windows.logs)
         }
+
+
+def _ratio(one: Array, other: Array) -> Array:
+    """Return the geometric mean of ratios over the last axis."""
+    tiny = np.finfo(np.float64).tiny
+    return np.exp(np.log(np.maximum(one, tiny) / np.maximum(other, tiny)).mean(axis=-1))
 
 
 def _intervals(values: Array, draws: Array) -> tuple[Interval, ...]:
@@ -126,8 +147,8 @@ def replay(
         window_s: length of a window [s].
         seed: seed of the bootstrap.
         num_threads: threads; 0 for one per available processor.
-        drive: input of the replay; by default that of `choose_drive`. Driven by commands, a twin that was fitted to
-            measured efforts applies its measured lag and gain between command and effort.
+        drive: input of the replay; by default that of `choose_drive`. From commands, a twin that was fitted to measured
+            efforts applies the measured response of its motors between command and effort, and a model an ideal one.
 
     Raises:
         LogError: the recordings are of another robot, too short, or do not fit the robot's actuators.
@@ -139,19 +160,34 @@ def replay(
     windows = cut(
         logs, window_s, stride_s=window_s / STARTS, effort_limits=[joint.effort_limit for joint in robot.spec.joints]
     )
-    if isinstance(model_or_twin, Twin):
-        names = [parameter.name for parameter in model_or_twin.parameters]
-        through = channel(robot.spec.joint_names, names, model_or_twin.values[None])
-        model: Any = model_or_twin.model()
-    else:
-        model, through = model_or_twin, channel(robot.spec.joint_names, (), np.zeros((1, 0)))
-    return score_windows(model, through, robot, windows, seed=seed, num_threads=num_threads)
+    twin = model_or_twin if isinstance(model_or_twin, Twin) else None
+    names = () if twin is None else tuple(parameter.name for parameter in twin.parameters)
+    values = np.zeros((1, 0)) if twin is None else twin.values[None]
+    responses = None
+    if drive == "command" and choose_drive(robot, logs) == "effort":
+        responses = [responses_of(twin, log) for log in logs]
+    return score_windows(
+        model_or_twin if twin is None else twin.model(),
+        channel(robot.spec.joint_names, names, values),
+        robot,
+        windows,
+        seed=seed,
+        num_threads=num_threads,
+        responses=responses,
+    )
 
 
 def score_windows(
-    model: Any, through: LogChannel, robot: Robot, windows: Windows, *, seed: int, num_threads: int
+    model: Any,
+    through: LogChannel,
+    robot: Robot,
+    windows: Windows,
+    *,
+    seed: int,
+    num_threads: int,
+    responses: Sequence[Responses] | None = None,
 ) -> ReplayScore:
-    """Score one model on windows."""
+    """Score one model on windows; see `replay` and `Simulator`."""
     drive = choose_drive(robot, windows.logs)
     factors = servo_gain_factors(robot, windows.logs, drive)
     quiet = quiet_model(model)
@@ -160,7 +196,8 @@ def score_windows(
         part = windows.subset(chosen)
         gains = None if factors is None else factors[part.log_index]
         threads = num_threads or len(os.sched_getaffinity(0))
-        parts.append(Simulator(quiet, part, drive, num_threads=threads, gains=gains).positions({}, through)[0])
+        simulator = Simulator(quiet, part, drive, num_threads=threads, gains=gains, responses=responses)
+        parts.append(simulator.positions({}, through)[0])
     positions = np.concatenate(parts)
     error = np.where(np.isfinite(positions), positions - windows.target, DIVERGED)
     # Clipped, so that a world on the way to divergence cannot outweigh all others.

@@ -1,6 +1,6 @@
 """Replay windows in many variants of a robot in parallel."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from mujoco.batch import Batch
 
 from physai.sdk.base.errors import ModelError
-from physai.sim.calibration.replay.drive import DriveSignal, is_servo
+from physai.sim.calibration.replay.drive import DriveSignal, Responses, is_servo
 from physai.sim.calibration.replay.windows import Windows
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.parameters import Drive, LogChannel
@@ -23,7 +23,14 @@ class Simulator:
     """Replays all windows open loop in K variants of the model per call."""
 
     def __init__(
-        self, model: Any, windows: Windows, drive: Drive, *, num_threads: int, gains: Array | None = None
+        self,
+        model: Any,
+        windows: Windows,
+        drive: Drive,
+        *,
+        num_threads: int,
+        gains: Array | None = None,
+        responses: Sequence[Responses] | None = None,
     ) -> None:
         """Prepare the simulation.
 
@@ -33,10 +40,13 @@ class Simulator:
             drive: input of the replay.
             num_threads: threads of the pool.
             gains: factor on the servo gain kp per window, shape (W,); None for 1.
+            responses: of the motors in each recording of `windows`, to replay from commands what was fitted to measured
+                efforts; None to replay from `drive`.
         """
         self.model = model
         self.windows = windows
-        self._signals = [DriveSignal(log, drive) for log in windows.logs]
+        through = responses or [None] * len(windows.logs)
+        self._signals = [DriveSignal(log, drive, one) for log, one in zip(windows.logs, through, strict=True)]
         self.steps = max(1, round(windows.window_s / float(model.opt.timestep)))
         self._threads = num_threads
         self._gains = gains
@@ -71,13 +81,13 @@ class Simulator:
         variants, windows = len(channel.delay_s), self.windows
         batch = self._batch(variants)
         self._write(batch, fields, variants)
-        start = windows.joint_pos[None] - channel.pos_bias[:, None]
+        start = self.starts(channel)
         # Stage 0: nothing derived is needed before `rollout`, which computes it from the start states.
         batch.reset(stage=0)
         qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
         qpos[:, self._qpos] = start.reshape(-1, len(self._qpos))
         qvel[:, self._dof] = np.tile(windows.joint_vel, (variants, 1))
-        controls = self._controls(channel)
+        controls = self.controls(channel)
         record = batch.rollout(self.steps, controls, record=("qpos",))["qpos"][:, :, self._qpos]
         # A diverged world repeats its last state, which must not look like a good fit.
         record[np.asarray(batch.warning[:, :, 1]).any(axis=1)] = np.nan
@@ -93,7 +103,11 @@ class Simulator:
         rows = np.arange(len(self.windows))[:, None]
         return path[:, rows, low] * (1.0 - share) + path[:, rows, low + 1] * share
 
-    def _controls(self, channel: LogChannel) -> Array:
+    def starts(self, channel: LogChannel) -> Array:
+        """Return the true positions at the windows' starts, shape (K, W, J)."""
+        return self.windows.joint_pos[None] - channel.pos_bias[:, None]
+
+    def controls(self, channel: LogChannel) -> Array:
         """Return the actuator inputs, shape (K·W, steps, nu)."""
         # Most variants of a fit share one delay: build each distinct input only once.
         delays, which = np.unique(channel.delay_s, return_inverse=True)

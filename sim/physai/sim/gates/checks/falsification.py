@@ -43,6 +43,7 @@ class FalsificationGate(Gate):
 
     def most_episodes(self, context: Context) -> int:
         settings = context.settings.falsification
+        # A counterexample makes it search again, which is not counted here.
         return settings.generations * settings.population * settings.seeds + settings.confirmations
 
     def play(self, context: Context) -> Play:
@@ -51,11 +52,22 @@ class FalsificationGate(Gate):
                 "The twin has no parameters, so there is no range to search.",
                 "calibrate the twin on recordings of the robot",
             )
-        region = Region(context)
+        settings = context.settings.falsification
+        region, spared = Region(context), None
         worst, history = yield from _search(context, region)
         batch = _confirmation(context, region, worst)
         (played,) = yield [batch]
-        settings = context.settings.falsification
+        if _fails(context, played) and context.subject.twin.unconstrained:
+            # Does it fail only because of what the recordings do not constrain?
+            narrower = Region(context, context.subject.twin.constrained_covariance())
+            point, more = yield from _search(context, narrower)
+            other = _confirmation(context, narrower, point)
+            (answer,) = yield [other]
+            history += more
+            if _fails(context, answer):
+                region, worst, batch, played = narrower, point, other, answer
+            else:
+                spared = answer
         finding = GateFinding(
             outcome=VerdictOutcome.PASS,
             measured=_measured(context, region, worst, played),
@@ -63,7 +75,17 @@ class FalsificationGate(Gate):
             seeds=context.seed_range(len(played)),
             chart={"history": history, "size": region.size(worst), "worst": region.named(worst)},
         )
-        if _fails(context, played):
+        if spared is not None:
+            finding.outcome, finding.cause = VerdictOutcome.INCONCLUSIVE, Cause.TWIN
+            finding.cases = failing_cases(context, iter([(batch, played)]))
+            finding.message = (
+                f"On a robot {region.size(worst):.1f} standard deviations from the fitted one {played.successes} of "
+                f"{len(played)} episodes succeed: {region.text(worst)}. It hangs on {_unconstrained(context)}, which "
+                "the recordings do not constrain: with the nominal values no robot was found on which the policy "
+                f"fails ({spared.successes} of {len(spared)} on the worst)."
+            )
+            finding.next_step = NEXT_STEP[Cause.TWIN]
+        elif _fails(context, played):
             yield from _explain(context, region, worst, batch, played, finding)
         return finding
 
@@ -71,10 +93,10 @@ class FalsificationGate(Gate):
 class Region:
     """Search region: a ball in coordinates in which the posterior is a standard normal distribution."""
 
-    def __init__(self, context: Context) -> None:
-        """Use the posterior of the subject's twin."""
+    def __init__(self, context: Context, covariance: Array | None = None) -> None:
+        """Use the posterior covariance of the subject's twin, or another one, shape (P, P)."""
         self._twin = context.subject.twin
-        self._factor = covariance_root(self._twin.covariance)
+        self._factor = covariance_root(self._twin.covariance if covariance is None else covariance)
         self._lower = np.array([p.lower for p in self._twin.parameters])
         self._upper = np.array([p.upper for p in self._twin.parameters])
         self.dimension = len(self._twin.parameters)
@@ -105,6 +127,12 @@ class Region:
         return ", ".join(
             f"{parameters[i].name} {values[i]:.4g} {parameters[i].unit} ({moved[i]:+.1f} σ)" for i in order
         )
+
+
+def _unconstrained(context: Context) -> str:
+    """Name the first parameters that the recordings do not constrain."""
+    names = context.subject.twin.unconstrained
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _explain(

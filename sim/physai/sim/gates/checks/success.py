@@ -27,7 +27,8 @@ NEXT_STEP = {
     Cause.POLICY: "watch the counterexample; train on the calibrated twin's parameters, noise and delay, or longer",
     Cause.TIMING: "train with the measured delay (task's action_delay), or shorten the robot's delay",
     Cause.NUMERICS: "see the parity gate: quantise with more calibration states or keep float32",
-    Cause.TWIN: "calibrate the twin again",
+    Cause.TWIN: "record what constrains them: physai sim excite TWIN --for PARAMETER… writes commands that do; then "
+    "calibrate again",
     Cause.CONTRACT: "export again from the right contract",
 }
 """Advice for a policy that fails its task, by cause."""
@@ -98,7 +99,7 @@ def explain(
         run: the rate test.
         target: its target.
         failures: start of the message.
-        suspected: whether numerics and timing are possible causes; otherwise it is the policy.
+        suspected: whether numerics and timing are possible causes; otherwise it is the policy, or the twin.
     """
     finding.cases = failing_cases(context, zip(run.batches, run.played, strict=True))
     if run.test.outcome is VerdictOutcome.INCONCLUSIVE:
@@ -108,6 +109,12 @@ def explain(
     cause, reason = Cause.POLICY, "the policy does not tolerate this perturbation"
     if suspected:
         cause, reason = yield from attribute(context, run.batches[0], run.played[0])
+    if cause is Cause.POLICY:
+        hangs = yield from unconstrained(context, run.batches[0], run.played[0])
+        if hangs:
+            cause, reason = Cause.TWIN, hangs
+            # The recordings allow robots on which the policy succeeds, and do not say which of them this one is.
+            finding.outcome = VerdictOutcome.INCONCLUSIVE
     finding.cause = cause
     finding.message = f"{failures}, the target is {target:.0%}; {reason}."
     finding.next_step = NEXT_STEP[cause]
@@ -146,3 +153,46 @@ def attribute(
     if len(flags) and bool(((flags & LATE) != 0).all() and ((flags & ~LATE) == 0).all()):
         return Cause.TIMING, "the guard acted on samples or commands that were too old"
     return Cause.POLICY, "it fails without delays, too" if suspects else "no cause other than the policy remains"
+
+
+def unconstrained(
+    context: Context, batch: Batch, played: BatchResult
+) -> Generator[Sequence[Batch], list[BatchResult], str]:
+    """Return why the failures of a batch hang on parameters that the recordings do not constrain; empty if they do not.
+
+    The failed episodes are played again on robots as consistent with the recordings, with those parameters at their
+    nominal values; see `Twin.at_nominal`.
+    """
+    twin, failed = context.subject.twin, ~played.success | played.violated
+    if not twin.unconstrained or batch.condition.spread == 0.0 or batch.engine != "mujoco":
+        return ""
+    rows = np.flatnonzero(failed)
+    values = twin.at_nominal(played.values[rows])
+    seeds = tuple(batch.seeds[row] for row in rows.tolist())
+    again = replace(batch, seeds=seeds, values=tuple(tuple(row) for row in values.tolist()), visits=0)
+    (answer,) = yield [again]
+    share = float(np.mean(answer.success & ~answer.violated))
+    if share < RECOVERED:
+        return ""
+    return (
+        f"{share:.0%} of those that failed succeed with {_most_different(context, played)} at the nominal value: the "
+        "recordings do not constrain it"
+    )
+
+
+def _most_different(context: Context, played: BatchResult) -> str:
+    """Name the unconstrained parameter that differs most between failed and other episodes."""
+    twin = context.subject.twin
+    failed = ~played.success | played.violated
+    best, most = "", -1.0
+    for column, parameter in enumerate(twin.parameters):
+        if parameter.identified:
+            continue
+        offset = (played.values[:, column] - parameter.prior) / parameter.prior_std
+        # Without any success, how far the failed episodes are from the nominal value is all there is to compare.
+        others = float(offset[~failed].mean()) if (~failed).any() else 0.0
+        difference = abs(float(offset[failed].mean()) - others)
+        if difference > most:
+            best, most = parameter.name, difference
+    rest = len(twin.unconstrained) - 1
+    return f"{best} and {rest} more" if rest else best

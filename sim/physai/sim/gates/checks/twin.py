@@ -3,6 +3,8 @@
 from physai.sdk.evidence.requirements import REMEDIES
 from physai.sdk.evidence.verdict import Cause, Measurement, VerdictOutcome
 from physai.sim.gates.checks.gate import Context, DirectGate, GateFinding
+from physai.sim.twin.record import Credibility
+from physai.sim.twin.spot_check import spot_check
 
 
 class TwinGate(DirectGate):
@@ -13,19 +15,23 @@ class TwinGate(DirectGate):
 
     def method(self, context: Context) -> str:
         return (
-            "Open-loop replay of held-out recordings from measured states, error per joint with a bootstrap 95 % "
-            "interval, against the nominal robot on the same windows."
+            "Open-loop replay of held-out recordings from measured states, from measured efforts and from commands, "
+            "error per joint with a bootstrap 95 % interval, against the nominal robot and against the twin with one "
+            "thing changed, on the same windows. A sample of the windows is replayed again."
         )
 
     def threshold(self, context: Context) -> str:
         return (
             "held-out error below its bound on every joint, significantly below the nominal robot's on one and above "
-            "it on none; command lag that of the held-out recordings where they identify one"
+            "it on none; no changed twin replays them significantly better; command lag that of the held-out "
+            "recordings where they identify one; the sample's error that of the twin file"
         )
 
     def check(self, context: Context) -> GateFinding:
         twin = context.subject.twin
         credibility = twin.credible()
+        if credibility.holds and (changed := spot_check(twin)):
+            credibility = Credibility(holds=False, reasons=(changed,))
         residuals = twin.residuals
         finding = GateFinding(outcome=VerdictOutcome.PASS, message="; ".join(credibility.reasons))
         if residuals is not None:

@@ -116,8 +116,7 @@ def world_models(task: Task, twin: Twin, condition: Condition, values: Array) ->
     models: list[Any] = []
     for row in values:
         model = copy.copy(task.model)
-        if twin.parameters:
-            twin.apply(model, row)
+        twin.apply_commanded(model, row)
         if condition.payload_kg > 0.0:
             add_payload(model, payload_body(model), condition.payload_kg)
         models.append(model)

@@ -1,0 +1,133 @@
+"""Replay the twin with one thing changed, on the recordings that it was not fitted to.
+
+An error below a bound does not make a twin right: where everything errs little, a model with masses 10 % off may stay
+below the bound, too. So the held-out recordings choose between the twin and others that differ from it by as much as
+would matter to a policy. If they prefer another, the twin is not the model of this robot.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.calibration.replay.drive import Responses, is_servo, responses_of
+from physai.sim.calibration.replay.replay import ReplayScore, score_windows
+from physai.sim.robots import Robot
+from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.twin.parameters import DELAY, channel
+from physai.sim.twin.record import ActuatorResponse, Alternative
+from physai.sim.twin.twin import Twin
+
+Array = npt.NDArray[np.float64]
+Change = Callable[[Any], None]
+"""Changes a compiled model."""
+
+MASS_FACTORS = (1.0 / 1.1, 1.1)
+GAIN_FACTORS = (1.0 / 1.1, 1.1)
+FRICTION_FACTORS = (0.5, 2.0)
+ARMATURE_FACTORS = (0.5, 2.0)
+LAG_SHIFTS_S = (-0.006, 0.006)
+"""Later or earlier than the measured lag [s]; never below 0."""
+
+
+def _scaled(factor: float, *fields: str) -> Change:
+    def change(model: Any) -> None:
+        for field in fields:
+            getattr(model, field)[:] *= factor
+
+    return change
+
+
+def _gains(model: Any, factor: float) -> None:
+    """Scale the effort of all actuators, or the stiffness of servos."""
+    for actuator in (joint_actuator(model, joint) for joint in joint_ids(model)):
+        if actuator is not None:
+            model.actuator_gainprm[actuator, 0] *= factor
+            if is_servo(model, actuator):
+                model.actuator_biasprm[actuator, 1] *= factor
+
+
+def model_changes(model: Any) -> Iterator[tuple[str, Change]]:
+    """Return the changes that have an effect in a model, by name."""
+    kinds: tuple[tuple[str, Sequence[float], tuple[str, ...]], ...] = (
+        ("all masses", MASS_FACTORS, ("body_mass", "body_inertia")),
+        ("all armatures", ARMATURE_FACTORS, ("dof_armature",)),
+        ("all friction", FRICTION_FACTORS, ("dof_frictionloss",)),
+        ("all damping", FRICTION_FACTORS, ("dof_damping",)),
+    )
+    for name, factors, fields in kinds:
+        if np.asarray(getattr(model, fields[0])).any():
+            yield from ((f"{name} x {factor:.3g}", _scaled(factor, *fields)) for factor in factors)
+    if model.nu:
+        for factor in GAIN_FACTORS:
+            yield f"all actuator gains x {factor:.3g}", lambda model, factor=factor: _gains(model, factor)
+
+
+def model_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_threads: int) -> tuple[Alternative, ...]:
+    """Return what replays the windows of a score with another model, or with another delay of a servo's targets."""
+    names = [parameter.name for parameter in twin.parameters]
+    values = twin.values[None]
+    joints = robot.spec.joint_names
+    found: list[Alternative] = []
+
+    def add(name: str, model: Any, values: Array) -> None:
+        through = channel(joints, names, values)
+        other = score_windows(model, through, robot, score.windows, seed=score.seed, num_threads=num_threads)
+        found.append(Alternative(name=name, ratio=other.ratio_to(score)))
+
+    fitted = twin.model()
+    for name, change in model_changes(fitted):
+        model = copy.copy(fitted)
+        change(model)
+        mujoco.mj_setConst(model, mujoco.MjData(model))
+        add(name, model, values)
+    if DELAY in names:
+        for shift_s in LAG_SHIFTS_S:
+            moved = values.copy()
+            moved[0, names.index(DELAY)] = max(0.0, moved[0, names.index(DELAY)] + shift_s)
+            add(f"command delay {1e3 * moved[0, names.index(DELAY)]:.1f} ms", copy.copy(fitted), moved)
+    return tuple(found)
+
+
+def command_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_threads: int) -> tuple[Alternative, ...]:
+    """Return what replays the windows of a score from commands with another response of the motors."""
+    through = channel(robot.spec.joint_names, [parameter.name for parameter in twin.parameters], twin.values[None])
+    responses = [responses_of(twin, log) for log in score.windows.logs]
+    found: list[Alternative] = []
+    for name, change in _response_changes():
+        other = score_windows(
+            twin.model(),
+            through,
+            robot,
+            score.windows,
+            seed=score.seed,
+            num_threads=num_threads,
+            responses=[_each(change, one) for one in responses],
+        )
+        found.append(Alternative(name=name, ratio=other.ratio_to(score)))
+    return tuple(found)
+
+
+def _response_changes() -> Iterator[tuple[str, Callable[[ActuatorResponse], ActuatorResponse]]]:
+    for factor in GAIN_FACTORS:
+        yield (
+            f"effort per command x {factor:.3g}",
+            lambda one, factor=factor: one.model_copy(update={"gain": factor * one.gain}),
+        )
+    yield "no lag", lambda one: one.model_copy(update={"dead_time_s": 0.0, "time_constant_s": 0.0})
+    for shift_s in LAG_SHIFTS_S:
+        yield f"lag {1e3 * shift_s:+.0f} ms", lambda one, shift_s=shift_s: _later(one, shift_s)
+
+
+def _later(one: ActuatorResponse, shift_s: float) -> ActuatorResponse:
+    """Return a response that lags by more, or by less but not before its command."""
+    dead_s = one.dead_time_s + shift_s
+    constant_s = max(0.0, one.time_constant_s + min(0.0, dead_s))
+    return one.model_copy(update={"dead_time_s": max(0.0, dead_s), "time_constant_s": constant_s})
+
+
+def _each(change: Callable[[ActuatorResponse], ActuatorResponse], responses: Responses) -> Responses:
+    return [None if one is None else change(one) for one in responses]

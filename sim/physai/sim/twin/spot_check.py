@@ -1,0 +1,113 @@
+"""Replay a few held-out windows again, from the twin file alone.
+
+A verdict does not take the errors in a twin file on trust: a change of the twin's parameters, of its robot or of the
+engine after the calibration gives other errors than the file states.
+"""
+
+import copy
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from physai.sim.robots.spec import joint_actuator, joint_ids
+from physai.sim.twin.credibility import bounds
+from physai.sim.twin.record import ReplaySample
+from physai.sim.twin.twin import Twin
+
+Array = npt.NDArray[np.float64]
+
+TOLERANCE = 0.05
+"""Relative difference of an error that other versions of the engine may cause."""
+TOLERANCE_FLOOR = 1e-4
+"""Difference of an error that is always accepted [rad or m]."""
+EXCESS = 2.0
+"""Maximum error of the sample as a multiple of the bound: a few windows may be among the worse ones."""
+
+
+def sample_error(sample: ReplaySample, model: Any) -> Array:
+    """Replay the windows of a sample.
+
+    Args:
+        sample: the windows.
+        model: compiled model of the twin.
+
+    Returns:
+        Root mean square position error per joint [rad or m], shape (J,); infinite if the model diverges, or does not
+        have the sample's joints and actuators.
+    """
+    joints = joint_ids(model)
+    qpos = [int(model.jnt_qposadr[j]) for j in joints]
+    dofs = [int(model.jnt_dofadr[j]) for j in joints]
+    count = len(joints)
+    start, sample_s = np.array(sample.start), np.array(sample.sample_s)
+    controls, target = np.array(sample.controls), np.array(sample.target)
+    if (
+        start.shape[1] != 2 * count
+        or controls.shape[1] % max(1, model.nu)
+        or target.shape[1] != sample_s.shape[1] * count
+    ):
+        return np.full(count, np.inf)
+    squared = np.zeros(count)
+    for number, gain in enumerate(sample.servo_gain):
+        path = _play(
+            _with_servo_gain(model, gain), start[number], controls[number].reshape(-1, max(1, model.nu)), qpos, dofs
+        )
+        if path is None:
+            return np.full(count, np.inf)
+        times = float(model.opt.timestep) * np.arange(len(path))
+        columns: list[Array] = [np.interp(sample_s[number], times, column) for column in path.T]
+        replayed = np.stack(columns, axis=-1)
+        squared += ((replayed - target[number].reshape(-1, count)) ** 2).mean(axis=0)
+    return np.sqrt(squared / len(start))
+
+
+def _play(model: Any, start: Array, controls: Array, qpos: list[int], dofs: list[int]) -> Array | None:
+    """Return the positions before and after each step, shape (S + 1, J); None if the model diverges."""
+    data: Any = mujoco.MjData(model)
+    data.qpos[qpos], data.qvel[dofs] = start[: len(qpos)], start[len(qpos) :]
+    path = np.zeros((len(controls) + 1, len(qpos)))
+    path[0] = data.qpos[qpos]
+    for step, control in enumerate(controls):
+        data.ctrl[:] = control[: model.nu]
+        mujoco.mj_step(model, data)
+        path[step + 1] = data.qpos[qpos]
+    return None if int(data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number) else path
+
+
+def _with_servo_gain(model: Any, factor: float) -> Any:
+    if factor == 1.0:
+        return model
+    model = copy.copy(model)
+    for actuator in (joint_actuator(model, joint) for joint in joint_ids(model)):
+        if actuator is not None:
+            model.actuator_gainprm[actuator, 0] *= factor
+            model.actuator_biasprm[actuator, 1] *= factor
+    return model
+
+
+def spot_check(twin: Twin) -> str:
+    """Replay the sample of held-out windows in a twin; return what differs from the errors it states, or "".
+
+    Raises:
+        TwinError: the twin's robot cannot be loaded, or has changed.
+    """
+    sample = twin.sample
+    if sample is None or twin.residuals is None:
+        return "it holds no windows of its held-out recordings to replay; calibrate again"
+    found, limits = sample_error(sample, twin.model()), bounds(twin.residuals)
+    for name, error, stated in zip(twin.joint_names, found.tolist(), sample.rmse, strict=True):
+        # Not above, so that NaN differs, too.
+        if not abs(error - stated) <= max(TOLERANCE * stated, TOLERANCE_FLOOR):
+            return (
+                f"{name}: {len(sample.start)} of its held-out windows replay with an error of {error:.4f}, the twin "
+                f"file states {stated:.4f}: it was changed after the calibration, or the engine computes otherwise; "
+                "calibrate again"
+            )
+        if not error <= EXCESS * limits[name]:
+            return (
+                f"{name}: {len(sample.start)} of its held-out windows replay with an error of {error:.4f}, more than "
+                f"{EXCESS:g} times the bound {limits[name]:.4f}; calibrate again"
+            )
+    return ""

@@ -1,0 +1,38 @@
+"""Held-out windows for twins that no calibration made: what their own model does from its home pose."""
+
+from dataclasses import replace
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from physai.sim.robots.spec import joint_ids
+from physai.sim.twin.record import ReplaySample
+from physai.sim.twin.spot_check import sample_error
+from physai.sim.twin.twin import Twin
+
+STEPS, ERROR = 50, 0.002
+"""Physics steps of the window, and how far its recording is from the model [rad or m]."""
+
+
+def with_sample(twin: Twin, *, angle: float = 0.0) -> Twin:
+    """The twin with one window in which it errs by `ERROR`; joints start `angle` from their home pose [rad or m]."""
+    model: Any = twin.model()
+    data: Any = mujoco.MjData(model)
+    joints = joint_ids(model)
+    qpos = [int(model.jnt_qposadr[joint]) for joint in joints]
+    data.qpos[qpos] += angle
+    start, path = np.concatenate([data.qpos[qpos], np.zeros(len(joints))]), np.zeros((STEPS, len(joints)))
+    for step in range(STEPS):
+        mujoco.mj_step(model, data)
+        path[step] = data.qpos[qpos]
+    times = float(model.opt.timestep) * np.arange(1, STEPS + 1)
+    sample = ReplaySample(
+        start=(tuple(start.tolist()),),
+        controls=((0.0,) * (STEPS * max(1, model.nu)),),
+        sample_s=(tuple(times.tolist()),),
+        target=(tuple((path + ERROR).ravel().tolist()),),
+        servo_gain=(1.0,),
+        rmse=(0.0,) * len(joints),
+    )
+    return replace(twin, sample=sample.model_copy(update={"rmse": tuple(sample_error(sample, model).tolist())}))
