@@ -1,12 +1,13 @@
 """How a motor's effort follows its command: dead time, time constant, gain and saturation put in are found again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.recorded_motor import recorded_motor
 
-from physai.sim.logs import RobotLog
 from physai.sim.logs.signals.response import effort_response, responding
 
 
@@ -50,13 +51,6 @@ def test_nothing_is_said_of_motors_without_quick_commands() -> None:
     log = recorded_motor(gain=1.0, dead_s=0.005, constant_s=0.0)
     smooth = 0.5 * np.sin(2.0 * np.pi * 0.3 * log.time)[:, None]
     rng = np.random.default_rng(0)
-    quiet = RobotLog(
-        **{
-            **log.__dict__,
-            "command": smooth,
-            "joint_effort": smooth + 0.02 * rng.standard_normal(smooth.shape),
-        }
-    )
+    quiet = replace(log, command=smooth, joint_effort=smooth + 0.02 * rng.standard_normal(smooth.shape))
     assert effort_response(quiet) == (None,)
-    unmeasured = RobotLog(**{**log.__dict__, "joint_effort": None})
-    assert effort_response(unmeasured) == (None,)
+    assert effort_response(replace(log, joint_effort=None)) == (None,)
