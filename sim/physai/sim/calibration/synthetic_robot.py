@@ -125,18 +125,13 @@ def excite(
     Raises:
         PhysaiError: duration or rate are out of range, the physics diverged, or small efforts exceed speed limits.
     """
-    _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
-    _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
+    time, every = sample_times(robot, duration_s, rate_hz)
     _require("--steps", steps, 0.0, STEPS_MAX)
     model, spec = robot.model, robot.robot.spec
     # Both seeds, so that two stand-ins never share their excitation.
     rng = np.random.default_rng([robot.seed, seed])
-    step = float(model.opt.timestep)
-    every = max(1, round(1.0 / (rate_hz * step)))
-    count = int(duration_s / (every * step))
-    time: Array = np.arange(count, dtype=np.float64) * every * step
     joints = joint_ids(model)
-    command = np.zeros((count, len(joints)))
+    command = np.zeros((len(time), len(joints)))
     motors = np.zeros(len(joints), bool)
     for number, actuator in enumerate(joint_actuator(model, joint) for joint in joints):
         if actuator is not None:
@@ -144,17 +139,64 @@ def excite(
             command[:, number] = _waves(spec.joints[number], not motors[number], time, rng)
             if motors[number] and steps > 0.0:
                 command[:, number] += steps * (spec.joints[number].effort_limit or 1.0) * _steps(time, rng)
-    limits = SPEED_MAX * np.array([joint.velocity_limit or np.inf for joint in spec.joints])
     for _ in range(GENTLER):
         truth = _simulate(robot, command, every, tell)
-        if bool((np.abs(truth[1]) < limits).all()):
-            break
+        if within_speed_limits(robot, truth[1]):
+            return _measured(robot, time, command, truth, rng)
         # The speed that a motor's effort causes is only known after the simulation.
         command = np.where(motors, 0.5 * command, command)
-    else:
-        raise PhysaiError(f"the stand-in of {robot.robot.name} exceeds its speed limits even when excited gently")
-    noise = rng.standard_normal((3, count, len(joints)))
-    efforts = np.array([joint.effort_limit or 1.0 for joint in spec.joints])
+    raise PhysaiError(f"the stand-in of {robot.robot.name} exceeds its speed limits even when excited gently")
+
+
+def play(
+    robot: StandIn, command: Array, *, rate_hz: float, seed: int, tell: Callable[[float], None] = lambda done: None
+) -> SyntheticRecording:
+    """Play given commands and log the sensors.
+
+    Args:
+        robot: the stand-in.
+        command: targets of servos [rad or m], efforts of motors [N·m or N], shape (n, J).
+        rate_hz: samples and commands per second.
+        seed: seed of the sensor noise.
+        tell: called with the completed share, 0 to 1.
+
+    Raises:
+        PhysaiError: the rate is out of range, the physics diverged, or the commands exceed speed limits.
+    """
+    time, every = sample_times(robot, len(command) / rate_hz + 0.5 / rate_hz, rate_hz)
+    time = float(time[1]) * np.arange(len(command), dtype=np.float64)
+    truth = _simulate(robot, command, every, tell)
+    if not within_speed_limits(robot, truth[1]):
+        raise PhysaiError(f"these commands bring the stand-in of {robot.robot.name} beyond its speed limits")
+    return _measured(robot, time, command, truth, np.random.default_rng([robot.seed, seed]))
+
+
+def sample_times(robot: StandIn, duration_s: float, rate_hz: float) -> tuple[Array, int]:
+    """Return the times of the samples [s], and the physics steps between two of them.
+
+    Raises:
+        PhysaiError: duration or rate are out of range.
+    """
+    _require("--duration-s", duration_s, 1.0, MAX_DURATION_S)
+    _require("--rate-hz", rate_hz, 10.0, MAX_RATE_HZ)
+    step = float(robot.model.opt.timestep)
+    every = max(1, round(1.0 / (rate_hz * step)))
+    count = int(duration_s / (every * step))
+    return np.arange(count, dtype=np.float64) * every * step, every
+
+
+def within_speed_limits(robot: StandIn, joint_vel: Array) -> bool:
+    """Whether a motion leaves a margin to every joint's speed limit."""
+    limits = SPEED_MAX * np.array([joint.velocity_limit or np.inf for joint in robot.robot.spec.joints])
+    return bool((np.abs(joint_vel) < limits).all())
+
+
+def _measured(
+    robot: StandIn, time: Array, command: Array, truth: Array, rng: np.random.Generator
+) -> SyntheticRecording:
+    """Add the sensors' noise to true positions, speeds and efforts, shape (3, n, J)."""
+    noise = rng.standard_normal(truth.shape)
+    efforts = np.array([joint.effort_limit or 1.0 for joint in robot.robot.spec.joints])
     return SyntheticRecording(
         time=time,
         command=command,

@@ -34,13 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add random steps of this share of the effort limit to the commands of motors, which show the lag of the "
         "efforts (default: 0)",
     )
+    parser.add_argument(
+        "--commands", metavar="CSV", type=Path, help="play these commands, as `physai sim excite` writes them, instead"
+    )
     parser.add_argument("--seed", type=int, default=0, help="which stand-in (default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the recordings and their column map."""
-    from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
+    from physai.sim.calibration.excitation import read_commands
+    from physai.sim.calibration.synthetic_robot import excite, play, stand_in, write_columns, write_recording
     from physai.sim.robots import load_robot
 
     require_range("--recordings", arguments.recordings, 1, MAX_RECORDINGS)
@@ -49,19 +53,27 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PhysaiError(f"{folder} already exists; name a new or empty folder")
     robot = load_robot(arguments.robot)
+    given = None if arguments.commands is None else read_commands(arguments.commands, robot)
     synthetic = stand_in(robot, arguments.seed)
     files: list[str] = []
     with progress_bar() as bar:
         line = bar.add_task("recording", total=arguments.recordings)
         for number in range(arguments.recordings):
-            recording = excite(
-                synthetic,
-                duration_s=arguments.duration_s,
-                rate_hz=arguments.rate_hz,
-                seed=number,
-                steps=arguments.steps,
-                tell=lambda done, number=number: bar.update(line, completed=number + done),
-            )
+
+            def tell(done: float, number: int = number) -> None:
+                bar.update(line, completed=number + done)
+
+            if given is not None:
+                recording = play(synthetic, given[0], rate_hz=given[1], seed=number, tell=tell)
+            else:
+                recording = excite(
+                    synthetic,
+                    duration_s=arguments.duration_s,
+                    rate_hz=arguments.rate_hz,
+                    seed=number,
+                    steps=arguments.steps,
+                    tell=tell,
+                )
             # Not earlier: a robot that cannot be excited leaves no empty folder behind.
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{number + 1:02d}.csv"
