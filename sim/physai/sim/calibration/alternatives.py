@@ -66,8 +66,18 @@ def model_changes(model: Any) -> Iterator[tuple[str, Change]]:
             yield f"all actuator gains x {factor:.3g}", lambda model, factor=factor: _gains(model, factor)
 
 
-def model_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_threads: int) -> tuple[Alternative, ...]:
-    """Return what replays the windows of a score with another model, or with another delay of a servo's targets."""
+def model_alternatives(
+    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int
+) -> tuple[Alternative, ...]:
+    """Return what replays the windows of a score with another model, or with another delay of a servo's targets.
+
+    Args:
+        robot: the recorded robot.
+        twin: gives biases and delays.
+        fitted: compiled model of the twin.
+        score: the replay in it.
+        num_threads: threads of the simulation.
+    """
     names = [parameter.name for parameter in twin.parameters]
     values = twin.values[None]
     joints = robot.spec.joint_names
@@ -78,7 +88,6 @@ def model_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_thre
         other = score_windows(model, through, robot, score.windows, seed=score.seed, num_threads=num_threads)
         found.append(Alternative(name=name, ratio=other.ratio_to(score)))
 
-    fitted = twin.model()
     for name, change in model_changes(fitted):
         model = copy.copy(fitted)
         change(model)
@@ -92,14 +101,16 @@ def model_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_thre
     return tuple(found)
 
 
-def command_alternatives(robot: Robot, twin: Twin, score: ReplayScore, *, num_threads: int) -> tuple[Alternative, ...]:
-    """Return what replays the windows of a score from commands with another response of the motors."""
+def command_alternatives(
+    robot: Robot, twin: Twin, fitted: Any, score: ReplayScore, *, num_threads: int
+) -> tuple[Alternative, ...]:
+    """Return what replays the windows of a score from commands with another response of the motors; see above."""
     through = channel(robot.spec.joint_names, [parameter.name for parameter in twin.parameters], twin.values[None])
     responses = [responses_of(twin, log) for log in score.windows.logs]
     found: list[Alternative] = []
     for name, change in _response_changes():
         other = score_windows(
-            twin.model(),
+            copy.copy(fitted),
             through,
             robot,
             score.windows,

@@ -4,6 +4,7 @@ Random robots are recorded as stand-ins with hidden parameters. The twin fitted 
 the same twin with one thing changed, each scored on the held-out recordings as it would be.
 """
 
+import copy
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import mujoco
 import numpy as np
 
 from physai.sdk.base.benchmark import Bench, BenchmarkOptions, BenchmarkResult, ProgressCallback, WorkloadError
+from physai.sim.calibration.alternatives import model_alternatives
 from physai.sim.calibration.calibrate import calibrate, residuals
 from physai.sim.calibration.replay.replay import WINDOW_S, replay
 from physai.sim.calibration.synthetic_robot import excite, stand_in, write_columns, write_recording
@@ -126,11 +128,12 @@ def rescored(trial: Trial, change: Change, *, held_out: Sequence[RobotLog] = (),
     model = trial.twin.model()
     change(model)
     mujoco.mj_setConst(model, mujoco.MjData(model))
-    score = replay(model, trial.robot, logs, window_s=window_s)
+    score = replay(copy.copy(model), trial.robot, logs, window_s=window_s)
     nominal = replay(calibration_model(trial.robot), trial.robot, logs, window_s=window_s)
     before = trial.twin.residuals
     lag = None if before is None else before.command_lag
-    return replace(trial.twin, residuals=residuals(score, nominal, command_lag=lag))
+    others = model_alternatives(trial.robot, trial.twin, model, score, num_threads=0)
+    return replace(trial.twin, residuals=residuals(score, nominal, command_lag=lag, alternatives=others))
 
 
 def scaled(field: str, factor: float, *, last: bool = False) -> Change:

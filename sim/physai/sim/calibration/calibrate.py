@@ -155,7 +155,7 @@ def calibrate(
     held_nominal = score(calibration_model(robot), held_out) if held_out else None
     commanded = commanded_nominal = None
     if held is not None and held_nominal is not None:
-        others = model_alternatives(robot, twin, held, num_threads=threads)
+        others = model_alternatives(robot, twin, twin.model(), held, num_threads=threads)
         lag = held_out_lag(train, held_out)
         twin = replace(
             twin,
@@ -167,7 +167,7 @@ def calibrate(
             commanded, commanded_nominal = (
                 score(subject, sent, "command") for subject in (twin, calibration_model(robot))
             )
-            others = command_alternatives(robot, twin, commanded, num_threads=threads)
+            others = command_alternatives(robot, twin, twin.model(), commanded, num_threads=threads)
             twin = replace(twin, command_residuals=residuals(commanded, commanded_nominal, alternatives=others))
     return Calibration(
         twin=twin,

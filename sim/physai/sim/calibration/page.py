@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from physai.sim.calibration.calibrate import Calibration
+from physai.sim.calibration.page_motors import alternatives_table, motor_rows
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
 from physai.sim.twin.credibility import bounds
@@ -26,6 +27,7 @@ def calibration_page(calibration: Calibration, *, title: str) -> str:
         [
             *_answer(calibration, credibility, title),
             *_errors(calibration),
+            *alternatives_table(calibration.twin),
             *_parameters(calibration.twin),
             *_replays(calibration),
             *_measured(calibration.twin),
@@ -80,6 +82,14 @@ def _errors(calibration: Calibration) -> Iterator[str]:
             error_chart(calibration.held_out, calibration.held_out_nominal, limits),
             "Open loop from measured states, root mean square with 95 % bootstrap interval over windows; "
             "dashed: maximum credible error.",
+        )
+    if calibration.commanded is not None and calibration.commanded_nominal is not None:
+        limits = None if calibration.twin.command_residuals is None else bounds(calibration.twin.command_residuals)
+        yield _panel(
+            "held-out recordings, from commands",
+            error_chart(calibration.commanded, calibration.commanded_nominal, limits),
+            "The same windows driven by the commands through the twin's motors, and through ideal ones in the nominal "
+            "robot.",
         )
     yield _panel(
         "fitted recordings",
@@ -174,7 +184,8 @@ def _measured(twin: Twin) -> Iterator[str]:
     ):
         text = ", ".join(f"{x:.3g}" for x in values) if values else "not measured"
         yield f"<tr><td>{label}</td><td>{text}</td><td class='soft'>{unit if values else ''}</td></tr>"
-    yield from (f"<tr><td>{label}</td><td>{value}</td><td></td></tr>" for label, value in _times(twin.timing))
+    rows = (*_times(twin.timing), *motor_rows(twin))
+    yield from (f"<tr><td>{escape(label)}</td><td>{value}</td><td></td></tr>" for label, value in rows)
     yield "</tbody></table>"
 
 

@@ -237,6 +237,14 @@ def _as_json(result: Calibration, output: Path, page: Path | None) -> dict[str, 
         "train_nominal": score_record(result.train_nominal),
         "held_out": None if result.held_out is None else score_record(result.held_out),
         "held_out_nominal": None if result.held_out_nominal is None else score_record(result.held_out_nominal),
+        "commanded": None if result.commanded is None else score_record(result.commanded),
+        "commanded_nominal": None if result.commanded_nominal is None else score_record(result.commanded_nominal),
+        "actuators": [motor.model_dump(mode="json") for motor in twin.actuators],
+        "alternatives": {
+            label: {one.name: one.ratio.model_dump(mode="json") for one in found.alternatives}
+            for label, found in (("held_out", twin.residuals), ("commanded", twin.command_residuals))
+            if found is not None
+        },
         "parameters": {p.name: p.model_dump(mode="json", exclude={"name"}) for p in twin.parameters},
         "noise": twin.noise.model_dump(mode="json"),
         "timing": twin.timing.model_dump(mode="json"),
@@ -246,6 +254,8 @@ def _as_json(result: Calibration, output: Path, page: Path | None) -> dict[str, 
 
 
 def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]:
+    from physai.sim.calibration.page_motors import motor_rows
+
     twin = result.twin
     known = [p for p in twin.parameters if p.identified]
     rest = [p.name for p in twin.parameters if not p.identified]
@@ -256,6 +266,7 @@ def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]
     yield ""
     yield from _errors(result)
     yield _timing(twin)
+    yield from (f"{label}: {text}" for label, text in motor_rows(twin))
     yield from (f"note: {note}" for note in twin.notes)
     yield f"twin    {output} ({twin.hash[:12]}), from {twin.origin}"
     if page is not None:
@@ -279,7 +290,11 @@ def _row(p: FittedParameter) -> tuple[str, ...]:
 
 
 def _errors(result: Calibration) -> Iterator[str]:
-    parts = (("fitted", result.train, result.train_nominal), ("held out", result.held_out, result.held_out_nominal))
+    parts = (
+        ("fitted", result.train, result.train_nominal),
+        ("held out", result.held_out, result.held_out_nominal),
+        ("from commands", result.commanded, result.commanded_nominal),
+    )
     rows: list[tuple[str, ...]] = []
     for label, score, nominal in parts:
         if score is None or nominal is None:

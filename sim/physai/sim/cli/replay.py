@@ -28,6 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="TWIN", help="compare with another twin or model on the same resampled windows"
     )
+    parser.add_argument(
+        "--from",
+        dest="drive",
+        choices=("efforts", "commands"),
+        default="efforts",
+        help="replay motors from measured efforts, or from commands through the response that the twin measured "
+        "(default: efforts)",
+    )
     parser.add_argument("--columns", metavar="YAML", type=Path, help="column map for all recordings")
     parser.add_argument("--window", metavar="S", type=float, default=0.25, help="length of a replay (default: 0.25)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap (default: 0)")
@@ -60,7 +68,8 @@ def _score(arguments: argparse.Namespace, reference: str) -> tuple[Robot, Replay
 
     robot, subject = _load(reference)
     logs = read_logs(arguments.logs, robot.spec, column_map=arguments.columns)
-    return robot, replay(subject, robot, logs, window_s=arguments.window, seed=arguments.seed)
+    drive = "command" if arguments.drive == "commands" else None
+    return robot, replay(subject, robot, logs, window_s=arguments.window, seed=arguments.seed, drive=drive)
 
 
 def _load(reference: str) -> tuple[Robot, Any]:

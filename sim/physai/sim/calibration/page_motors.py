@@ -1,0 +1,57 @@
+"""Parts of a calibration's page: what the twin was compared with, and how its motors follow commands."""
+
+from collections.abc import Iterator
+from html import escape
+
+from physai.sim.twin.credibility import ALTERNATIVE_RATIO
+from physai.sim.twin.record import Alternative, TwinRecord
+
+
+def alternatives_table(twin: TwinRecord) -> Iterator[str]:
+    """Render the held-out error of the twin with one thing changed, relative to its own."""
+    parts = (("from measured efforts", twin.residuals), ("from commands", twin.command_residuals))
+    rows = [(label, one) for label, found in parts if found is not None for one in found.alternatives]
+    if not rows:
+        return
+    yield "<h2>The twin with one thing changed</h2>"
+    yield (
+        "<p>Error on the held-out recordings as a multiple of the twin's own. Above 1 the recordings prefer the twin. "
+        f"With an interval wholly below {ALTERNATIVE_RATIO:g} they prefer the other, and the twin is not credible; "
+        "around 1 they cannot tell the two apart.</p>"
+    )
+    yield (
+        "<table><thead><tr><th>replay</th><th>changed</th><th class='number'>error</th>"
+        "<th class='number'>95 %</th><th></th></tr></thead><tbody>"
+    )
+    for label, one in rows:
+        ratio = one.ratio
+        yield (
+            f"<tr><td>{label}</td><td>{escape(one.name)}</td><td class='number'>× {ratio.value:.2f}</td>"
+            f"<td class='number'>{ratio.lo:.2f} to {ratio.hi:.2f}</td><td class='soft'>{_word(one)}</td></tr>"
+        )
+    yield "</tbody></table>"
+
+
+def _word(one: Alternative) -> str:
+    if one.ratio.lo > 1.0:
+        return "the recordings prefer the twin"
+    if one.ratio.hi < ALTERNATIVE_RATIO:
+        return "<strong>the recordings prefer this</strong>"
+    return "not told apart"
+
+
+def motor_rows(twin: TwinRecord) -> Iterator[tuple[str, str]]:
+    """Describe how each motor follows its commands."""
+    for motor in twin.actuators:
+        limit = "" if motor.effort_max is None else f", at most {motor.effort_max:.3g} N·m or N"
+        yield (
+            f"effort of {motor.joint} per command",
+            f"{motor.gain:.3f} ± {1.96 * motor.gain_std:.3f} after {1e3 * motor.dead_time_s:.1f} ms, time constant "
+            f"{1e3 * motor.time_constant_s:.1f} ms{limit}, at a period of {1e3 * motor.period_s:.3g} ms",
+        )
+    periods = twin.timing.command_lag_periods
+    if periods is not None:
+        yield (
+            "lag that waits for the loop",
+            f"{periods.value:.2f} periods ({periods.lo:.2f} to {periods.hi:.2f}); the rest is constant",
+        )
