@@ -6,7 +6,7 @@ would matter to a policy. If they prefer another, the twin is not the model of t
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import mujoco
@@ -27,8 +27,6 @@ Change = Callable[[Any], None]
 
 MASS_FACTORS = (1.0 / 1.1, 1.1)
 GAIN_FACTORS = (1.0 / 1.1, 1.1)
-FRICTION_FACTORS = (0.5, 2.0)
-ARMATURE_FACTORS = (0.5, 2.0)
 LAG_SHIFTS_S = (-0.006, 0.006)
 """Later or earlier than the measured lag [s]; never below 0."""
 
@@ -50,20 +48,36 @@ def _gains(model: Any, factor: float) -> None:
                 model.actuator_biasprm[actuator, 1] *= factor
 
 
-def model_changes(model: Any) -> Iterator[tuple[str, Change]]:
-    """Return the changes that have an effect in a model, by name."""
-    kinds: tuple[tuple[str, Sequence[float], tuple[str, ...]], ...] = (
-        ("all masses", MASS_FACTORS, ("body_mass", "body_inertia")),
-        ("all armatures", ARMATURE_FACTORS, ("dof_armature",)),
-        ("all friction", FRICTION_FACTORS, ("dof_frictionloss",)),
-        ("all damping", FRICTION_FACTORS, ("dof_damping",)),
-    )
-    for name, factors, fields in kinds:
-        if np.asarray(getattr(model, fields[0])).any():
-            yield from ((f"{name} x {factor:.3g}", _scaled(factor, *fields)) for factor in factors)
+def model_changes(model: Any, plausible: Mapping[str, float]) -> Iterator[tuple[str, Change]]:
+    """Return the changes that have an effect in a model, by name.
+
+    Args:
+        model: compiled model.
+        plausible: by parameter, such as `elbow.friction`, a plausible amount where a model has none.
+    """
+    for factor in MASS_FACTORS:
+        yield f"all masses x {factor:.3g}", _scaled(factor, "body_mass", "body_inertia")
     if model.nu:
         for factor in GAIN_FACTORS:
             yield f"all actuator gains x {factor:.3g}", lambda model, factor=factor: _gains(model, factor)
+    dofs = {str(model.joint(joint).name): int(model.jnt_dofadr[joint]) for joint in joint_ids(model)}
+    for what, field in (("friction", "dof_frictionloss"), ("damping", "dof_damping"), ("armature", "dof_armature")):
+        values = np.asarray(getattr(model, field))
+        if values.any():
+            yield f"half the {what}", _scaled(0.5, field)
+        # Twice nothing is nothing, and a model without friction is wrong in the same way as one with too little.
+        least = np.zeros_like(values)
+        for name, dof in dofs.items():
+            least[dof] = plausible.get(f"{name}.{what}", 0.0)
+        if (values > 0.0).any() or (least > 0.0).any():
+            yield f"twice the {what}", _raised(field, np.maximum(2.0 * values, values + least))
+
+
+def _raised(field: str, values: Array) -> Change:
+    def change(model: Any) -> None:
+        getattr(model, field)[:] = values
+
+    return change
 
 
 def model_alternatives(
@@ -88,7 +102,7 @@ def model_alternatives(
         other = score_windows(model, through, robot, score.windows, seed=score.seed, num_threads=num_threads)
         found.append(Alternative(name=name, ratio=other.ratio_to(score)))
 
-    for name, change in model_changes(fitted):
+    for name, change in model_changes(fitted, {parameter.name: parameter.prior_std for parameter in twin.parameters}):
         model = copy.copy(fitted)
         change(model)
         mujoco.mj_setConst(model, mujoco.MjData(model))

@@ -11,8 +11,10 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from physai.sim.robots import Robot
 from physai.sim.robots.spec import joint_actuator, joint_ids
 from physai.sim.twin.credibility import bounds
+from physai.sim.twin.models import calibration_model
 from physai.sim.twin.record import ReplaySample
 from physai.sim.twin.twin import Twin
 
@@ -87,16 +89,19 @@ def _with_servo_gain(model: Any, factor: float) -> Any:
     return model
 
 
-def spot_check(twin: Twin) -> str:
-    """Replay the sample of held-out windows in a twin; return what differs from the errors it states, or "".
+def spot_check(twin: Twin, robot: Robot) -> str:
+    """Replay the sample of held-out windows in a twin of a robot; return what differs from the errors it states, or "".
 
     Raises:
-        TwinError: the twin's robot cannot be loaded, or has changed.
+        TwinError: the twin is of another robot.
     """
     sample = twin.sample
     if sample is None or twin.residuals is None:
         return "it holds no windows of its held-out recordings to replay; calibrate again"
-    found, limits = sample_error(sample, twin.model()), bounds(twin.residuals)
+    twin.require_robot(robot)
+    model = calibration_model(robot)
+    twin.apply(model, twin.values)
+    found, limits = sample_error(sample, model), bounds(twin.residuals)
     for name, error, stated in zip(twin.joint_names, found.tolist(), sample.rmse, strict=True):
         # Not above, so that NaN differs, too.
         if not abs(error - stated) <= max(TOLERANCE * stated, TOLERANCE_FLOOR):

@@ -315,35 +315,35 @@ def test_the_robot_with_what_is_not_constrained_at_its_nominal_value(twin: Twin)
 class TestSpotCheck:
     """The gate replays a few windows itself."""
 
-    def test_the_twin_as_it_was_written(self, twin: Twin) -> None:
-        assert spot_check(with_sample(twin)) == ""
-        assert "holds no windows" in spot_check(twin)
+    def test_the_twin_as_it_was_written(self, pendulum: Robot, twin: Twin) -> None:
+        assert spot_check(with_sample(twin), pendulum) == ""
+        assert "holds no windows" in spot_check(twin, pendulum)
 
-    def test_another_parameter_gives_another_error(self, twin: Twin) -> None:
+    def test_another_parameter_gives_another_error(self, pendulum: Robot, twin: Twin) -> None:
         """Held out horizontally, the arm falls: faster with more mass, as the armature takes a smaller share."""
         light, heavy = parameter("arm.mass", 2.1, 0.02), parameter("arm.mass", 2.6, 0.02)
         falling = with_sample(replace(twin, parameters=(light,), covariance=np.eye(1)), angle=1.5)
-        assert spot_check(falling) == ""
-        assert "was changed after the calibration" in spot_check(replace(falling, parameters=(heavy,)))
+        assert spot_check(falling, pendulum) == ""
+        assert "was changed after the calibration" in spot_check(replace(falling, parameters=(heavy,)), pendulum)
 
-    def test_a_stated_error_does_not_replace_the_bound(self, twin: Twin) -> None:
+    def test_a_stated_error_does_not_replace_the_bound(self, pendulum: Robot, twin: Twin) -> None:
         """An error of 0.002 rad, and a motion of which a tenth is below its half."""
         small = GOOD.model_copy(update={"motion": (1e-6,)})
-        assert spot_check(with_sample(replace(twin, residuals=small))) == ""  # the floor of 0.01 rad
+        assert spot_check(with_sample(replace(twin, residuals=small)), pendulum) == ""  # the floor of 0.01 rad
         sampled = with_sample(twin)
         assert sampled.sample is not None
         far = tuple(tuple(0.05 + x for x in row) for row in sampled.sample.target)
         moved = sampled.sample.model_copy(update={"target": far})
         error = tuple(sample_error(moved, sampled.model()).tolist())
-        said = spot_check(replace(sampled, residuals=small, sample=moved.model_copy(update={"rmse": error})))
+        said = spot_check(replace(sampled, residuals=small, sample=moved.model_copy(update={"rmse": error})), pendulum)
         assert "more than 2 times the bound 0.0100" in said
 
     @pytest.mark.parametrize("field", ["start", "controls", "target"])
-    def test_a_sample_of_another_robot_diverges(self, twin: Twin, field: str) -> None:
+    def test_a_sample_of_another_robot_diverges(self, pendulum: Robot, twin: Twin, field: str) -> None:
         sampled = with_sample(twin)
         assert sampled.sample is not None
         wide = tuple((*row, 0.0) for row in getattr(sampled.sample, field))
         wrong = sampled.sample.model_copy(update={field: wide})
         if field != "controls":
             assert np.isinf(sample_error(wrong, sampled.model())).all()
-            assert "replay with an error of inf" in spot_check(replace(sampled, sample=wrong))
+            assert "replay with an error of inf" in spot_check(replace(sampled, sample=wrong), pendulum)

@@ -30,7 +30,7 @@ class TwinGate(DirectGate):
     def check(self, context: Context) -> GateFinding:
         twin = context.subject.twin
         credibility = twin.credible()
-        if credibility.holds and (changed := spot_check(twin)):
+        if credibility.holds and (changed := spot_check(twin, context.subject.task.robot)):
             credibility = Credibility(holds=False, reasons=(changed,))
         residuals = twin.residuals
         finding = GateFinding(outcome=VerdictOutcome.PASS, message="; ".join(credibility.reasons))
