@@ -45,6 +45,11 @@ def add_import_parser(actions: Any) -> None:
     base.add_argument("--floating", action="store_true", help="the base of a URDF is free (default: if it has legs)")
     base.add_argument("--fixed-base", action="store_true", help="the base of a URDF is fixed to the world")
     parser.add_argument("--no-gravcomp", action="store_true", help="servos of a fixed robot do not carry its weight")
+    parser.add_argument(
+        "--no-counterbalance",
+        action="store_true",
+        help="motors alone carry the weight, also where a stated effort limit is less than it at home",
+    )
     parser.add_argument("--balance", action="store_true", help="raise moments of inertia that no body can have")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -150,6 +155,7 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
         fixed=_names(arguments.fix) or (),
         floating=True if arguments.floating else False if arguments.fixed_base else None,
         compensate=not arguments.no_gravcomp,
+        counterbalance=not arguments.no_counterbalance,
         balance=arguments.balance,
     )
 

@@ -196,13 +196,25 @@ def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
         return
     bench.reset()
     for place, actuator in bench.servos.items():
-        needed = abs(float(bench.data.qfrc_bias[bench.dofs[place]]))
+        dof = bench.dofs[place]
+        weight = abs(float(bench.data.qfrc_bias[dof]))
+        # Springs, and compensation of gravity that is not the motor's, carry a part.
+        needed = abs(float(bench.data.qfrc_bias[dof] - bench.data.qfrc_passive[dof]))
         given = float(np.abs(bench.model.actuator_forcerange[actuator]).max())
-        if bench.model.actuator_forcelimited[actuator] and needed > given:
+        if not bench.model.actuator_forcelimited[actuator] or max(weight, needed) <= given:
+            continue
+        if needed > given:
             found.add(
                 bench.names[place],
                 f"its weight needs {needed:.3g} N·m at home, its effort limit is {given:g}",
                 "a home pose that needs less, or the effort limit of the data sheet",
+            )
+        else:
+            found.add(
+                bench.names[place],
+                f"its weight needs {weight:.3g} N·m at home, its effort limit is {given:g}: the model lets springs or "
+                "the like carry it, so the robot must have them",
+                severe=False,
             )
 
 

@@ -23,7 +23,8 @@ from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.home import held_at_home, home_keyframe
-from physai.sim.robots.importing.urdf_repairs import link_of, repair
+from physai.sim.robots.importing.urdf_joints import link_of
+from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos
@@ -55,6 +56,8 @@ class ImportOptions:
     """Whether the base of a URDF is free; None to decide by its links' names."""
     compensate: bool = True
     """Whether the servos of a robot with a fixed base carry its weight."""
+    counterbalance: bool = True
+    """Whether weight beyond a stated effort limit is taken as carried by springs or counterweights."""
     balance: bool = False
     """Whether impossible inertia is replaced."""
 
@@ -217,7 +220,14 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
         )
     home = home_keyframe(spec, model, decisions)
     driven = None if options.driven is None else set(options.driven)
-    actuate(spec, decisions, options.servos, driven=driven, compensate=options.compensate and not floating)
+    actuate(
+        spec,
+        decisions,
+        options.servos,
+        driven=driven,
+        compensate=options.compensate and not floating,
+        counterbalance=options.counterbalance,
+    )
     model = spec.compile()
     home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
     dress(spec)
