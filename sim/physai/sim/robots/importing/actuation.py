@@ -185,6 +185,8 @@ def _actuators(model: mujoco.MjModel, joint: int) -> list[int]:
 def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, decisions: Decisions) -> set[str]:
     names = {joint.name for joint in joints}
     if asked is not None:
+        if not asked:
+            raise ModelError("--drive names no joint; leave it out to let the file decide")
         unknown = sorted(asked - names)
         if unknown:
             raise ModelError(f"--drive {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
@@ -194,7 +196,10 @@ def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, 
     driven = {joint.name for joint in joints if _actuators(model, model.joint(joint.name).id) or joint.effort} & moving
     if not driven:
         if not moving:
-            raise ModelError("the model has no joint to drive")
+            raise ModelError(
+                "no joint of the model can be driven: it has none, or they all follow others; a robot needs a hinge or "
+                "slide joint"
+            )
         decisions.add("actuators", "the file drives no joint; all get a servo", "--drive JOINT,…")
         return moving
     for name in sorted(moving - driven):
