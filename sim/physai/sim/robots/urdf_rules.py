@@ -26,6 +26,9 @@ WORLD = "world"
 MASS_MIN = 1e-12
 """Smallest mass of a moving body in MuJoCo [kg]."""
 
+MASS_MAX = 1e6
+"""Greatest mass of a link [kg]; a large excavator has 1e6 kg."""
+
 AXIS_MIN = 1e-9
 """Shortest axis that has a direction; MuJoCo takes none below 1e-14."""
 
@@ -92,6 +95,10 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
                 near = difflib.get_close_matches(link, links, n=1)
                 meant = f"did you mean {near[0]!r}?" if near else f'add <link name="{link}"> or delete the joint'
                 raise parsed.error(joint, f"joint {name!r} refers to link {link!r}, which does not exist; {meant}")
+        if ends[1] == WORLD and kind != "fixed":
+            raise parsed.error(
+                joint, f"joint {name!r} moves the link {WORLD!r}, which stands for the ground; rename it"
+            )
         children[ends[1]] += 1
         if children[ends[1]] > 1:
             raise parsed.error(joint, f"link {ends[1]!r} has two parents; a URDF is a tree")
@@ -155,6 +162,10 @@ def _check_inertia(parsed: XmlFile, link: Element) -> None:
     mass = _mass(parsed, link)
     if mass < 0.0:
         raise parsed.error(link, f"link {link.get('name')!r} has mass {mass:g} kg; it must not be negative")
+    if not mass <= MASS_MAX:
+        raise parsed.error(
+            link, f"link {link.get('name')!r} has mass {mass:g} kg, at most {MASS_MAX:g}; check its unit"
+        )
     if mass == 0.0:
         return
     xx, yy, zz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixx", "iyy", "izz"))

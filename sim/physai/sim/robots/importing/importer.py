@@ -20,6 +20,7 @@ from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
 from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
+from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
@@ -30,7 +31,7 @@ from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
 from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
-from physai.sim.robots.urdf import read_urdf
+from physai.sim.robots.urdf import has_shapes, read_urdf
 from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 
 Array = NDArray[np.float64]
@@ -62,6 +63,8 @@ class ImportOptions:
     """Whether weight beyond a stated effort limit is taken as carried by springs or counterweights."""
     balance: bool = False
     """Whether impossible inertia is replaced."""
+    faces: int | None = None
+    """Triangles that a visual mesh may have; None for all that it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +97,7 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
             robot_spec(_finish(spec, options, decisions), name=robot_name(folder))
             for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
                 decisions.add("MuJoCo", text)
-            return _written(spec, source, folder, decisions)
+            return _written(spec, source, folder, options, decisions)
     except (ValueError, ArithmeticError, mujoco.FatalError) as error:
         raise ModelError(f"{source}: {' '.join(str(error).split())}") from error
 
@@ -167,12 +170,14 @@ def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
         )
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
+    if not has_shapes(parsed.root):
+        decisions.add("shapes", "the file has none, so rods from joint to joint stand for the links", "edit the file")
     meshes = UrdfMeshes(parsed.path, decisions)
     meshes.prepare(parsed.root)
 
     def mark(spec: mujoco.MjSpec) -> None:
         mark_end_effector(spec, decisions, options.end_effector)
-        _compiled(spec, decisions)
+        _compiled(spec, decisions, meshes)
 
     try:
         return read_urdf(parsed, meshes.read, mark_tip=mark).spec
@@ -291,10 +296,12 @@ def _prefix_to_fix(names: list[str], excess: int) -> str:
     return f"'{min(enough, key=lambda prefix: (counts[prefix], prefix))}*'" if enough else "JOINT,…"
 
 
-def _compiled(spec: mujoco.MjSpec, decisions: Decisions) -> mujoco.MjModel:
+def _compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
     try:
         return spec.compile()
     except ValueError as error:
+        if meshes is not None and meshes.drop_broken(spec):
+            return _compiled(spec, decisions)
         if "volume is too small" not in str(error) and "inertia" not in str(error):
             raise
     for mesh in spec.meshes:
@@ -324,10 +331,12 @@ def _part_at_home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
         decisions.add(f"{first}, {second}", "overlap at home, so they do not collide", "delete <exclude> in the result")
 
 
-def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisions) -> Imported:
+def _written(spec: mujoco.MjSpec, source: Path, folder: Path, options: ImportOptions, decisions: Decisions) -> Imported:
     name = robot_name(folder)
     spec.modelname = name
-    files = gathered(spec, Path(spec.modelfiledir or source.parent))
+    here = Path(spec.modelfiledir or source.parent)
+    reduced = decimated(spec, here, options.faces, decisions) if options.faces else {}
+    files = gathered(spec, here, reduced)
     spec.dedup_assets()
     record = {"source": source.name, "robot": name, "decisions": decisions.records()}
     try:
@@ -340,7 +349,9 @@ def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisio
         _write(folder / f"{name}.xml", spec.to_xml().encode())
         robot = load_robot(folder / f"{name}.xml")
     except OSError as error:
-        raise ModelError(f"{folder}: {error.strerror or error}") from error
+        raise ModelError(
+            f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o"
+        ) from error
     require_still(robot)
     return Imported(folder=folder, robot=robot, decisions=decisions)
 

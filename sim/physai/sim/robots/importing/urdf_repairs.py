@@ -18,6 +18,7 @@ from physai.sim.robots.importing.urdf_joints import (
     value,
 )
 from physai.sim.robots.importing.urdf_shapes import repair_shapes
+from physai.sim.robots.urdf_rules import MASS_MAX
 from physai.sim.robots.xmlfile import XmlFile
 
 Array = NDArray[np.float64]
@@ -96,7 +97,7 @@ def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved
     if inertial is None:
         return
     name, mass = link.get("name", ""), value(inertial.find("mass"), "value")
-    if math.isnan(mass) or mass < 0.0:
+    if not 0.0 <= mass <= MASS_MAX:
         return
     if mass < DUMMY_KG and not moved:
         link.remove(inertial)

@@ -28,12 +28,12 @@ def repair_shapes(root: Element, decisions: Decisions) -> None:
 def _problem(shape: Element) -> str:
     """What is wrong with a shape; empty if nothing is."""
     geometry = shape.find("geometry")
-    kinds = [] if geometry is None else [kind for kind in geometry if isinstance(kind.tag, str)]
+    kinds = [] if geometry is None else list(geometry)
     if not kinds:
         return "it has no <geometry>"
     kind = kinds[0]
     if kind.tag == "mesh":
-        return _scale_problem(kind)
+        return _mesh_problem(kind)
     if kind.tag not in _SIZES:
         return f"<{kind.tag}> is none of box, cylinder, sphere and mesh"
     for key, count in _SIZES[kind.tag].items():
@@ -43,7 +43,9 @@ def _problem(shape: Element) -> str:
     return ""
 
 
-def _scale_problem(mesh: Element) -> str:
+def _mesh_problem(mesh: Element) -> str:
+    if not mesh.get("filename"):
+        return "<mesh> without a filename"
     if mesh.get("scale") is None:
         return ""
     numbers = _numbers(mesh.get("scale", ""))
