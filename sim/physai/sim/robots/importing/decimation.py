@@ -52,10 +52,10 @@ def decimated(spec: mujoco.MjSpec, folder: Path, faces: int, decisions: Decision
         if len(smaller.faces) < len(loaded.faces) and not mesh_problem(mesh, content, "mesh.stl"):
             reduced[mesh.name] = content
             before, after = before + len(loaded.faces), after + len(smaller.faces)
-    text = (
-        f"{len(reduced)} visual ones reduced from {before} to {after} triangles" if reduced else "none needs decimation"
-    )
-    decisions.add("meshes", f"{text}, as asked", "leave out --decimate")
+    what = f"no visual one has more than {faces} triangles"
+    if reduced:
+        what = f"{len(reduced)} visual ones reduced from {before} to {after} triangles, as asked"
+    decisions.add("meshes", what, "leave out --decimate")
     return reduced
 
 

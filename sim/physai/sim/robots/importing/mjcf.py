@@ -80,7 +80,8 @@ def _set_base(spec: mujoco.MjSpec, decisions: Decisions, *, floating: bool) -> N
         has = f"{len(tops)} moving bodies" if len(tops) != 1 else "a joint"
         raise ModelError(f"--floating: the world carries {has}; put the robot into one body without a joint")
     tops[0].add_freejoint()
-    model = spec.compile()
+    # Compiled as a copy, because MuJoCo makes keyframes longer when it compiles a model with a new joint.
+    model = spec.copy().compile()
     for key in spec.keys:
         key.qpos, key.qvel = [*model.qpos0[:_FREE_NUMBERS], *key.qpos], []
     decisions.add("base", "floats, as asked", "leave out --floating")
