@@ -30,6 +30,10 @@ STIFFEST = 0.5
 the inertia that a joint feels varies by a factor of ten with the pose."""
 
 
+LARGE_M = 50.0
+"""Size from which lengths are probably in millimetres [m]; few robots are larger than an excavator."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """Something that the user should know."""
@@ -136,6 +140,10 @@ def check_robot(robot: Robot) -> RobotCheck:
             "give it position servos: physai robots import FILE --servo auto",
             severe=False,
         )
+    extent = float(bench.model.stat.extent)
+    if extent > LARGE_M:
+        way_out = 'scale="0.001 0.001 0.001" at meshes in millimetres, and lengths in metres'
+        found.add("size", f"it is {extent:.3g} m large; lengths are in metres", way_out, severe=False)
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
     _judge_contacts(bench, found)

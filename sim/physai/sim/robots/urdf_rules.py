@@ -92,8 +92,10 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
         ends = _parent_child(parsed, joint)
         for link in ends:
             if link not in links:
-                near = difflib.get_close_matches(link, links, n=1)
-                meant = f"did you mean {near[0]!r}?" if near else f'add <link name="{link}"> or delete the joint'
+                # A child that has a parent already cannot be meant.
+                taken = {_parent_child(parsed, one)[1] for one in joints.values()} if link == ends[1] else set[str]()
+                near = difflib.get_close_matches(link, [known for known in links if known not in taken], n=1)
+                meant = f"did you mean {near[0]!r}?" if near else f'add <link name="{link}"/> or delete the joint'
                 raise parsed.error(joint, f"joint {name!r} refers to link {link!r}, which does not exist; {meant}")
         if ends[1] == WORLD and kind != "fixed":
             raise parsed.error(

@@ -158,6 +158,17 @@ class TestShapes:
         vertices = model.mesh_vert
         assert np.sort(vertices.max(0) - vertices.min(0)) == pytest.approx([0.06, 0.06, 0.2], rel=1e-5)
 
+    def test_a_mesh_in_millimetres_is_noted(self, tmp_path: Path) -> None:
+        (tmp_path / "m.stl").write_bytes(box_stl((30.0, 30.0, 100.0)))
+        check = check_robot(imported(tmp_path, robot(*ARM, shapes=mesh("m.stl"))).robot)
+        found = [finding for finding in check.findings if finding.about == "size"]
+        assert len(found) == 1
+        assert not found[0].severe
+        scale = re.search(r'scale="[^"]*"', found[0].next_step)
+        assert scale is not None
+        check = check_robot(imported(tmp_path, robot(*ARM, shapes=mesh("m.stl", scale[0]))).robot)
+        assert not check.findings
+
     def test_a_humanoid_without_shapes_stands_on_rods(self, tmp_path: Path) -> None:
         legs = "".join(
             joint(f"{side}_hip", "base", f"{side}_thigh").replace('xyz="0 0 .3"', f'xyz="0 {y} -.1"')
@@ -263,6 +274,8 @@ class TestRefused:
                 robot(*ARM, joint("j4", "Base", "d"), links="abcd"),
                 "link 'Base', which does not exist; did you mean 'base'",
             ),
+            # "aa" has no near name without a parent.
+            (robot(*ARM, joint("j4", "c", "aa")), "refers to link 'aa', which does not exist; add <link name=\"aa\"/>"),
             (robot(*ARM, links="abcd"), "2 links without a parent, base, d; .*: connect them by fixed joints"),
             (robot(joint("j1", "base", "a", kind="fixed"), links="a"), "no joint of the model can be driven"),
             ("<robot xmlns:xacro='x'><xacro:include filename='y'/></robot>", r"xacro file; rename it to r\.xacro"),
@@ -305,3 +318,20 @@ class TestRefused:
         (tmp_path / "out").symlink_to("gone")
         with pytest.raises(ModelError, match="is a link to nothing"):
             imported(tmp_path, robot(*ARM))
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            ('<xacro:include filename="r.xacro"/>', "include each other in a circle"),
+            ('<xacro:macro name="m"><xacro:m/></xacro:macro><xacro:m/>', "include each other in a circle"),
+            ('<xacro:arg name="n"/><link name="$(arg n)"/>', "expand it with its arguments, and import the result"),
+            ('<xacro:include filename="$(find robots)/a.xacro"/>', r"source ROS's setup.bash for \$\(find"),
+            ('<link name="${1/0}"/>', "xacro: division by zero"),
+        ],
+    )
+    def test_xacro_files_that_do_not_expand(self, body: str, message: str, tmp_path: Path) -> None:
+        pytest.importorskip("xacro", reason="pip install xacro")
+        path = tmp_path / "r.xacro"
+        path.write_text(f'<robot name="r" xmlns:xacro="http://www.ros.org/wiki/xacro">{body}</robot>')
+        with pytest.raises(ModelError, match=message):
+            import_robot(path, tmp_path / "out")
