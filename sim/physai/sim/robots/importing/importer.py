@@ -163,7 +163,8 @@ def _xacro_advice(error: Exception) -> str:
 
 
 def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
-    if any(":" in element.tag for element in parsed.root.iter()):
+    # Other prefixes, as <sensor:camera>, are extensions of simulators.
+    if any(element.tag.startswith("xacro:") for element in parsed.root.iter()):
         raise ModelError(
             f"{parsed.path}: this is a xacro file; rename it to {parsed.path.stem}.xacro if you trust its expressions, "
             "and import that"

@@ -27,7 +27,8 @@ def imported(
 ) -> Imported:
     meshes = tmp_path / "meshes"
     meshes.mkdir(exist_ok=True)
-    ball: Any = trimesh.creation.icosphere(subdivisions=4, radius=0.1)
+    creation: Any = trimesh.creation
+    ball = creation.icosphere(subdivisions=4, radius=0.1)
     assert len(ball.faces) == FACES
     ball.export(meshes / "ball.obj")
     ball.apply_scale(0.5).export(meshes / "other.stl")

@@ -76,7 +76,7 @@ def test_a_floating_base_on_request(tmp_path: Path) -> None:
 
 
 def test_a_fixed_base_on_request(tmp_path: Path) -> None:
-    assert imported(tmp_path, **FREE).robot.spec.base == "floating"
+    assert imported(tmp_path, None, **FREE).robot.spec.base == "floating"
     result = imported(tmp_path, ImportOptions(floating=False), **FREE)
     assert result.robot.spec.base == "fixed"
     assert "base: is fixed to the world, as asked [leave out --fixed-base]" in said(result)
@@ -87,7 +87,7 @@ def test_impossible_inertia_needs_a_word(tmp_path: Path) -> None:
     """1 + 1 kg·m² is less than 3."""
     bad = {"inertial": '<inertial mass="1" pos="0 0 0" diaginertia="1 1 3"/>', **FREE}
     with pytest.raises(ModelError, match=r"inertia must satisfy A \+ B >= C"):
-        imported(tmp_path, **bad)
+        imported(tmp_path, None, **bad)
     model = imported(tmp_path, ImportOptions(balance=True), **bad).robot.model
     low, middle, high = np.sort(model.body("palm").inertia)
     assert low + middle >= high

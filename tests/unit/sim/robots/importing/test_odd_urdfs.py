@@ -287,6 +287,10 @@ class TestRefused:
             imported(tmp_path, text)
         assert not (tmp_path / "out").exists()
 
+    def test_extensions_of_simulators_are_no_xacro(self, tmp_path: Path) -> None:
+        text = robot(*ARM).replace("<link", '<sensor:camera xmlns:sensor="s"/><link', 1)
+        assert "<sensor:camera>: 1 left out: not used" in said(imported(tmp_path, text))
+
     def test_no_joint_to_drive_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="--drive names no joint"):
             imported(tmp_path, robot(*ARM), ImportOptions(driven=()))
