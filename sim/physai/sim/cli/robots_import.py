@@ -45,7 +45,18 @@ def add_import_parser(actions: Any) -> None:
     base.add_argument("--floating", action="store_true", help="the base of a URDF is free (default: if it has legs)")
     base.add_argument("--fixed-base", action="store_true", help="the base of a URDF is fixed to the world")
     parser.add_argument("--no-gravcomp", action="store_true", help="servos of a fixed robot do not carry its weight")
+    parser.add_argument(
+        "--no-counterbalance",
+        action="store_true",
+        help="motors alone carry the weight, also where a stated effort limit is less than it at home",
+    )
     parser.add_argument("--balance", action="store_true", help="raise moments of inertia that no body can have")
+    parser.add_argument(
+        "--decimate",
+        type=int,
+        metavar="FACES",
+        help="reduce visual meshes to so many triangles each; collisions and masses stay (default: keep all)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -131,10 +142,14 @@ def _preview(robot: Any, path: Path) -> str | None:
 def _options(arguments: argparse.Namespace) -> ImportOptions:
     from physai.sim.cli.options import require_range
     from physai.sim.robots.importing.actuation import Servos
+    from physai.sim.robots.importing.assets import MAX_STL_FACES
+    from physai.sim.robots.importing.decimation import LEAST_FACES
     from physai.sim.robots.importing.importer import ImportOptions
 
     require_range("--bandwidth", arguments.bandwidth, 0.1, 100.0)
     require_range("--speed", arguments.speed, 1e-3, 1e3)
+    if arguments.decimate is not None:
+        require_range("--decimate", arguments.decimate, LEAST_FACES, MAX_STL_FACES)
     kp, kd = _gains(arguments.servo)
     return ImportOptions(
         end_effector=arguments.ee,
@@ -150,7 +165,9 @@ def _options(arguments: argparse.Namespace) -> ImportOptions:
         fixed=_names(arguments.fix) or (),
         floating=True if arguments.floating else False if arguments.fixed_base else None,
         compensate=not arguments.no_gravcomp,
+        counterbalance=not arguments.no_counterbalance,
         balance=arguments.balance,
+        faces=arguments.decimate,
     )
 
 

@@ -30,6 +30,10 @@ STIFFEST = 0.5
 the inertia that a joint feels varies by a factor of ten with the pose."""
 
 
+LARGE_M = 50.0
+"""Size from which lengths are probably in millimetres [m]; few robots are larger than an excavator."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """Something that the user should know."""
@@ -136,6 +140,10 @@ def check_robot(robot: Robot) -> RobotCheck:
             "give it position servos: physai robots import FILE --servo auto",
             severe=False,
         )
+    extent = float(bench.model.stat.extent)
+    if extent > LARGE_M:
+        way_out = 'scale="0.001 0.001 0.001" at meshes in millimetres, and lengths in metres'
+        found.add("size", f"it is {extent:.3g} m large; lengths are in metres", way_out, severe=False)
     _judge_stiffness(bench, found)
     _judge_weight(bench, found)
     _judge_contacts(bench, found)
@@ -196,13 +204,25 @@ def _judge_weight(bench: _Bench, found: RobotCheck) -> None:
         return
     bench.reset()
     for place, actuator in bench.servos.items():
-        needed = abs(float(bench.data.qfrc_bias[bench.dofs[place]]))
+        dof = bench.dofs[place]
+        weight = abs(float(bench.data.qfrc_bias[dof]))
+        # Springs, and compensation of gravity that is not the motor's, carry a part.
+        needed = abs(float(bench.data.qfrc_bias[dof] - bench.data.qfrc_passive[dof]))
         given = float(np.abs(bench.model.actuator_forcerange[actuator]).max())
-        if bench.model.actuator_forcelimited[actuator] and needed > given:
+        if not bench.model.actuator_forcelimited[actuator] or max(weight, needed) <= given:
+            continue
+        if needed > given:
             found.add(
                 bench.names[place],
                 f"its weight needs {needed:.3g} N·m at home, its effort limit is {given:g}",
                 "a home pose that needs less, or the effort limit of the data sheet",
+            )
+        else:
+            found.add(
+                bench.names[place],
+                f"its weight needs {weight:.3g} N·m at home, its effort limit is {given:g}: the model lets springs or "
+                "the like carry it, so the robot must have them",
+                severe=False,
             )
 
 

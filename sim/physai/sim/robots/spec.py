@@ -66,7 +66,10 @@ def joint_ids(model: mujoco.MjModel) -> list[int]:
         label = model.joint(j).name or f"number {j}, on body {model.body(body).name!r},"
         if kind == mujoco.mjtJoint.mjJNT_FREE:
             if j > 0:
-                raise ModelError(f"joint {label} is a second free joint; a robot file must contain one robot only")
+                raise ModelError(
+                    f"joint {label} is a second free joint; a robot file must contain one robot only: delete the body "
+                    f"{model.body(body).name!r} or its joint"
+                )
         elif kind == mujoco.mjtJoint.mjJNT_BALL:
             raise ModelError(f"joint {label} is a ball joint; write it as three hinges")
         elif not model.joint(j).name:

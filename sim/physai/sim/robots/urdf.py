@@ -1,15 +1,16 @@
 """Converts a URDF file to an MjSpec, extending MuJoCo's importer.
 
 MuJoCo imports links, joints, limits, friction, mimic joints and primitive shapes. This module adds a motor for every
-joint with an effort limit, the velocity limits, the meshes, rods for links whose meshes are missing, a site `ee` on the
-last link of an unbranched arm, and a floor. The base is fixed to the world unless a joint of type "floating" connects
-it to the root link.
+joint with an effort limit, the velocity limits, the meshes, rods for links whose meshes are missing or for all links of
+a robot without shapes, a site `ee` on the last link of an unbranched arm, and a floor. The base is fixed to the world
+unless a joint of type "floating" connects it to the root link.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 import mujoco
@@ -58,9 +59,10 @@ def read_urdf(
     if any(":" in element.tag for element in parsed.root.iter()):
         raise ModelError(f"{parsed.path}: this is a xacro file; convert it with xacro and load the resulting URDF")
     joints = checked_joints(parsed)
+    all_bare = set[str]() if has_shapes(parsed.root) else {link.get("name", "") for link in parsed.root.findall("link")}
     assets, bare, missing = _resolve_meshes(parsed, read_mesh or (lambda name: mesh_content(parsed.path, name)))
     spec = _import(parsed, assets)
-    _add_rods(spec, bare)
+    _add_rods(spec, bare | all_bare)
     _add_actuation(spec, joints)
     (mark_tip or _add_tip)(spec)
     try:
@@ -69,6 +71,11 @@ def read_urdf(
         raise ModelError(f"{parsed.path}: {_reason(error)}") from error
     note = f"without {missing} mesh{'es' if missing > 1 else ''} that could not be read" if missing else ""
     return UrdfModel(spec=spec, note=note)
+
+
+def has_shapes(root: Element) -> bool:
+    """Whether a link of a URDF has a shape."""
+    return any(link.find(tag) is not None for link in root.findall("link") for tag in ("visual", "collision"))
 
 
 def _resolve_meshes(parsed: XmlFile, read_mesh: ReadMesh) -> tuple[dict[str, bytes], set[str], int]:
@@ -100,14 +107,17 @@ def _resolve_meshes(parsed: XmlFile, read_mesh: ReadMesh) -> tuple[dict[str, byt
 
 
 def mesh_content(urdf: Path, filename: str, *, suffixes: tuple[str, ...] = MESH_SUFFIXES) -> bytes | None:
-    """Bytes of a mesh given by a path relative to the URDF, file:// or package://; None if it cannot be read."""
-    # Without ROS the package path is unknown, so look for the package in all folders above the URDF.
-    package = filename.startswith("package://")
-    relative = filename.removeprefix("package://").removeprefix("file://")
+    """Bytes of a mesh given by a path relative to the URDF, file://, package:// or model://; None if there is none."""
+    relative = re.sub(r"^(package|model|file)://", "", filename).replace("\\", "/")
     if Path(relative).suffix.lower() not in suffixes:
         return None
     folder = urdf.resolve().parent
-    candidates = [parent / relative for parent in folder.parents] if package else [folder / relative]
+    names = dict.fromkeys((relative, unquote(relative)))
+    candidates = [folder / name for name in names]
+    if filename.startswith(("package://", "model://")):
+        # Without ROS the package's path is unknown, and a copy of it may have another name: look in all folders above.
+        inside = [name.partition("/")[2] for name in names]
+        candidates = [above / name for name in (*names, *inside) for above in (folder, *folder.parents)]
     for candidate in candidates:
         try:
             data = read_plain(candidate, limit=MAX_FILE_BYTES)

@@ -5,6 +5,8 @@
 - Whatever a joint moves has mass, and every inertia tensor is physically possible about the centre of mass.
 """
 
+import difflib
+import math
 from collections import Counter
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element
@@ -24,6 +26,12 @@ WORLD = "world"
 MASS_MIN = 1e-12
 """Smallest mass of a moving body in MuJoCo [kg]."""
 
+MASS_MAX = 1e6
+"""Greatest mass of a link [kg]; a large excavator has 1e6 kg."""
+
+AXIS_MIN = 1e-9
+"""Shortest axis that has a direction; MuJoCo takes none below 1e-14."""
+
 
 def checked_joints(parsed: XmlFile) -> dict[str, Element]:
     """Joints of the file by name; adds the link `world` if the file uses it without defining it.
@@ -39,6 +47,7 @@ def checked_joints(parsed: XmlFile) -> dict[str, Element]:
         _check_inertia(parsed, link)
     for joint in joints.values():
         _check_limit(parsed, joint)
+        _check_axis(parsed, joint)
     _check_moving_mass(parsed, links, joints)
     return joints
 
@@ -83,13 +92,24 @@ def _check_tree(parsed: XmlFile, links: dict[str, Element], joints: dict[str, El
         ends = _parent_child(parsed, joint)
         for link in ends:
             if link not in links:
-                raise parsed.error(joint, f"joint {name!r} refers to link {link!r}, which does not exist")
+                # A child that has a parent already cannot be meant.
+                taken = {_parent_child(parsed, one)[1] for one in joints.values()} if link == ends[1] else set[str]()
+                near = difflib.get_close_matches(link, [known for known in links if known not in taken], n=1)
+                meant = f"did you mean {near[0]!r}?" if near else f'add <link name="{link}"/> or delete the joint'
+                raise parsed.error(joint, f"joint {name!r} refers to link {link!r}, which does not exist; {meant}")
+        if ends[1] == WORLD and kind != "fixed":
+            raise parsed.error(
+                joint, f"joint {name!r} moves the link {WORLD!r}, which stands for the ground; rename it"
+            )
         children[ends[1]] += 1
         if children[ends[1]] > 1:
             raise parsed.error(joint, f"link {ends[1]!r} has two parents; a URDF is a tree")
     roots = [name for name in links if name not in children]
     if len(roots) > 1:
-        raise ModelError(f"{parsed.path}: {len(roots)} links without a parent, {', '.join(roots)}; a URDF has one root")
+        raise ModelError(
+            f"{parsed.path}: {len(roots)} links without a parent, {', '.join(roots[:8])}; a URDF has one root: connect "
+            "them by fixed joints, or delete what is not the robot"
+        )
     below = _children(parsed, joints.values())
     reached = {link for root in roots for link in _descendants(root, below)}
     loose = [name for name in links if name not in reached]
@@ -144,6 +164,10 @@ def _check_inertia(parsed: XmlFile, link: Element) -> None:
     mass = _mass(parsed, link)
     if mass < 0.0:
         raise parsed.error(link, f"link {link.get('name')!r} has mass {mass:g} kg; it must not be negative")
+    if not mass <= MASS_MAX:
+        raise parsed.error(
+            link, f"link {link.get('name')!r} has mass {mass:g} kg, at most {MASS_MAX:g}; check its unit"
+        )
     if mass == 0.0:
         return
     xx, yy, zz = (_number(parsed, link, "inertial/inertia", key) for key in ("ixx", "iyy", "izz"))
@@ -192,3 +216,17 @@ def _check_limit(parsed: XmlFile, joint: Element) -> None:
         lower, upper = (_number(parsed, joint, "limit", key, 0.0) for key in ("lower", "upper"))
         if not lower < upper:
             raise parsed.error(limit, f"joint {name!r}: lower limit {lower:g} is not below upper {upper:g}")
+
+
+def _check_axis(parsed: XmlFile, joint: Element) -> None:
+    axis = joint.find("axis")
+    if axis is None or joint.get("type") not in ("revolute", "prismatic", "continuous"):
+        return
+    try:
+        numbers = [float(number) for number in axis.get("xyz", "1 0 0").split()]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not math.hypot(*numbers) > AXIS_MIN:
+        raise parsed.error(
+            axis, f"joint {joint.get('name')!r}: axis {axis.get('xyz')!r} is no direction; give three numbers as 0 0 1"
+        )

@@ -64,12 +64,20 @@ class Joint:
     """The smallest in any pose."""
     gravity: float
     """Greatest effort against gravity [N·m or N]."""
+    weight: float
+    """Effort against gravity at home [N·m or N]."""
     effort: float
     """Limit in the file; 0 if there is none."""
 
 
 def actuate(
-    spec: mujoco.MjSpec, decisions: Decisions, servos: Servos, *, driven: set[str] | None, compensate: bool
+    spec: mujoco.MjSpec,
+    decisions: Decisions,
+    servos: Servos,
+    *,
+    driven: set[str] | None,
+    compensate: bool,
+    counterbalance: bool = True,
 ) -> None:
     """Replaces the actuators of a model by one position servo per driven joint, unless they are such servos.
 
@@ -79,6 +87,7 @@ def actuate(
         servos: the user's wishes.
         driven: joints to drive; None for those that have an actuator or effort limit, or all if none has.
         compensate: let the servos carry the weight of the links, as the controllers of arms do.
+        counterbalance: if they do, take weight at home beyond a stated effort limit as carried by springs.
 
     Raises:
         ModelError: the model does not compile, or has no joint to drive.
@@ -107,6 +116,8 @@ def actuate(
             decisions.add(
                 "gravity", "the servos carry the weight of the links, as arms' controllers do", "--no-gravcomp"
             )
+            if counterbalance:
+                _counterbalance(spec, [joint for joint in joints if joint.name in names], decisions)
     _limit_speeds(spec, model, decisions, servos.speed)
 
 
@@ -120,6 +131,7 @@ def _joints(model: mujoco.MjModel) -> list[Joint]:
             inertia=float(inertias[0, row]),
             least_inertia=float(inertias[:, row].min()),
             gravity=float(gravities[:, row].max()),
+            weight=float(gravities[0, row]),
             effort=_stated_effort(model, joint),
         )
         for row, joint in enumerate(ids)
@@ -173,6 +185,8 @@ def _actuators(model: mujoco.MjModel, joint: int) -> list[int]:
 def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, decisions: Decisions) -> set[str]:
     names = {joint.name for joint in joints}
     if asked is not None:
+        if not asked:
+            raise ModelError("--drive names no joint; leave it out to let the file decide")
         unknown = sorted(asked - names)
         if unknown:
             raise ModelError(f"--drive {unknown[0]}: no such joint; known: {', '.join(sorted(names))}")
@@ -182,7 +196,10 @@ def _driven(model: mujoco.MjModel, joints: list[Joint], asked: set[str] | None, 
     driven = {joint.name for joint in joints if _actuators(model, model.joint(joint.name).id) or joint.effort} & moving
     if not driven:
         if not moving:
-            raise ModelError("the model has no joint to drive")
+            raise ModelError(
+                "no joint of the model can be driven: it has none, or they all follow others; a robot needs a hinge or "
+                "slide joint"
+            )
         decisions.add("actuators", "the file drives no joint; all get a servo", "--drive JOINT,…")
         return moving
     for name in sorted(moving - driven):
@@ -280,6 +297,27 @@ def _add_servo(
         added_actuator.ctrlrange, added_actuator.ctrllimited = element.range, 1
     element.actfrcrange, element.actfrclimited = [-effort, effort], 1
     element.actgravcomp = 1
+
+
+def _counterbalance(spec: mujoco.MjSpec, joints: list[Joint], decisions: Decisions) -> None:
+    """Takes joints whose stated effort limit is less than their weight at home as relieved of it by other means.
+
+    The real robot holds its home pose, so something besides the motor carries that weight: springs in the shoulders of
+    PR2 and Baxter, counterweights in others, buoyancy at arms under water.
+    """
+    by_name = {joint.name: joint for joint in spec.joints}
+    for joint in joints:
+        if not 0.0 < joint.effort < joint.weight:
+            continue
+        unit = "N" if joint.slides else "N·m"
+        # MuJoCo then adds the compensation to the passive forces, which no effort limit bounds.
+        by_name[joint.name].actgravcomp = 0
+        decisions.add(
+            joint.name,
+            f"its weight of {joint.weight:.3g} {unit} at home exceeds the stated effort limit of {joint.effort:g}, so "
+            "springs, counterweights or buoyancy carry it, not the motor",
+            "--no-counterbalance",
+        )
 
 
 def _first(value: Any) -> float:

@@ -3,6 +3,7 @@
 import importlib
 import io
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -34,6 +35,7 @@ class UrdfMeshes:
         """Files are looked for in the URDF's folder and those above it."""
         self._urdf, self._decisions = urdf, decisions
         self._ready: dict[str, bytes] = {}
+        self._given: dict[str, bytes | None] = {}
 
     def prepare(self, root: Element) -> None:
         """Converts what has another format, and gives it another name in the tree."""
@@ -53,23 +55,53 @@ class UrdfMeshes:
 
     def read(self, filename: str) -> bytes | None:
         """What `read_urdf` asks for."""
-        if filename in self._ready:
-            return self._ready[filename]
+        if filename not in self._given:
+            self._given[filename] = self._ready.get(filename) or self._read(filename)
+        return self._given[filename]
+
+    def drop_broken(self, spec: mujoco.MjSpec) -> bool:
+        """Removes meshes that MuJoCo cannot compile, with the shapes that are made of them; whether there are any."""
+        broken: set[str] = set()
+        problems: dict[str, str] = {}
+        inline: dict[str, bytes] = dict(spec.assets or {})
+        for mesh in spec.meshes:
+            content = inline.get(mesh.file)
+            problem = "" if content is None else mesh_problem(mesh, content, mesh.file)
+            if problem:
+                broken.add(mesh.name)
+                name = next((name for name, known in self._given.items() if known == content), mesh.file)
+                problems[name.removesuffix(".stl") if name in self._ready else name] = problem
+        for name, problem in problems.items():
+            self._decisions.add("meshes", f"{name} is left out: {problem}", "export it again")
+        for geom in [geom for geom in spec.geoms if geom.meshname in broken]:
+            spec.delete(geom)
+        for mesh in [mesh for mesh in spec.meshes if mesh.name in broken]:
+            spec.delete(mesh)
+        return bool(broken)
+
+    def _read(self, filename: str) -> bytes | None:
         content = mesh_content(self._urdf, filename)
         if content is None:
-            known = Path(filename).suffix.lower() in MESH_SUFFIXES
-            why = (
-                "was not found in any folder above the URDF"
-                if known
-                else f"ends in none of {', '.join((*MESH_SUFFIXES, *_CONVERTED))}"
-            )
             # What could not be converted was said before.
-            if Path(filename).suffix.lower() not in _CONVERTED:
-                self._decisions.add("meshes", f"{filename} {why}; left out")
+            if Path(filename).suffix.lower() in MESH_SUFFIXES:
+                why = "was not found in any folder above the URDF"
+                self._decisions.add("meshes", f"{filename} {why}; left out", self._way_out(filename))
+            elif Path(filename).suffix.lower() not in _CONVERTED:
+                kinds = ", ".join((*MESH_SUFFIXES, *_CONVERTED))
+                self._decisions.add("meshes", f"{filename} ends in none of {kinds}; left out", "convert it")
             return None
         if Path(filename).suffix.lower() == ".stl" and not _is_plain_stl(content):
             return self._mend(filename, content)
         return content
+
+    def _way_out(self, filename: str) -> str:
+        package = re.match(r"(?:package|model)://([^/]+)/", filename)
+        folder = self._urdf.resolve().parent
+        return (
+            f"put the folder {package[1]} into {folder}"
+            if package
+            else f"put it there; relative names begin at {folder}"
+        )
 
     def _mend(self, filename: str, content: bytes) -> bytes | None:
         """An STL as text, or with too many faces, as one that MuJoCo reads."""
@@ -96,6 +128,19 @@ def _short(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:160]
 
 
+def mesh_problem(mesh: mujoco.MjsMesh, content: bytes, file: str) -> str:
+    """What MuJoCo says of a mesh by itself, whose file has another name and content; empty if it compiles."""
+    alone = mujoco.MjSpec()
+    alone.assets = {file: content}
+    alone.add_mesh(name="mesh", file=file, scale=mesh.scale, inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL)
+    alone.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="mesh")
+    try:
+        alone.compile()
+    except ValueError as error:
+        return re.sub(r"^Error: ", "", _short(error)).replace(f" '{file}'", "")
+    return ""
+
+
 def _is_plain_stl(content: bytes) -> bool:
     faces = int.from_bytes(content[80:84], "little")
     return len(content) == _STL_HEAD + _STL_FACE * faces and faces <= MAX_STL_FACES
@@ -115,12 +160,13 @@ def _as_stl(content: bytes, kind: str) -> bytes:
     return bytes(mesh.export(file_type="stl"))
 
 
-def gathered(spec: mujoco.MjSpec, folder: Path) -> dict[str, bytes]:
+def gathered(spec: mujoco.MjSpec, folder: Path, reduced: Mapping[str, bytes]) -> dict[str, bytes]:
     """The files that a model needs; changes its names to those under which they are returned, below `assets/`.
 
     Args:
         spec: the model; its meshes, height fields and textures get other file names.
         folder: where its relative names begin.
+        reduced: STLs that replace meshes, by their names.
 
     Raises:
         ModelError: a file cannot be read, or they are too large.
@@ -137,15 +183,26 @@ def gathered(spec: mujoco.MjSpec, folder: Path) -> dict[str, bytes]:
         for element in elements:
             if not getattr(element, "file", ""):
                 continue
-            content = _content(element.file, inline, folder, subfolder)
+            smaller = reduced.get(element.name) if isinstance(element, mujoco.MjsMesh) else None
+            content = smaller or _content(element.file, inline, folder, subfolder)
             if content not in known:
-                known[content] = _free(Path(element.file), files)
+                path = Path(element.file)
+                known[content] = _free(path.with_suffix(".stl") if smaller else path, files)
                 files[known[content]] = content
             element.file = known[content].removeprefix("assets/")
             if sum(map(len, files.values())) > MAX_TOTAL_BYTES:
                 raise ModelError(f"its meshes and textures take more than {MAX_TOTAL_BYTES} bytes")
     spec.meshdir = spec.texturedir = "assets"
     return files
+
+
+def model_file(spec: mujoco.MjSpec, folder: Path, mesh: mujoco.MjsMesh) -> bytes:
+    """The content of a mesh's file.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    return _content(mesh.file, dict(spec.assets or {}), folder, spec.meshdir)
 
 
 def _content(name: str, inline: dict[str, bytes], folder: Path, subfolder: str) -> bytes:

@@ -23,26 +23,37 @@ EDGE = 0.05
 def home_keyframe(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisions) -> Any:
     """The keyframe "home"; without one the file's first, or the zero pose moved into the joints' limits."""
     by_name = {key.name: key for key in spec.keys}
-    if "home" in by_name:
-        return by_name["home"]
     if spec.keys:
-        first = spec.keys[0]
-        decisions.add("home", f"is the file's keyframe {first.name!r}", 'name another keyframe "home" in the file')
-        return spec.add_key(name="home", qpos=list(model.key_qpos[0]))
-    qpos, moved = np.array(model.qpos0), list[str]()
+        index = next((row for row, key in enumerate(spec.keys) if key.name == "home"), 0)
+        qpos = np.array(model.key_qpos[index])
+        if "home" not in by_name:
+            which = f"is the file's keyframe {spec.keys[0].name!r}"
+            decisions.add("home", which, 'name another keyframe "home" in the file')
+        if moved := _into_limits(model, qpos, margin=0.0):
+            decisions.add("home", f"{', '.join(moved)} moved into the limits", "edit the keyframe home")
+        home = by_name.get("home") or spec.add_key(name="home")
+        home.qpos = list(qpos)
+        return home
+    qpos = np.array(model.qpos0)
     if has_floating_base(model):
         _bend_legs(model, qpos, decisions)
     else:
         _bend(model, qpos, decisions)
-    for joint in joint_ids(model):
-        column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
-        if model.jnt_limited[joint] and not low + 1e-3 <= qpos[column] <= high - 1e-3:
-            # Not at the limit itself, where the limit would push.
-            qpos[column] = min(max(qpos[column], low + EDGE * (high - low)), high - EDGE * (high - low))
-            moved.append(str(model.joint(joint).name))
-    if moved:
+    # Not at the limit itself, where the limit would push.
+    if moved := _into_limits(model, qpos, margin=1e-3):
         decisions.add("home", f"is the zero pose, but {', '.join(moved)} within the limits", "edit the keyframe home")
     return spec.add_key(name="home", qpos=list(qpos))
+
+
+def _into_limits(model: mujoco.MjModel, qpos: Array, *, margin: float) -> list[str]:
+    """Moves joints that are not inside of their limits by a margin [rad or m]; returns their names."""
+    moved: list[str] = []
+    for joint in joint_ids(model):
+        column, (low, high) = model.jnt_qposadr[joint], model.jnt_range[joint]
+        if model.jnt_limited[joint] and not low + margin <= qpos[column] <= high - margin:
+            qpos[column] = min(max(qpos[column], low + EDGE * (high - low)), high - EDGE * (high - low))
+            moved.append(str(model.joint(joint).name))
+    return moved
 
 
 def held_at_home(model: mujoco.MjModel, joint: str) -> float:

@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ from physai.sdk.contract.robot import MAX_JOINTS
 from physai.sim.robots.contacts import overlaps
 from physai.sim.robots.importing.actuation import Servos, actuate, stable_timestep
 from physai.sim.robots.importing.assets import UrdfMeshes, gathered, simplify_hulls
+from physai.sim.robots.importing.decimation import decimated
 from physai.sim.robots.importing.decisions import Decisions
 from physai.sim.robots.importing.floating import add_imu, require_touch, stand_on_floor
 from physai.sim.robots.importing.frames import mark_end_effector
 from physai.sim.robots.importing.home import held_at_home, home_keyframe
-from physai.sim.robots.importing.urdf_repairs import link_of, repair
+from physai.sim.robots.importing.mjcf import read_mjcf
+from physai.sim.robots.importing.urdf_joints import link_of
+from physai.sim.robots.importing.urdf_repairs import repair
 from physai.sim.robots.loader import Robot, load_robot, robot_name
 from physai.sim.robots.scene import dress
-from physai.sim.robots.spec import has_floating_base, home_qpos
-from physai.sim.robots.urdf import read_urdf
+from physai.sim.robots.spec import has_floating_base, home_qpos, joint_ids, robot_spec
+from physai.sim.robots.urdf import has_shapes, read_urdf
 from physai.sim.robots.xmlfile import XmlFile, parse_xml, read_xml
 
 Array = NDArray[np.float64]
@@ -55,8 +59,12 @@ class ImportOptions:
     """Whether the base of a URDF is free; None to decide by its links' names."""
     compensate: bool = True
     """Whether the servos of a robot with a fixed base carry its weight."""
+    counterbalance: bool = True
+    """Whether weight beyond a stated effort limit is taken as carried by springs or counterweights."""
     balance: bool = False
     """Whether impossible inertia is replaced."""
+    faces: int | None = None
+    """Triangles that a visual mesh may have; None for all that it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,24 +90,47 @@ def import_robot(source: Path, folder: Path, options: ImportOptions | None = Non
     options, decisions = options or ImportOptions(), Decisions()
     _require_free(folder)
     parsed = _parsed(source, decisions)
-    if parsed.root.tag == "robot":
-        spec = _from_urdf(parsed, options, decisions)
-    elif parsed.root.tag == "mujoco":
-        spec = _from_mjcf(parsed, options, decisions)
-    else:
-        raise parsed.error(parsed.root, f"root element <{parsed.root.tag}>; expected <mujoco> (MJCF) or <robot> (URDF)")
     try:
-        _finish(spec, options, decisions)
-        return _written(spec, source, folder, decisions)
-    except (ValueError, mujoco.FatalError) as error:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            spec = _read(parsed, options, decisions)
+            robot_spec(_finish(spec, options, decisions), name=robot_name(folder))
+            for text in sorted({" ".join(str(warning.message).split()) for warning in caught}):
+                decisions.add("MuJoCo", text)
+            return _written(spec, source, folder, options, decisions)
+    except (ValueError, ArithmeticError, mujoco.FatalError) as error:
         raise ModelError(f"{source}: {' '.join(str(error).split())}") from error
 
 
+def _read(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
+    tag = parsed.root.tag
+    if tag == "robot":
+        return _from_urdf(parsed, options, decisions)
+    if tag == "mujoco":
+        return _from_mjcf(parsed, options, decisions)
+    way_out = "; import the file that includes it" if tag == "mujocoinclude" else ""
+    raise parsed.error(parsed.root, f"root element <{tag}>; expected <mujoco> (MJCF) or <robot> (URDF){way_out}")
+
+
 def _require_free(folder: Path) -> None:
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / DECISIONS_FILE).is_file():
-        raise ModelError(f"{folder}: is not empty and no earlier import; choose another folder with -o")
-    if folder.exists() and not folder.is_dir():
-        raise ModelError(f"{folder}: is a file; choose another folder with -o")
+    try:
+        if folder.is_symlink() and not folder.exists():
+            raise ModelError(f"{folder}: is a link to nothing; choose another folder with -o")
+        if folder.exists() and not folder.is_dir():
+            raise ModelError(f"{folder}: is a file; choose another folder with -o")
+        if not folder.is_dir():
+            return
+        if any(folder.iterdir()) and not (folder / DECISIONS_FILE).is_file():
+            raise ModelError(f"{folder}: is not empty and no earlier import; choose another folder with -o")
+        others = sorted(path.name for path in folder.glob("*.xml") if path.name != f"{robot_name(folder)}.xml")
+    except OSError as error:
+        raise ModelError(
+            f"{folder}: {(error.strerror or str(error)).lower()}; choose another folder with -o"
+        ) from error
+    if others:
+        raise ModelError(
+            f"{folder}: has {others[0]}, and a robot's folder has one model; delete it or choose another folder with -o"
+        )
 
 
 def _parsed(source: Path, decisions: Decisions) -> XmlFile:
@@ -115,21 +146,39 @@ def _parsed(source: Path, decisions: Decisions) -> XmlFile:
         ) from error
     try:
         text = xacro.process_file(str(source)).toxml()
+    except RecursionError as error:
+        raise ModelError(f"{source}: xacro: its files or macros include each other in a circle") from error
     except Exception as error:  # xacro raises whatever its macros do
-        raise ModelError(f"{source}: xacro: {' '.join(str(error).split())[:300]}") from error
+        raise ModelError(f"{source}: xacro: {' '.join(str(error).split())[:300]}{_xacro_advice(error)}") from error
     decisions.add("xacro", "expanded with its default arguments", f"xacro {source.name} ARG:=VALUE -o FILE.urdf")
     return parse_xml(str(text).encode(), source)
 
 
+def _xacro_advice(error: Exception) -> str:
+    if "ament" in str(error) or "rospkg" in str(error):
+        return "; source ROS's setup.bash for $(find …), or write the path instead"
+    if "missing attribute 'default'" in str(error) or "Undefined substitution argument" in str(error):
+        return "; expand it with its arguments, and import the result: xacro FILE ARG:=VALUE -o robot.urdf"
+    return ""
+
+
 def _from_urdf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
+    # Other prefixes, as <sensor:camera>, are extensions of simulators.
+    if any(element.tag.startswith("xacro:") for element in parsed.root.iter()):
+        raise ModelError(
+            f"{parsed.path}: this is a xacro file; rename it to {parsed.path.stem}.xacro if you trust its expressions, "
+            "and import that"
+        )
     repair(parsed, decisions, balance=options.balance, fixed=options.fixed)
     _decide_base(parsed.root, options, decisions)
+    if not has_shapes(parsed.root):
+        decisions.add("shapes", "the file has none, so rods from joint to joint stand for the links", "edit the file")
     meshes = UrdfMeshes(parsed.path, decisions)
     meshes.prepare(parsed.root)
 
     def mark(spec: mujoco.MjSpec) -> None:
         mark_end_effector(spec, decisions, options.end_effector)
-        _compiled(spec, decisions)
+        _compiled(spec, decisions, meshes)
 
     try:
         return read_urdf(parsed, meshes.read, mark_tip=mark).spec
@@ -184,13 +233,7 @@ def _give_mass(root: Element, base: str, decisions: Decisions) -> None:
 
 
 def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) -> mujoco.MjSpec:
-    for name, given in (("--floating", options.floating), ("--fix", options.fixed), ("--balance", options.balance)):
-        if given:
-            raise ModelError(f"{parsed.path}: {name} is for URDF files; edit the MJCF instead")
-    try:
-        spec = mujoco.MjSpec.from_file(str(parsed.path))
-    except ValueError as error:
-        raise ModelError(f"{parsed.path}: {' '.join(str(error).split())}") from error
+    spec = read_mjcf(parsed.path, decisions, fixed=options.fixed, floating=options.floating, balance=options.balance)
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     mark_end_effector(spec, decisions, options.end_effector)
     for body in spec.bodies:
@@ -203,7 +246,8 @@ def _from_mjcf(parsed: XmlFile, options: ImportOptions, decisions: Decisions) ->
     return spec
 
 
-def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -> None:
+def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -> mujoco.MjModel:
+    """Adds what the file leaves open; returns the compiled model."""
     simplify_hulls(spec)
     _name_joints(spec, decisions)
     model = _compiled(spec, decisions)
@@ -211,13 +255,22 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
     if floating:
         require_touch(spec, decisions)
         model = spec.compile()
-    if model.njnt - floating > MAX_JOINTS:
+    names = [str(model.joint(joint).name) for joint in joint_ids(model)]
+    if len(names) > MAX_JOINTS:
+        pattern = _prefix_to_fix(names, len(names) - MAX_JOINTS)
         raise ModelError(
-            f"{model.njnt - floating} joints, policies command at most {MAX_JOINTS}; hold some still: --fix 'gripper_*'"
+            f"{len(names)} joints, policies command at most {MAX_JOINTS}; hold some still: --fix {pattern}"
         )
     home = home_keyframe(spec, model, decisions)
     driven = None if options.driven is None else set(options.driven)
-    actuate(spec, decisions, options.servos, driven=driven, compensate=options.compensate and not floating)
+    actuate(
+        spec,
+        decisions,
+        options.servos,
+        driven=driven,
+        compensate=options.compensate and not floating,
+        counterbalance=options.counterbalance,
+    )
     model = spec.compile()
     home.ctrl = [held_at_home(model, actuator.target) for actuator in spec.actuators]
     dress(spec)
@@ -231,12 +284,25 @@ def _finish(spec: mujoco.MjSpec, options: ImportOptions, decisions: Decisions) -
         why = "for motors" if options.servos.effort else "from the stiffest servo"
         decisions.add("physics step", f"{step:g} s, {why}", "edit <option timestep> in the result")
         spec.option.timestep = step
+        model.opt.timestep = step
+    return model
 
 
-def _compiled(spec: mujoco.MjSpec, decisions: Decisions) -> mujoco.MjModel:
+def _prefix_to_fix(names: list[str], excess: int) -> str:
+    """A pattern for `--fix` that matches enough joints but few more; JOINT,… if their names have no such beginning."""
+    parts = [name.split("_") for name in names]
+    prefixes = {"_".join(part[:length]) + "_" for part in parts for length in range(1, len(part))}
+    counts = {prefix: sum(name.startswith(prefix) for name in names) for prefix in prefixes}
+    enough = [prefix for prefix, count in counts.items() if excess <= count < len(names)]
+    return f"'{min(enough, key=lambda prefix: (counts[prefix], prefix))}*'" if enough else "JOINT,…"
+
+
+def _compiled(spec: mujoco.MjSpec, decisions: Decisions, meshes: UrdfMeshes | None = None) -> mujoco.MjModel:
     try:
         return spec.compile()
     except ValueError as error:
+        if meshes is not None and meshes.drop_broken(spec):
+            return _compiled(spec, decisions)
         if "volume is too small" not in str(error) and "inertia" not in str(error):
             raise
     for mesh in spec.meshes:
@@ -266,10 +332,12 @@ def _part_at_home(spec: mujoco.MjSpec, model: mujoco.MjModel, decisions: Decisio
         decisions.add(f"{first}, {second}", "overlap at home, so they do not collide", "delete <exclude> in the result")
 
 
-def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisions) -> Imported:
+def _written(spec: mujoco.MjSpec, source: Path, folder: Path, options: ImportOptions, decisions: Decisions) -> Imported:
     name = robot_name(folder)
     spec.modelname = name
-    files = gathered(spec, Path(spec.modelfiledir or source.parent))
+    here = Path(spec.modelfiledir or source.parent)
+    reduced = decimated(spec, here, options.faces, decisions) if options.faces else {}
+    files = gathered(spec, here, reduced)
     spec.dedup_assets()
     record = {"source": source.name, "robot": name, "decisions": decisions.records()}
     try:
@@ -282,7 +350,9 @@ def _written(spec: mujoco.MjSpec, source: Path, folder: Path, decisions: Decisio
         _write(folder / f"{name}.xml", spec.to_xml().encode())
         robot = load_robot(folder / f"{name}.xml")
     except OSError as error:
-        raise ModelError(f"{folder}: {error.strerror or error}") from error
+        raise ModelError(
+            f"{error.filename or folder}: {error.strerror or error}; choose another folder with -o"
+        ) from error
     require_still(robot)
     return Imported(folder=folder, robot=robot, decisions=decisions)
 

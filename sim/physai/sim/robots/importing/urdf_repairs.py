@@ -9,6 +9,16 @@ from numpy.typing import NDArray
 
 from physai.sdk.base.errors import ModelError
 from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.urdf_joints import (
+    compare_transmissions,
+    link_of,
+    rename_joints,
+    repair_joint,
+    settle_mimics,
+    value,
+)
+from physai.sim.robots.importing.urdf_shapes import repair_shapes
+from physai.sim.robots.urdf_rules import MASS_MAX
 from physai.sim.robots.xmlfile import XmlFile
 
 Array = NDArray[np.float64]
@@ -35,9 +45,6 @@ has less than this share of the robot's mass, or if it is as light as a fingerti
 SPARE = 1e-5
 """Share by which the two smaller moments of inertia exceed the largest one at least."""
 
-UNLIMITED_RAD = 1e3
-"""A range as large as this is written where there is no limit [rad]."""
-
 
 def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixed: tuple[str, ...] = ()) -> None:
     """Changes the parsed file in place, and notes each change.
@@ -56,29 +63,18 @@ def repair(parsed: XmlFile, decisions: Decisions, *, balance: bool = False, fixe
     for pattern in fixed:
         if not fnmatch.filter(names, pattern):
             raise ModelError(f"--fix {pattern}: no joint of that name in {parsed.path}; known: {', '.join(names[:64])}")
-    _compare_transmissions(root, decisions)
+    compare_transmissions(root, decisions)
     _drop_other_elements(root, decisions)
     for joint in root.findall("joint"):
-        _repair_joint(joint, decisions, fixed)
-    robot_kg = sum(max(0.0, _value(mass, "value")) for mass in root.iterfind("link/inertial/mass"))
+        repair_joint(joint, decisions, fixed)
+    settle_mimics(root, decisions)
+    repair_shapes(root, decisions)
+    robot_kg = sum(max(0.0, value(mass, "value")) for mass in root.iterfind("link/inertial/mass"))
     moved = {link_of(joint, "child") for joint in root.findall("joint") if joint.get("type") != "fixed"}
     for link in root.findall("link"):
         _repair_inertia(link, decisions, balance=balance, moved=link.get("name", "") in moved, robot_kg=robot_kg)
     _repair_moving_mass(root, decisions, moved)
-
-
-def _compare_transmissions(root: Element, decisions: Decisions) -> None:
-    """Notes the joints that have an effort limit, but no transmission as others do: in some files they are passive."""
-    moved = {joint.get("name", "") for joint in root.iterfind("transmission/joint")}
-    unmoved = [
-        joint.get("name", "")
-        for joint in root.findall("joint")
-        if moved and joint.get("name") not in moved and joint.find("mimic") is None
-        if _value(joint.find("limit"), "effort") > 0.0
-    ]
-    if unmoved:
-        text = "an effort limit, but no <transmission> as other joints have: taken as driven"
-        decisions.add(", ".join(unmoved[:8]) + ", …" * (len(unmoved) > 8), text, "--drive JOINT,…")
+    rename_joints(root, decisions)
 
 
 def _drop_other_elements(root: Element, decisions: Decisions) -> None:
@@ -96,67 +92,12 @@ def _drop_other_elements(root: Element, decisions: Decisions) -> None:
         decisions.add(f"<{tag}>", f"{count} left out: {reason}")
 
 
-def link_of(joint: Element, tag: str) -> str:
-    """The link that a joint names as `parent` or `child`; empty if it names none."""
-    end = joint.find(tag)
-    return "" if end is None else end.get("link", "")
-
-
-def _value(element: Element | None, key: str) -> float:
-    """A number; NaN where there is none, which `urdf_rules` finds if it matters."""
-    try:
-        return float(element.get(key, "")) if element is not None else math.nan
-    except ValueError:
-        return math.nan
-
-
-def _repair_joint(joint: Element, decisions: Decisions, fixed: tuple[str, ...]) -> None:
-    name, kind = joint.get("name", ""), joint.get("type", "")
-    if kind != "fixed" and any(fnmatch.fnmatchcase(name, pattern) for pattern in fixed):
-        _fix(joint)
-        decisions.add(name, "does not move, as asked", "leave out --fix")
-        return
-    if kind == "planar":
-        _fix(joint)
-        decisions.add(name, "planar joint held still: policies command joints of one degree of freedom")
-        return
-    if kind not in ("revolute", "prismatic", "continuous"):
-        return
-    limit = joint.find("limit")
-    if limit is None:
-        limit = SubElement(joint, "limit")
-        if kind != "continuous":
-            decisions.add(name, "has no <limit>; see the next lines for what is assumed", "add <limit> to the file")
-    for key in ("effort", "velocity"):
-        if limit.get(key) is None:
-            limit.set(key, "0")
-    if kind == "continuous":
-        return
-    low, high = (0.0 if limit.get(key) is None else _value(limit, key) for key in ("lower", "upper"))
-    if kind == "revolute" and high - low > UNLIMITED_RAD:
-        joint.set("type", "continuous")
-        decisions.add(name, f"limits {low:g} and {high:g} rad taken as none", "edit the file")
-    elif low == high == 0.0 and kind == "revolute":
-        joint.set("type", "continuous")
-        decisions.add(name, "lower and upper limit are both 0, taken as not limited", f"--fix {name}, or edit the file")
-    elif low == high:
-        _fix(joint)
-        decisions.add(name, f"lower and upper limit are both {low:g}, so it does not move", "edit the file")
-
-
-def _fix(joint: Element) -> None:
-    joint.set("type", "fixed")
-    for tag in ("limit", "axis", "mimic", "dynamics", "calibration", "safety_controller"):
-        for element in joint.findall(tag):
-            joint.remove(element)
-
-
 def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved: bool, robot_kg: float) -> None:
     inertial = link.find("inertial")
     if inertial is None:
         return
-    name, mass = link.get("name", ""), _value(inertial.find("mass"), "value")
-    if math.isnan(mass) or mass < 0.0:
+    name, mass = link.get("name", ""), value(inertial.find("mass"), "value")
+    if not 0.0 <= mass <= MASS_MAX:
         return
     if mass < DUMMY_KG and not moved:
         link.remove(inertial)
@@ -194,7 +135,7 @@ def _repair_inertia(link: Element, decisions: Decisions, *, balance: bool, moved
 
 
 def _tensor(inertia: Element) -> Array:
-    xx, xy, xz, yy, yz, zz = (_value(inertia, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
+    xx, xy, xz, yy, yz, zz = (value(inertia, key) for key in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"))
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
@@ -218,7 +159,7 @@ def _repair_moving_mass(root: Element, decisions: Decisions, moved: set[str]) ->
         if joint.get("type") == "fixed":
             below.setdefault(link_of(joint, "parent"), []).append(link_of(joint, "child"))
     masses = {
-        link.get("name", ""): _value(link.find("inertial/mass"), "value") if link.find("inertial") is not None else 0.0
+        link.get("name", ""): value(link.find("inertial/mass"), "value") if link.find("inertial") is not None else 0.0
         for link in root.findall("link")
     }
     for link in root.findall("link"):
@@ -231,7 +172,9 @@ def _repair_moving_mass(root: Element, decisions: Decisions, moved: set[str]) ->
             if current not in seen:
                 seen.add(current)
                 carried.extend(below.get(current, ()))
-        if sum(masses.get(one, 0.0) for one in seen) > DUMMY_KG or any(math.isnan(masses.get(x, 0.0)) for x in seen):
+        found = [masses.get(one, 0.0) for one in seen]
+        # What is no mass is left to the rules that follow, which refuse it.
+        if sum(found) > DUMMY_KG or not all(mass >= 0.0 for mass in found):
             continue
         for element in link.findall("inertial"):
             link.remove(element)

@@ -1,0 +1,159 @@
+"""Reads an MJCF file, and changes what an import may change in it: joints that move, their names, the base."""
+
+import fnmatch
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree.ElementTree import Element, fromstring, tostring
+
+import mujoco
+import numpy as np
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.robots.importing.decisions import Decisions
+from physai.sim.robots.importing.names import usable_names
+
+_JOINT_KEYS = ("joint", "joint1", "joint2", "jointinparent")
+"""Attributes outside of bodies that name a joint."""
+_FREE_NUMBERS = 7
+"""Positions of a free joint: three coordinates and a quaternion."""
+
+
+def read_mjcf(
+    path: Path,
+    decisions: Decisions,
+    *,
+    fixed: tuple[str, ...] = (),
+    floating: bool | None = None,
+    balance: bool = False,
+) -> mujoco.MjSpec:
+    """Reads the model of an MJCF file.
+
+    Args:
+        path: the file.
+        decisions: takes what is changed.
+        fixed: names or patterns (`finger_*`) of joints that do not move.
+        floating: whether the base is free; None for as it is.
+        balance: raise moments of inertia that no body can have.
+
+    Raises:
+        ModelError: no joint has a name of `fixed`, or the base cannot be changed as asked.
+        ValueError: MuJoCo does not read or compile the file.
+    """
+    spec = mujoco.MjSpec.from_file(str(path))
+    if balance:
+        spec.compiler.balanceinertia = True
+        decisions.add("inertia", "moments that no body has are raised, as asked", "leave out --balance")
+    if floating is not None:
+        _set_base(spec, decisions, floating=floating)
+    names = [str(joint.name) for joint in spec.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]
+    still = _with_followers(spec, _matching(path, names, fixed))
+    renamed = usable_names([name for name in names if name not in still], decisions)
+    if not (still or renamed):
+        return spec
+    changed = _edited(spec, still, renamed, decisions)
+    changed.modelfiledir = spec.modelfiledir or str(path.resolve().parent)
+    return changed
+
+
+def _matching(path: Path, names: list[str], patterns: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = fnmatch.filter(names, pattern)
+        if not matches:
+            raise ModelError(f"--fix {pattern}: no joint of that name in {path}; known: {', '.join(names[:64])}")
+        found.update(matches)
+    return found
+
+
+def _set_base(spec: mujoco.MjSpec, decisions: Decisions, *, floating: bool) -> None:
+    free = next((joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE), None)
+    if floating is (free is not None):
+        return
+    if free is not None:
+        spec.delete(free)
+        for key in spec.keys:
+            key.qpos, key.qvel = list(key.qpos)[_FREE_NUMBERS:], []
+        decisions.add("base", "is fixed to the world, as asked", "leave out --fixed-base")
+        return
+    tops = [body for body in spec.worldbody.bodies if any(True for _ in _joints_below(body))]
+    if len(tops) != 1 or list(tops[0].joints):
+        has = f"{len(tops)} moving bodies" if len(tops) != 1 else "a joint"
+        raise ModelError(f"--floating: the world carries {has}; put the robot into one body without a joint")
+    tops[0].add_freejoint()
+    # Compiled as a copy, because MuJoCo makes keyframes longer when it compiles a model with a new joint.
+    model = spec.copy().compile()
+    for key in spec.keys:
+        key.qpos, key.qvel = [*model.qpos0[:_FREE_NUMBERS], *key.qpos], []
+    decisions.add("base", "floats, as asked", "leave out --floating")
+
+
+def _joints_below(body: mujoco.MjsBody) -> Iterator[mujoco.MjsJoint]:
+    yield from body.joints
+    for child in body.bodies:
+        yield from _joints_below(child)
+
+
+def _edited(spec: mujoco.MjSpec, still: set[str], renamed: dict[str, str], decisions: Decisions) -> mujoco.MjSpec:
+    """The model with joints removed and renamed, wherever they are named."""
+    model = spec.compile()
+    root = fromstring(spec.to_xml())
+    kept = np.ones(model.nq, bool)
+    kept[[int(model.jnt_qposadr[model.joint(name).id]) for name in still]] = False
+    for bodies in root.findall("worldbody"):
+        for parent in bodies.iter():
+            for joint in [one for one in parent.findall("joint") if one.get("name") in still]:
+                parent.remove(joint)
+            for joint in parent.findall("joint"):
+                joint.set("name", renamed.get(joint.get("name", ""), joint.get("name", "")))
+    _drop(root, _JOINT_KEYS, still)
+    for element in _outside(root):
+        for key in [key for key in _JOINT_KEYS if key in element.attrib]:
+            element.set(key, renamed.get(element.attrib[key], element.attrib[key]))
+    for name in sorted(still):
+        decisions.add(name, "does not move, as asked", "leave out --fix")
+    for key in root.iterfind("keyframe/key"):
+        for name in ("qvel", "ctrl", "act"):
+            key.attrib.pop(name, None)
+        if key.get("qpos"):
+            key.set("qpos", " ".join(np.array(key.get("qpos", "").split())[kept]))
+    return mujoco.MjSpec.from_string(tostring(root, encoding="unicode"), assets=dict(spec.assets or {}))
+
+
+def _with_followers(spec: mujoco.MjSpec, still: set[str]) -> set[str]:
+    """Joints that an equality couples to one that does not move do not move either."""
+    pairs = [{one.name1, one.name2} - {""} for one in spec.equalities if one.type == mujoco.mjtEq.mjEQ_JOINT]
+    found, before = set(still), 0
+    while len(found) > before:
+        before = len(found)
+        for pair in pairs:
+            if pair & found:
+                found |= pair
+    return found
+
+
+def _outside(root: Element) -> Iterator[Element]:
+    """Elements that refer to joints: all but bodies and defaults."""
+    for section in root:
+        if section.tag not in ("worldbody", "default", "asset", "keyframe"):
+            yield from section.iter()
+
+
+def _drop(root: Element, keys: tuple[str, ...], names: set[str]) -> None:
+    """Removes what refers to these names, and then what refers to that."""
+    tendons, actuators = set[str](), set[str]()
+    for section in root:
+        if section.tag in ("worldbody", "default", "asset", "keyframe"):
+            continue
+        for parent in list(section.iter()):
+            for element in [one for one in parent if any(one.get(key) in names for key in keys)]:
+                parent.remove(element)
+                if section.tag == "actuator":
+                    actuators.add(element.get("name", ""))
+        if section.tag == "tendon":
+            for tendon in [tendon for tendon in section if not len(tendon)]:
+                section.remove(tendon)
+                tendons.add(tendon.get("name", ""))
+    if tendons - {""}:
+        _drop(root, ("tendon", "tendon1", "tendon2"), tendons - {""})
+    if actuators - {""}:
+        _drop(root, ("actuator",), actuators - {""})

@@ -1,0 +1,136 @@
+"""MJCF files: the options of the import apply to them as to URDF files."""
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from physai.sdk.base.errors import ModelError
+from physai.sim.robots.importing.importer import Imported, ImportOptions, import_robot
+
+HAND = """<mujoco model="hand"><compiler {compiler}/><worldbody>
+  <body name="palm" pos="0 0 1">{base}<geom size=".1"/>{inertial}
+    <body name="thumb" pos=".1 0 0"><joint name="hand:thumb" axis="0 1 0" range="-90 90"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0"/></body>
+    <body name="first" pos="0 .1 0"><joint name="first" axis="1 0 0" range="-90 90"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 0 .3 0"/></body>
+    <body name="second" pos="0 -.1 0"><joint name="second" axis="1 0 0" range="{range}"/>
+      <geom type="capsule" size=".02" fromto="0 0 0 0 -.3 0"/></body></body>
+</worldbody>
+<tendon><fixed name="both"><joint joint="hand:thumb" coef="1"/><joint joint="first" coef="2"/></fixed>
+  <fixed name="alone"><joint joint="first" coef="1"/></fixed></tendon>
+<equality>{equality}</equality>
+<actuator><motor name="m1" joint="hand:thumb" gear="5" ctrlrange="-1 1"/><motor name="m2" joint="first"
+  ctrlrange="-2 2"/><motor name="m3" joint="second" ctrlrange="-3 3"/></actuator>
+<sensor><jointpos name="s1" joint="hand:thumb"/><jointpos name="s2" joint="first"/>
+  <actuatorfrc name="s3" actuator="m2"/><tendonpos name="s4" tendon="alone"/></sensor>
+<keyframe><key name="grip" qpos="{qpos}" ctrl="0 0 0"/></keyframe></mujoco>"""
+PLAIN = {"base": "", "compiler": "", "inertial": "", "equality": "", "range": "-90 90", "qpos": ".1 .2 .3"}
+FREE = {"base": "<freejoint/>", "qpos": "0 0 1 1 0 0 0 .1 .2 .3"}
+
+
+def imported(tmp_path: Path, options: ImportOptions | None = None, **changes: str) -> Imported:
+    (tmp_path / "hand.xml").write_text(HAND.format(**{**PLAIN, **changes}))
+    return import_robot(tmp_path / "hand.xml", tmp_path / "out", options)
+
+
+def said(result: Imported) -> str:
+    return "\n".join(result.decisions.lines())
+
+
+def test_names_of_other_programs_are_replaced_wherever_they_are(tmp_path: Path) -> None:
+    result = imported(tmp_path)
+    model = result.robot.model
+    assert [joint.name for joint in result.robot.spec.joints] == ["hand_thumb", "first", "second"]
+    assert "hand_thumb: was 'hand:thumb', which a contract does not allow" in said(result)
+    # Gear 5 times a control of 1.
+    assert [joint.effort_limit for joint in result.robot.spec.joints] == [5.0, 2.0, 3.0]
+    assert int(model.sensor("s1").objid[0]) == int(model.joint("hand_thumb").id)
+    assert int(model.wrap_objid[model.tendon_adr[model.tendon("both").id]]) == int(model.joint("hand_thumb").id)
+    assert [joint.default_pos for joint in result.robot.spec.joints] == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_fix_removes_a_joint_and_what_refers_to_it(tmp_path: Path) -> None:
+    result = imported(tmp_path, ImportOptions(fixed=("fir*",)))
+    model = result.robot.model
+    assert [joint.name for joint in result.robot.spec.joints] == ["hand_thumb", "second"]
+    assert [joint.default_pos for joint in result.robot.spec.joints] == pytest.approx([0.1, 0.3])
+    assert [model.tendon(n).name for n in range(model.ntendon)] == ["both"]
+    assert [model.sensor(n).name for n in range(model.nsensor)] == ["s1"]
+    assert "first: does not move, as asked [leave out --fix]" in said(result)
+
+
+def test_fix_holds_what_an_equality_couples_to_the_joint(tmp_path: Path) -> None:
+    coupled = '<joint joint1="second" joint2="first"/>'
+    result = imported(tmp_path, ImportOptions(fixed=("first",)), equality=coupled)
+    assert [joint.name for joint in result.robot.spec.joints] == ["hand_thumb"]
+    assert result.robot.model.neq == 0
+
+
+def test_a_floating_base_on_request(tmp_path: Path) -> None:
+    result = imported(tmp_path, ImportOptions(floating=True))
+    assert result.robot.spec.base == "floating"
+    assert "base: floats, as asked" in said(result)
+    assert [joint.default_pos for joint in result.robot.spec.joints] == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_a_fixed_base_on_request(tmp_path: Path) -> None:
+    assert imported(tmp_path, None, **FREE).robot.spec.base == "floating"
+    result = imported(tmp_path, ImportOptions(floating=False), **FREE)
+    assert result.robot.spec.base == "fixed"
+    assert "base: is fixed to the world, as asked [leave out --fixed-base]" in said(result)
+    assert [joint.default_pos for joint in result.robot.spec.joints] == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_impossible_inertia_needs_a_word(tmp_path: Path) -> None:
+    """1 + 1 kg·m² is less than 3."""
+    bad = {"inertial": '<inertial mass="1" pos="0 0 0" diaginertia="1 1 3"/>', **FREE}
+    with pytest.raises(ModelError, match=r"inertia must satisfy A \+ B >= C"):
+        imported(tmp_path, None, **bad)
+    model = imported(tmp_path, ImportOptions(balance=True), **bad).robot.model
+    low, middle, high = np.sort(model.body("palm").inertia)
+    assert low + middle >= high
+
+
+def test_a_pose_outside_of_the_limits_is_moved_into_them(tmp_path: Path) -> None:
+    """second is at 0.3 rad, and its range is 30° to 90°; home is 5 % of it inside."""
+    result = imported(tmp_path, range="30 90")
+    assert "home: second moved into the limits [edit the keyframe home]" in said(result)
+    assert result.robot.spec.joints[2].default_pos == pytest.approx(np.radians(33.0), abs=1e-5)
+    # One that is at a limit stays there.
+    assert imported(tmp_path, qpos="0 0 0", range="0 90").robot.spec.joints[2].default_pos == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "message"),
+    [
+        (ImportOptions(fixed=("nope_*",)), {}, r"--fix nope_\*: no joint of that name in .*; known: hand:thumb, first"),
+        (
+            ImportOptions(floating=True),
+            {"base": '<joint name="root"/>', "qpos": "0 .1 .2 .3"},
+            "--floating: the world carries a joint; put the robot into one body without a joint",
+        ),
+    ],
+)
+def test_refused(options: ImportOptions, changes: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message):
+        imported(tmp_path, options, **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_mujoco_warns_of_is_a_decision(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    result = imported(tmp_path, compiler='settotalmass="3"')
+    assert "MuJoCo: compiler attribute 'settotalmass' is deprecated" in said(result)
+    assert not recwarn.list
+
+
+def test_a_body_with_a_second_free_joint_is_named(tmp_path: Path) -> None:
+    text = HAND.format(**{**PLAIN, **FREE})
+    ball = '<body name="ball" pos="1 0 0"><freejoint name="ball_free"/><geom size=".1"/></body></worldbody>'
+    (tmp_path / "two.xml").write_text(text.replace("</worldbody>", ball).replace(".1 .2 .3", ".1 .2 .3 1 0 0 1 0 0 0"))
+    with pytest.raises(ModelError, match=r"ball_free is a second free joint.*: delete the body 'ball' or its joint"):
+        import_robot(tmp_path / "two.xml", tmp_path / "out")
+    (tmp_path / "two.xml").write_text(text)
+    model = import_robot(tmp_path / "two.xml", tmp_path / "out").robot.model
+    assert int(model.jnt_type[0]) == mujoco.mjtJoint.mjJNT_FREE
