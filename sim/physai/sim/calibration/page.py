@@ -6,7 +6,7 @@ from html import escape
 from physai.sim.calibration.calibrate import Calibration
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
-from physai.sim.twin.credibility import bounds
+from physai.sim.twin.credibility import bounds, enough_recordings
 from physai.sim.twin.record import Credibility, FittedParameter, Timing
 from physai.sim.twin.twin import Twin
 
@@ -61,8 +61,8 @@ def _answer(calibration: Calibration, credibility: Credibility, title: str) -> I
 
 
 def _advice(twin: Twin) -> str:
-    if not twin.logs.held_out:
-        return "make another recording of the robot and give all recordings: two fifths are held out of the fit"
+    if not enough_recordings(twin):
+        return "record the robot more often, at least five times for 6 s: two fifths of all recordings are held out"
     if any("ended early" in note for note in twin.notes):
         return "let the fit finish: set more --budget-steps, or a longer --time-budget-s"
     return (
