@@ -6,11 +6,11 @@ A task's functions take a `WorldView` (live state of all worlds, SI units) and r
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array, Engine, Stage
 from physai.sim.robots import Robot
@@ -112,6 +112,9 @@ class Success:
     """The criterion in words."""
 
 
+Operation = Literal["scale", "add", "set"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Randomise:
     """One property of the model, drawn uniformly per world at each reset."""
@@ -122,13 +125,21 @@ class Randomise:
     """Rows of the field it changes; None for all."""
     columns: tuple[int, ...] | None = None
     """Columns of a two-dimensional field; None for all."""
-    operation: Literal["scale", "add", "set"]
+    operation: Operation
+    """Multiplies the field by the draw, adds the draw to it, or replaces it."""
     lower: float
     upper: float
     shared: bool = False
     """One draw for all selected elements instead of one each."""
     together: tuple[str, ...] = ()
     """Further fields scaled by the same draw (`body_inertia` with `body_mass`)."""
+
+    def __post_init__(self) -> None:
+        """Raises TaskError for an operation or a range that does not exist."""
+        if self.operation not in (known := get_args(Operation)):
+            raise TaskError(f"randomisation of {self.field}: {unknown_name('operation', self.operation, known)}")
+        if not (math.isfinite(self.lower) and math.isfinite(self.upper) and self.lower <= self.upper):
+            raise TaskError(f"randomisation of {self.field}: the range is [{self.lower}, {self.upper}]")
 
 
 @dataclass(frozen=True, kw_only=True)
