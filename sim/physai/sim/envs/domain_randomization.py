@@ -71,7 +71,7 @@ def entries(task: Task, model: Any) -> tuple[Entry, ...]:
     """The task's rules in the order of their draws.
 
     Raises:
-        TaskError: a range is empty, or MuJoCo simplifies a body that a rule changes.
+        TaskError: a range is empty, an element does not exist, or MuJoCo simplifies a body that a rule changes.
     """
     for rule in task.randomisation:
         _require_general_bodies(rule, model, task)
@@ -110,6 +110,8 @@ def _require_elements(rule: Randomise, nominal: Array, task: Task) -> None:
 
 
 def _entry(rule: Randomise, nominal: Array, task: Task) -> Entry:
+    if not rule.lower <= rule.upper:
+        raise TaskError(f"task {task.name}: range of {rule.field} is [{rule.lower}, {rule.upper}]")
     _require_elements(rule, nominal, task)
     index: tuple[object, ...] = (slice(None), slice(None) if rule.rows is None else list(rule.rows))
     if rule.columns is not None:

@@ -135,26 +135,25 @@ class Randomise:
     """Further fields scaled by the same draw (`body_inertia` with `body_mass`)."""
 
     def __post_init__(self) -> None:
-        """Raises TaskError for an operation or a range that does not exist."""
+        """Raises TaskError for an operation that does not exist."""
         if self.operation not in (known := get_args(Operation)):
             raise TaskError(f"randomisation of {self.field}: {unknown_name('operation', self.operation, known)}")
-        if not (math.isfinite(self.lower) and math.isfinite(self.upper) and self.lower <= self.upper):
-            raise TaskError(f"randomisation of {self.field}: the range is [{self.lower}, {self.upper}]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SensorModel:
-    """Measurement errors of a sensor field."""
+    """Measurement errors of a sensor field; a tuple holds a value per element of the field."""
 
-    noise_std: float = 0.0
+    noise_std: float | tuple[float, ...] = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
-    bias: float = 0.0
+    bias: float | tuple[float, ...] = 0.0
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
 
     def __post_init__(self) -> None:
         """Raises TaskError for invalid values."""
         for name in ("noise_std", "bias"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0):
+            values = np.asarray(getattr(self, name), np.float64)
+            if not (np.isfinite(values).all() and (values >= 0.0).all()):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
 
 
