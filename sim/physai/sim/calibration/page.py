@@ -86,11 +86,13 @@ def _errors(calibration: Calibration) -> Iterator[str]:
         error_chart(calibration.train, calibration.train_nominal, None),
         f"{calibration.fit.windows} windows of {calibration.train.windows.window_s:g} s were fitted.",
     )
+    joints = calibration.twin.joint_names
     if len(calibration.fit.history) > 1:
         yield _panel(
             "the fit",
-            history_chart(calibration.fit.history, calibration.twin.joint_names),
-            "The error rises when the fit changes from short to whole windows.",
+            history_chart(calibration.fit.history, joints),
+            "The error rises when the fit changes from short to whole windows."
+            + (" Shown are the four joints with the greatest error at first." if len(joints) > 4 else ""),
         )
     yield "</div>"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.chromium import chromium, needs_chromium
 
 from physai.sdk.cli.main import main
 from physai.sim.logs import RobotLog
@@ -105,6 +106,22 @@ def test_what_it_says_while_it_fits_and_at_its_end(bench: Bench, capsys: pytest.
     assert float(bound) > 0.01
     last = said.out.splitlines()[-1]
     assert last.startswith("credible: every joint's held-out replay error is within its bound; command lag"), last
+
+
+@needs_chromium
+def test_the_report_fits_a_phone(bench: Bench, tmp_path: Path) -> None:
+    """Nothing is cut off: what lies beyond the edge of a chart would read as a chart that shows nothing."""
+    bench.calibrate(*bench.files, "--budget-steps", "100000", "--report", str(tmp_path))
+    with chromium() as browser:
+        narrow = {"width": 420, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+        browser.get((tmp_path / "report.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 420
+        charts = browser.execute_script(
+            "return [...document.querySelectorAll('svg')].map((one) => one.getBoundingClientRect().right)"
+        )
+        assert len(charts) > 4
+        assert max(charts) <= 420
 
 
 def damaged(bench: Bench, tmp_path: Path, **changes: Callable[[Array], Array]) -> str:
