@@ -22,6 +22,8 @@ from physai.sim import (
     save_twin,
 )
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 robot: Robot = load_robot(sys.argv[1])
 first: RobotLog = read_log(sys.argv[2], robot.spec)
 print(f"{first.name}: {len(first.time)} samples of {', '.join(first.joint_names)}")

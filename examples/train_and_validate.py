@@ -38,4 +38,6 @@ def main(run: Path) -> None:
 
 # Worker processes import this file again, so what it does must not happen at import.
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]))

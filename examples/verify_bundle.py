@@ -20,6 +20,8 @@ from physai.sdk import (
 )
 from physai.sdk.signing.trust_file import SignedTrust
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 path, trust_path = Path(sys.argv[1]), Path(sys.argv[2])
 bundle: Bundle = read_bundle(path)
 print(f"{path.name}: {bundle.contract.task} for {bundle.contract.robot.name}, {len(bundle.policies)} policies")

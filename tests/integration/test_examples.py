@@ -49,6 +49,15 @@ def test_an_example_alone(name: str, text: str, tmp_path: Path) -> None:
     assert text in example(name, folder=tmp_path)
 
 
+@pytest.mark.parametrize("name", ["calibrate", "sb3_agent", "train_and_validate", "urdf_arm", "verify_bundle"])
+def test_an_example_without_its_arguments_says_which_it_takes(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 1
+    assert f"python examples/{name}.py" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_task_of_ones_own(tmp_path: Path) -> None:
     task = EXAMPLES / "crane_task.py"
     code = [line for line in task.read_text(encoding="utf-8").split('"""')[2].splitlines() if line.strip()]

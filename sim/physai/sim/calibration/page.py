@@ -7,7 +7,7 @@ from physai.sim.calibration.calibrate import Calibration
 from physai.sim.calibration.page_motors import alternatives_table, motor_rows
 from physai.sim.calibration.page_plots import error_chart, history_chart, parameter_chart, replay_chart
 from physai.sim.report.style import STYLE
-from physai.sim.twin.credibility import bounds
+from physai.sim.twin.credibility import bounds, enough_recordings
 from physai.sim.twin.record import Credibility, FittedParameter, Timing
 from physai.sim.twin.twin import Twin
 
@@ -63,8 +63,8 @@ def _answer(calibration: Calibration, credibility: Credibility, title: str) -> I
 
 
 def _advice(twin: Twin) -> str:
-    if not twin.logs.held_out:
-        return "make another recording of the robot and give all recordings: two fifths are held out of the fit"
+    if not enough_recordings(twin):
+        return "record the robot more often, at least five times for 6 s: two fifths of all recordings are held out"
     if any("ended early" in note for note in twin.notes):
         return "let the fit finish: set more --budget-steps, or a longer --time-budget-s"
     return (
@@ -96,11 +96,13 @@ def _errors(calibration: Calibration) -> Iterator[str]:
         error_chart(calibration.train, calibration.train_nominal, None),
         f"{calibration.fit.windows} windows of {calibration.train.windows.window_s:g} s were fitted.",
     )
+    joints = calibration.twin.joint_names
     if len(calibration.fit.history) > 1:
         yield _panel(
             "the fit",
-            history_chart(calibration.fit.history, calibration.twin.joint_names),
-            "The error rises when the fit changes from short to whole windows.",
+            history_chart(calibration.fit.history, joints),
+            "The error rises when the fit changes from short to whole windows."
+            + (" Shown are the four joints with the greatest error at first." if len(joints) > 4 else ""),
         )
     yield "</div>"
 

@@ -49,11 +49,11 @@ def _row(label: str, value: float, lower: float, upper: float, kind: str, target
 
 
 def history_chart(history: Sequence[Sequence[float]], joints: Sequence[str]) -> str:
-    """Draw the error per joint after each improvement of the fit."""
+    """Draw the error per joint after each improvement of the fit, of those joints whose error was greatest at first."""
     across = [float(i) for i in range(len(history))]
+    worst = sorted(sorted(range(len(joints)), key=lambda j: -history[0][j])[: len(KINDS)])
     series = [
-        PlotSeries(name, across, [row[j] for row in history], KINDS[j % len(KINDS)])
-        for j, name in enumerate(joints[: len(KINDS)])
+        PlotSeries(joints[j], across, [row[j] for row in history], kind) for kind, j in zip(KINDS, worst, strict=False)
     ]
     return lines(series, title="error during the fit", x_unit="improvement", y_unit="rad or m")
 
@@ -106,6 +106,7 @@ def replay_chart(score: ReplayScore, number: int, joint: int) -> str:
     for place, label, kind in ((52, "measured", "mark"), (150, "twin, from each window's start", "second")):
         parts += [rectangle(place, 4, 12, 4, kind), text(place + 18, 11, label)]
     parts.append(text(WIDTH - 16, 200, "s", anchor="end"))
+    parts.append(text(WIDTH - 16, 11, "rad or m", anchor="end"))
     return chart(parts, 204, f"replay of {log.name}")
 
 

@@ -121,8 +121,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(_as_json(result, output, page), ensure_ascii=False))
     else:
         print(printable("\n".join(_text(result, output, page))))
+        if credibility.holds:
+            # The table above has the error and the bound of each joint; the last reason is about the lag.
+            reasons = ["every joint's held-out replay error is within its bound", credibility.reasons[-1]]
+        else:
+            reasons = list(credibility.reasons)
         word, colour = ("credible", "green") if credibility.holds else ("not credible", "red")
-        print(f"{styled(word, colour, sys.stdout)}: {printable('; '.join(credibility.reasons))}")
+        print(f"{styled(word, colour, sys.stdout)}: {printable('; '.join(reasons))}")
     return 0 if credibility.holds else 1
 
 
@@ -208,14 +213,18 @@ def _write_page(result: Calibration, folder: Path, title: str) -> Path:
 
 @contextlib.contextmanager
 def _progress() -> Generator[Callable[[FitProgress], None]]:
-    """Shows a progress bar over the budget on stderr if it is a terminal."""
+    """Shows a progress bar over the budget on stderr if it is a terminal, else a line per stage."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
     with progress_bar(*columns) as bar:
-        line = bar.add_task("preparing", total=1.0)
+        line, stage = bar.add_task("preparing", total=1.0), ""
 
         def report(step: FitProgress) -> None:
+            nonlocal stage
+            if bar.disable and step.stage != stage:
+                stage = step.stage
+                print(f"fitting {step.parameters} parameters to {stage}", file=sys.stderr)
             errors = " ".join(f"{x:.4f}" for x in step.rmse)
             text = f"{step.stage}: {step.parameters} parameters, error {errors}"
             bar.update(line, completed=step.share, description=text)
@@ -258,11 +267,11 @@ def _text(result: Calibration, output: Path, page: Path | None) -> Iterator[str]
 
     twin = result.twin
     known = [p for p in twin.parameters if p.identified]
-    rest = [p.name for p in twin.parameters if not p.identified]
     yield f"{len(known)} of {len(twin.parameters)} parameters are constrained by the recordings:"
     yield table(("parameter", "value", "95 %", "nominal", "unit"), [_row(p) for p in known])
-    if rest:
-        yield f"not identifiable from these recordings, kept nominal: {', '.join(rest)}"
+    if len(known) < len(twin.parameters):
+        where = "--report DIR lists them" if page is None else "the report lists them"
+        yield f"the other {len(twin.parameters) - len(known)} keep their nominal values; {where}"
     yield ""
     yield from _errors(result)
     yield _timing(twin)
@@ -290,20 +299,25 @@ def _row(p: FittedParameter) -> tuple[str, ...]:
 
 
 def _errors(result: Calibration) -> Iterator[str]:
+    from physai.sim.twin.credibility import bounds
+
+    limits = None if result.twin.residuals is None else bounds(result.twin.residuals)
+    commanded = None if result.twin.command_residuals is None else bounds(result.twin.command_residuals)
     parts = (
-        ("fitted", result.train, result.train_nominal),
-        ("held out", result.held_out, result.held_out_nominal),
-        ("from commands", result.commanded, result.commanded_nominal),
+        ("fitted", result.train, result.train_nominal, None),
+        ("held out", result.held_out, result.held_out_nominal, limits),
+        ("from commands", result.commanded, result.commanded_nominal, commanded),
     )
     rows: list[tuple[str, ...]] = []
-    for label, score, nominal in parts:
+    for label, score, nominal, most in parts:
         if score is None or nominal is None:
             continue
         for name, error, before in zip(score.joint_names, score.rmse, nominal.rmse, strict=True):
-            logs, interval = len(score.windows.logs), f"{error.lo:.4f} to {error.hi:.4f}"
-            rows.append((f"{label}, {logs} logs", name, f"{error.value:.4f}", interval, f"{before.value:.4f}"))
+            logs, bound = len(score.windows.logs), "" if most is None else f"{most[name]:.2g}"
+            interval = f"{error.lo:.2g} to {error.hi:.2g}"
+            rows.append((f"{label}, {logs} logs", name, f"{error.value:.2g}", interval, f"{before.value:.2g}", bound))
     yield f"replay error over {result.train.windows.window_s:g} s, open loop, root mean square [rad or m]:"
-    yield table(("recordings", "joint", "twin", "95 % interval", "nominal"), rows)
+    yield table(("recordings", "joint", "twin", "95 % interval", "nominal", "bound"), rows)
 
 
 command = CliCommand(summary="fit a robot's twin to recordings of it", add_arguments=add_arguments, run=run)

@@ -198,7 +198,10 @@ def _joint_table(report: QualityReport) -> str:
             )
         )
     header = ("joint", "position", "speed", "command", "noise pos", "vel", "effort", "lag [ms] (95 %)")
-    return table(header, rows)
+    return f"{table(header, rows)}\n  {_UNITS}"
+
+
+_UNITS = "rad, rad/s, N·m (slide joints: m, m/s, N); noise: standard deviation; lag: of effort behind effort commands"
 
 
 def _as_json(reports: dict[str, QualityReport], unreadable: dict[str, str], pictures: dict[str, str]) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PNG",
         nargs="?",
         const="",
-        help="render the home pose to this file (default: the robot's name with .png, in this folder)",
+        help="render the home pose to this file, with the axes of the end effector "
+        "(default: the robot's name with .png, in this folder)",
     )
     add_import_parser(actions)
     add_check_parser(actions)
@@ -71,10 +72,11 @@ def _show(name: str, *, as_json: bool, picture: str | None) -> int:
     robot = load_robot(name)
     picture = None if picture is None else picture or f"{robot.name}.png"
     if picture is not None:
+        from physai.sim.playback.markers import end_effector_axes
         from physai.sim.playback.rendering import render_png
         from physai.sim.robots import home_qpos
 
-        render_png(robot.model, home_qpos(robot.model), picture)
+        render_png(robot.model, home_qpos(robot.model), picture, strokes=end_effector_axes(robot.model))
     if as_json:
         record = {**_summary(robot), "picture": picture, "spec": robot.spec.model_dump(mode="json")}
         print(json.dumps(record, indent=2, ensure_ascii=False))

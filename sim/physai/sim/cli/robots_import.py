@@ -13,6 +13,7 @@ from physai.sdk.base.errors import PhysaiError
 from physai.sdk.base.terminal import printable, styled
 
 if TYPE_CHECKING:
+    from physai.sim.robots import Robot
     from physai.sim.robots.check import RobotCheck
     from physai.sim.robots.importing.importer import ImportOptions
 
@@ -103,8 +104,21 @@ def run_import(arguments: argparse.Namespace) -> int:
             f"{folder}: {len(imported.robot.spec.joints)} joints, base {imported.robot.spec.base}, {seconds:.1f} s"
         )
     )
-    print(printable(f"next: physai robots show {folder}/ --render"))
+    if picture is not None:
+        print(printable(f"picture: {picture}, with the axes of the end effector: x red, y green, z blue"))
+    print(printable(f"next: {_next(imported.robot, check)} {folder}/"))
     return 0
+
+
+def _next(robot: Robot, check: RobotCheck) -> str:
+    """What the robot is fit for, without its folder."""
+    if not check.servos:
+        return "physai train swingup --robot"
+    if not check.stable:
+        return "change what is named above, then physai robots check"
+    if check.floating:
+        return "physai train velocity --robot"
+    return "physai train reach --robot" if robot.spec.chains else "physai robots show"
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -127,12 +141,13 @@ def _checked(robot: Any) -> RobotCheck:
     return check_robot(robot)
 
 
-def _preview(robot: Any, path: Path) -> str | None:
+def _preview(robot: Robot, path: Path) -> str | None:
+    from physai.sim.playback.markers import end_effector_axes
     from physai.sim.playback.rendering import render_png
     from physai.sim.robots import home_qpos
 
     try:
-        render_png(robot.model, home_qpos(robot.model), path)
+        render_png(robot.model, home_qpos(robot.model), path, strokes=end_effector_axes(robot.model))
     except PhysaiError as error:
         _say(f"no preview: {error}")
         return None
@@ -197,7 +212,9 @@ def _print_check(check: RobotCheck) -> None:
         print(f"{mark} " + printable(f"{finding.about}: {finding.text}{way_out}"))
     if check.stable:
         held = "holds its joints still where it hangs" if check.floating else "holds still"
-        print(printable(f"stable: {check.robot} {held}, {check.moved} of {check.joints} joints moved as told"))
+        rest = check.joints - check.servos
+        others = f"; {rest} without a servo" if rest else ""
+        print(printable(f"stable: {check.robot} {held}, {check.moved} of {check.joints} joints moved as told{others}"))
     else:
         print(printable(f"not stable: {check.robot}, see above"))
 

@@ -233,7 +233,13 @@ def _disturbances(task: Task) -> str:
 
 
 def _noise(model: SensorModel) -> str:
-    return f"noise σ {model.noise_std:g}" + (f", constant offset up to {model.bias:g}" if model.bias else "")
+    bias = _range(model.bias)
+    return f"noise σ {_range(model.noise_std)}" + (f", constant offset up to {bias}" if bias != "0" else "")
+
+
+def _range(values: float | tuple[float, ...]) -> str:
+    each = values if isinstance(values, tuple) else (values,)
+    return f"{min(each):g}" if min(each) == max(each) else f"{min(each):g} … {max(each):g}"
 
 
 def _lag(delay: Delay) -> str:

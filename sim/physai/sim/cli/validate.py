@@ -222,14 +222,12 @@ def _text(verdict: Verdict, report: Path, options: Sequence[str]) -> str:
 
 
 def _conclusion(verdict: Verdict) -> str:
+    from physai.sim.report.summary import who_accepts
+
     outcome = verdict.outcome.value
     colour = {"PASS": "green", "FAIL": "red"}.get(outcome, "bold")
     text = f"{styled(outcome, colour, sys.stdout)}: this policy {_ADVICE[outcome]}"
-    kinds = sorted({origin.kind for origin in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
-    # A PASS from stand-in evidence still flashes no robot, unless its owner accepts such evidence.
-    if outcome != "PASS" or not kinds:
-        return text
-    return f"{text} to robots that accept this evidence: {', '.join(kinds)}; by default none does"
+    return f"{text} {who_accepts(verdict)}".rstrip()
 
 
 command = CliCommand(summary="validate an exported policy in a calibrated twin", add_arguments=add_arguments, run=run)

@@ -59,7 +59,12 @@ class SensorLayout:
         std, bias = np.zeros(width, np.float32), np.zeros(width, np.float32)
         for name, part in slices.items():
             model = task.sensors.get(name, SensorModel())
-            std[part], bias[part] = model.noise_std, model.bias
+            for array, values in ((std, model.noise_std), (bias, model.bias)):
+                if isinstance(values, tuple) and len(values) != fields[name]:
+                    raise TaskError(
+                        f"task {task.name}: the sensor model of {name} has {len(values)} values, it has {fields[name]}"
+                    )
+                array[part] = values
         return cls(slices, [_source(name, task, engine) for name in fields], std, bias)
 
 

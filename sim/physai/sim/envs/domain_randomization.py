@@ -71,7 +71,7 @@ def entries(task: Task, model: Any) -> tuple[Entry, ...]:
     """The task's rules in the order of their draws.
 
     Raises:
-        TaskError: a range is empty, or MuJoCo simplifies a body that a rule changes.
+        TaskError: a range is empty, an element does not exist, or MuJoCo simplifies a body that a rule changes.
     """
     for rule in task.randomisation:
         _require_general_bodies(rule, model, task)
@@ -101,9 +101,18 @@ def _require_general_bodies(rule: Randomise, model: Any, task: Task) -> None:
             )
 
 
+def _require_elements(rule: Randomise, nominal: Array, task: Task) -> None:
+    for axis, (what, chosen) in enumerate((("row", rule.rows), ("column", rule.columns))):
+        size = nominal.shape[axis] if axis < nominal.ndim else 0
+        wrong = [number for number in chosen or () if not 0 <= number < size]
+        if wrong:
+            raise TaskError(f"task {task.name}: randomisation of {rule.field}: no {what} {wrong[0]}, it has {size}")
+
+
 def _entry(rule: Randomise, nominal: Array, task: Task) -> Entry:
     if not rule.lower <= rule.upper:
         raise TaskError(f"task {task.name}: range of {rule.field} is [{rule.lower}, {rule.upper}]")
+    _require_elements(rule, nominal, task)
     index: tuple[object, ...] = (slice(None), slice(None) if rule.rows is None else list(rule.rows))
     if rule.columns is not None:
         rows = np.array(range(nominal.shape[0]) if rule.rows is None else rule.rows)

@@ -63,6 +63,7 @@ def write_record(report: Path, store: Store, context: Context, evidence: Latency
         "seed": subject.seed,
         "accept": list(context.accept),
         "gates": context.settings.model_dump(mode="json"),
+        "arms": sorted(subject.arms),
     }
     try:
         write_atomic(store.folder / _INPUTS_FILE, json.dumps(inputs, indent=2).encode())
@@ -161,7 +162,7 @@ def _context(
     run = run_folder_of(folder.parent)
     origin = choose_task_source(recorded, source=source, task=task, robot=robot, run=run)
     latency, baseline = folder / _LATENCY_FILE, folder / _BASELINE_FILE
-    arms = _arms(members, stated.policy_sha256)
+    arms = _arms(members, stated.policy_sha256, compared="quantised" in inputs.get("arms", ["quantised"]))
     if baseline.is_file():
         arms["baseline"] = _read(baseline, MAX_POLICY_BYTES)
     subject = ValidationSubject(
@@ -178,15 +179,23 @@ def _context(
     return Context(subject, settings, accept), load_evidence(latency) if latency.is_file() else None
 
 
-def _arms(members: Mapping[str, bytes], sha256: str) -> dict[Arm, bytes]:
-    """Return the graphs of a bundle by role."""
+def _arms(members: Mapping[str, bytes], sha256: str, *, compared: bool) -> dict[Arm, bytes]:
+    """Return the graphs of a bundle by role.
+
+    Args:
+        members: the bundle's files.
+        sha256: of the policy that the verdict is for.
+        compared: whether the float graph was compared with a quantised one. One that was made later, and lies in the
+            bundle, is not what the verdict is for, and no robot runs it.
+    """
     judged = [data for name, data in members.items() if name.endswith(".onnx") and sha256_hex(data) == sha256]
     if not judged:
         raise RecordError(f"the verdict is for a policy with SHA-256 {sha256[:12]}, which is not in the bundle")
     # By hash, not by file name: the bundle may hold the judged graph under another name.
     arms: dict[Arm, bytes] = {"policy": judged[0]}
-    if QUANTISED_FILE in members and judged[0] in (members[QUANTISED_FILE], members[POLICY_FILE]):
-        arms["quantised"], arms["float"] = members[QUANTISED_FILE], members[POLICY_FILE]
+    quantised = members.get(QUANTISED_FILE)
+    if quantised is not None and (judged[0] == quantised or (compared and judged[0] == members[POLICY_FILE])):
+        arms["quantised"], arms["float"] = quantised, members[POLICY_FILE]
     return arms
 
 
@@ -200,6 +209,9 @@ def _inputs(path: Path) -> dict[str, Any]:
     for name, kind in kinds.items():
         if not isinstance(record.get(name), kind) or isinstance(record.get(name), bool):
             raise RecordError(f"{path}: {name} is missing or malformed; validate again")
+    arms: object = record.get("arms", [])
+    if not isinstance(arms, list):
+        raise RecordError(f"{path}: arms is malformed; validate again")
     if not 0 <= record["seed"] < 1 << 20 or not all(isinstance(one, str) for one in record["accept"]):
         raise RecordError(f"{path}: seed or accept is malformed; validate again")
     return record

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.terms import CommandField
 from physai.sim.engines.protocol import Array
+from physai.sim.robots.shapes import shape_corners
 from physai.sim.robots.spec import has_floating_base, home_qpos
 
 Vector = npt.NDArray[np.float64]
@@ -73,6 +74,20 @@ def frame_axes(position: Array, quat: Array, *, length: float = AXIS_LENGTH_M) -
         Stroke(origin, origin + length * rotation[:, axis], AXIS_RADIUS_M, colour)
         for axis, colour in enumerate(AXIS_COLOURS)
     ]
+
+
+def end_effector_axes(model: mujoco.MjModel) -> list[Stroke]:
+    """The axes of the site `ee` at home, a fifth of the robot's greatest extent long; none without that site."""
+    site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE.value, "ee")
+    if site < 0:
+        return []
+    data, quat, home = mujoco.MjData(model), np.zeros(4), home_qpos(model)
+    data.qpos[:] = home
+    mujoco.mj_kinematics(model, data)
+    mujoco.mju_mat2Quat(quat, data.site_xmat[site])
+    return frame_axes(
+        data.site_xpos[site], quat, length=0.2 * float(np.ptp(shape_corners(model, [home]), axis=0).max())
+    )
 
 
 def velocity_arrows(position: Array, quat: Array, velocity: Array) -> list[Stroke]:

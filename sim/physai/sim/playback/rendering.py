@@ -33,6 +33,8 @@ Image = NDArray[np.uint8]
 Array = NDArray[np.float64]
 Labels = Sequence[tuple[str, str]]
 
+WIDER = 1.2
+"""How much wider a robot must look from the other side to be shown from there."""
 MAX_PIXELS = 4096
 """Greatest width or height of a picture."""
 
@@ -186,7 +188,15 @@ def _load_resources(model: mujoco.MjModel, *, fine: bool) -> Any:
         settings.shadowsize, settings.offsamples, lights.shadowclip = own
 
 
-def render_png(model: mujoco.MjModel, qpos: Array, path: str | Path, *, width: int = 1280, height: int = 960) -> None:
+def render_png(
+    model: mujoco.MjModel,
+    qpos: Array,
+    path: str | Path,
+    *,
+    width: int = 1280,
+    height: int = 960,
+    strokes: Sequence[Stroke] = (),
+) -> None:
     """Write a picture of one pose, as large as it fits.
 
     Args:
@@ -195,12 +205,15 @@ def render_png(model: mujoco.MjModel, qpos: Array, path: str | Path, *, width: i
         path: of the PNG file.
         width: of the picture [pixels].
         height: of the picture [pixels].
+        strokes: strokes to draw in addition to the model.
 
     Raises:
         DeviceError: no OpenGL backend works here, or the file cannot be written.
     """
-    with OffscreenRenderer(model, width=width, height=height, poses=[np.asarray(qpos)], fine=True) as renderer:
-        image = renderer.render(qpos)
+    ends = np.array([end for stroke in strokes for end in (stroke.start, stroke.end)]).reshape(-1, 3)
+    poses = [np.asarray(qpos)]
+    with OffscreenRenderer(model, width=width, height=height, poses=poses, points=ends, fine=True) as renderer:
+        image = renderer.render(qpos, strokes)
     try:
         write_atomic(Path(path), png_bytes(image))
     except OSError as error:
@@ -269,8 +282,9 @@ def free_camera(
 ) -> mujoco.MjvCamera:
     """A free camera in whose image the robot fits in every one of the poses.
 
-    The direction is the model's own (`<visual><global azimuth elevation>`), from the front left and slightly above
-    where the model has MuJoCo's default. Planes do not count.
+    The direction is the model's own (`<visual><global azimuth elevation>`). Where the model has MuJoCo's default, it
+    is slightly from above, from the front right, or from the front left where the robot looks wider from there: an arm
+    that reaches towards the camera hides its base. Planes do not count.
 
     Args:
         model: the compiled model.
@@ -281,14 +295,16 @@ def free_camera(
     settings = model.vis.global_
     azimuth, elevation = float(settings.azimuth), float(settings.elevation)
     # MuJoCo's defaults: the model does not ask for a view of its own.
+    corners = shape_corners(model, poses)
     if (azimuth, elevation) == (90.0, -45.0):
-        azimuth, elevation = 135.0, -20.0
+        # To the right in the pictures at azimuths of 135° and 225° are (1, 1) and (-1, 1).
+        one, other = (float(np.ptp(corners @ np.array([x, 1.0, 0.0]))) for x in (1.0, -1.0))
+        azimuth, elevation = (225.0 if other > WIDER * one else 135.0), -20.0
     a, e = math.radians(azimuth), math.radians(elevation)
     forward = np.array([math.cos(e) * math.cos(a), math.cos(e) * math.sin(a), math.sin(e)])
     right = np.array([math.sin(a), -math.cos(a), 0.0])
     # One column per image axis: right, up, forward.
     axes = np.stack([right, np.cross(right, forward), forward], axis=1)
-    corners = shape_corners(model, poses)
     view = (corners if points is None else np.concatenate([corners, points])) @ axes
     centre = (view.min(axis=0) + view.max(axis=0)) / 2.0
     offset = view - centre

@@ -9,7 +9,7 @@ from typing import Any
 from physai.sdk.evidence.verdict import Measurement, Verdict, VerdictOutcome
 from physai.sim.report.plots import plots
 from physai.sim.report.style import STYLE
-from physai.sim.report.summary import reasons
+from physai.sim.report.summary import reasons, who_accepts
 
 WORDS = {VerdictOutcome.PASS: "Yes", VerdictOutcome.FAIL: "No", VerdictOutcome.INCONCLUSIVE: "Not yet"}
 """Answers to "may I flash it?"."""
@@ -72,7 +72,10 @@ def _reasons(verdict: Verdict) -> Iterator[str]:
     if verdict.outcome is VerdictOutcome.PASS:
         episodes = sum(gate.episodes for gate in verdict.gates)
         yield f"<p>All {len(verdict.gates)} gates pass, over {episodes} episodes.</p>"
-        yield from (f'<p class="soft">{_shortened(gate.message)}</p>' for gate in verdict.gates if gate.gate == "twin")
+        if robots := who_accepts(verdict):
+            yield f"<p>Only {escape(robots)}.</p>"
+        origins = f"twin from {verdict.evidence.twin}, latency from {verdict.evidence.latency}"
+        yield f'<p class="soft">{escape(origins)}</p>'
         return
     summary = reasons(verdict)
     yield "<ul>"

@@ -11,7 +11,7 @@ from physai.sdk.evidence.verdict import Counterexample, GateResult, Verdict, Ver
 from physai.sim.playback.recording_format import RecordingError
 from physai.sim.playback.recording_reader import read_recording
 from physai.sim.report.summary import replay_command
-from physai.sim.report.svg import Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
+from physai.sim.report.svg import MAX_LABEL, Bar, PlotInterval, PlotSeries, bars, histogram, intervals, lines
 from physai.sim.stats.statistics import wilson
 
 Charts = Mapping[str, Mapping[str, Any]]
@@ -96,7 +96,7 @@ def _limits(chart: Mapping[str, Any]) -> Iterator[str]:
         for joint, used in zip(chart["joints"], joints, strict=True):
             if used is not None:
                 hint = f"{joint} {kind}: median {used[0]:.0%}, greatest {used[1]:.0%}"
-                rows.append(Bar(f"{joint} {kind}"[:24], used[0], used[1], hint))
+                rows.append(Bar(f"{joint} {kind}"[:MAX_LABEL], used[0], used[1], hint))
     if rows:
         # Always show the limit, and at most twice the limit, so that one outlier does not flatten the rest.
         upper = max(1.1, min(2.0, 1.05 * max(row.greatest for row in rows)))

@@ -42,7 +42,7 @@ details { border-bottom: 1px solid var(--rule); padding: 8px 0; } summary { curs
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 6px 0; font-size: 13px; }
 @media (max-width: 760px) { body { padding: 16px 14px 32px; } .answer { display: block; padding: 12px 14px; }
   .optional { display: none; } .grid { display: block; } .panel { overflow-x: auto; margin-bottom: 14px; }
-  .panel svg { min-width: 560px; } .gates thead { display: none; }
+  svg text.label { font-size: 13px; } td:first-child { white-space: normal; } .gates thead { display: none; }
   .gates tr { display: grid; grid-template-columns: 1fr auto; border-bottom: 1px solid var(--rule); padding: 7px 0; }
   .gates td { border: 0; padding: 0; } .gates td:nth-child(n + 4) { grid-column: 1 / -1; text-align: left; }
   .gates td.number:not(:empty)::after { content: " episodes"; } }

@@ -31,6 +31,15 @@ def reasons(verdict: Verdict) -> Reasons:
     return Reasons(tuple(gate for gate in deciding if gate.gate not in waiting), waiting)
 
 
+def who_accepts(verdict: Verdict) -> str:
+    """Return which robots a PASS is good for, if its evidence is not from a robot; empty otherwise."""
+    kinds = sorted({origin.kind for origin in (verdict.evidence.twin, verdict.evidence.latency)} - {"robot"})
+    # A PASS from stand-in evidence still flashes no robot, unless its owner accepts such evidence.
+    if verdict.outcome is not VerdictOutcome.PASS or not kinds:
+        return ""
+    return f"to robots that accept this evidence: {', '.join(kinds)}; by default none does"
+
+
 def replay_command(number: int, folder: Path | None, options: Sequence[str]) -> str:
     """Return the command line that plays a counterexample, to be pasted into a shell.
 

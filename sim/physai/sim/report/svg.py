@@ -8,8 +8,10 @@ from html import escape
 WIDTH = 560
 LABEL_WIDTH, LABEL_MAX = 110, 250
 """Minimum and maximum width of the label column [px]."""
-CHARACTER = 6.6
-"""Average width of a label's character [px]."""
+CHARACTER = 7.2
+"""Average width of a label's character, at the size of narrow pages [px]."""
+MAX_LABEL = 32
+"""Greatest number of characters of a label that its column holds."""
 ROW_HEIGHT = 26
 
 

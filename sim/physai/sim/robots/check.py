@@ -55,6 +55,8 @@ class RobotCheck:
     floating: bool = False
     """Whether it was tried hung up, because nobody balances it."""
     joints: int = 0
+    servos: int = 0
+    """Joints that have a position servo."""
     moved: int = 0
     """Joints that followed a command."""
     largest_speed: float = 0.0
@@ -72,9 +74,8 @@ class RobotCheck:
     def record(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        own = {
-            name: getattr(self, name) for name in ("robot", "stable", "floating", "joints", "moved", "largest_speed")
-        }
+        names = ("robot", "stable", "floating", "joints", "servos", "moved", "largest_speed")
+        own = {name: getattr(self, name) for name in names}
         return {**own, "findings": findings}
 
 
@@ -132,7 +133,7 @@ def check_robot(robot: Robot) -> RobotCheck:
     """
     bench = _Bench(robot)
     floating = has_floating_base(bench.model)
-    found = RobotCheck(robot=robot.name, floating=floating, joints=len(bench.ids))
+    found = RobotCheck(robot=robot.name, floating=floating, joints=len(bench.ids), servos=len(bench.servos))
     if bench.motors:
         found.add(
             ", ".join(bench.motors),

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from physai.sdk.base.errors import PhysaiError, TaskError, unknown_name
 from physai.sdk.contract.io import contract_error
 from physai.sim.robots import load_robot
+from physai.sim.tasks.probe import require_sound_functions
 from physai.sim.tasks.task import Task
 
 BUILT_IN: dict[str, tuple[str, str]] = {
@@ -54,12 +55,15 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
 
     Raises:
         UnknownNameError: there is no such task, robot or preset.
-        TaskError: the task file is missing or invalid, or the task does not accept another robot.
+        TaskError: the task file is missing or invalid, one of its functions fails or returns another shape than it
+            should, or the task does not accept another robot.
         ModelError: the robot's file is missing or invalid.
     """
     if name_or_path.endswith(".py"):
         with _located(Path(name_or_path)):
-            return _made(_from_file(Path(name_or_path)), name_or_path, robot=robot, preset=preset)
+            task = _made(_from_file(Path(name_or_path)), name_or_path, robot=robot, preset=preset)
+            require_sound_functions(task)
+            return task
     if name_or_path not in BUILT_IN:
         raise unknown_name("task", name_or_path, BUILT_IN)
     module, function = BUILT_IN[name_or_path]

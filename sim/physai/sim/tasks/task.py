@@ -6,11 +6,11 @@ A task's functions take a `WorldView` (live state of all worlds, SI units) and r
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from physai.sdk.base.errors import TaskError
+from physai.sdk.base.errors import TaskError, unknown_name
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sim.engines.protocol import Array, Engine, Stage
 from physai.sim.robots import Robot
@@ -112,6 +112,9 @@ class Success:
     """The criterion in words."""
 
 
+Operation = Literal["scale", "add", "set"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Randomise:
     """One property of the model, drawn uniformly per world at each reset."""
@@ -122,7 +125,8 @@ class Randomise:
     """Rows of the field it changes; None for all."""
     columns: tuple[int, ...] | None = None
     """Columns of a two-dimensional field; None for all."""
-    operation: Literal["scale", "add", "set"]
+    operation: Operation
+    """Multiplies the field by the draw, adds the draw to it, or replaces it."""
     lower: float
     upper: float
     shared: bool = False
@@ -130,20 +134,26 @@ class Randomise:
     together: tuple[str, ...] = ()
     """Further fields scaled by the same draw (`body_inertia` with `body_mass`)."""
 
+    def __post_init__(self) -> None:
+        """Raises TaskError for an operation that does not exist."""
+        if self.operation not in (known := get_args(Operation)):
+            raise TaskError(f"randomisation of {self.field}: {unknown_name('operation', self.operation, known)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SensorModel:
-    """Measurement errors of a sensor field."""
+    """Measurement errors of a sensor field; a tuple holds a value per element of the field."""
 
-    noise_std: float = 0.0
+    noise_std: float | tuple[float, ...] = 0.0
     """Standard deviation of white noise per sample, in the field's unit."""
-    bias: float = 0.0
+    bias: float | tuple[float, ...] = 0.0
     """Greatest constant offset, drawn per element and episode, in the field's unit."""
 
     def __post_init__(self) -> None:
         """Raises TaskError for invalid values."""
         for name in ("noise_std", "bias"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0.0):
+            values = np.asarray(getattr(self, name), np.float64)
+            if not (np.isfinite(values).all() and (values >= 0.0).all()):
                 raise TaskError(f"sensor model: {name} is {getattr(self, name)}, it must be finite and not below 0")
 
 

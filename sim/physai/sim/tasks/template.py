@@ -59,7 +59,7 @@ def make_task() -> Task:
     contract = PolicyContract(
         task="NAME",
         robot=robot.spec,
-        # What the policy sees. Only what the robot measures; more kinds: docs/reference/contract.md.
+        # What the policy sees. Only what the robot measures; more kinds: docs/reference/tasks.md.
         observation=ObservationSpec(
             terms=(
                 ObservationTerm(name="position", kind="sensor", source="joint_pos"),

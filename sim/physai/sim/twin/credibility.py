@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from physai.sim.twin.parameters import DELAY
 from physai.sim.twin.record import Credibility, Residuals, TwinRecord
 
 ERROR_SHARE = 0.10
@@ -115,14 +116,22 @@ def _from_commands(twin: TwinRecord, error_bounds: Mapping[str, float]) -> list[
     return [f"driven by commands, {doubt}" for doubt in doubts]
 
 
+def enough_recordings(twin: TwinRecord) -> bool:
+    """Whether at least `MIN_RECORDINGS` recordings with `MIN_BLOCKS` blocks are held out."""
+    return len(twin.logs.held_out) >= MIN_RECORDINGS and _blocks(twin) >= MIN_BLOCKS
+
+
+def _blocks(twin: TwinRecord) -> int:
+    return sum(max(1, int((log.duration_s or 0.0) / BLOCK_S)) for log in twin.logs.held_out)
+
+
 def _too_few(twin: TwinRecord) -> list[str]:
-    held = twin.logs.held_out
-    blocks = sum(max(1, int((log.duration_s or 0.0) / BLOCK_S)) for log in held)
-    if len(held) >= MIN_RECORDINGS and blocks >= MIN_BLOCKS:
+    if enough_recordings(twin):
         return []
+    # Two fifths of five recordings are two, and 6 s are two blocks.
     return [
-        f"held-out recordings: {len(held)}, at least {MIN_RECORDINGS} are needed; blocks of {BLOCK_S:g} s in them: "
-        f"{blocks}, at least {MIN_BLOCKS} are needed"
+        f"held-out recordings: {len(twin.logs.held_out)}, at least {MIN_RECORDINGS} are needed; blocks of {BLOCK_S:g} "
+        f"s in them: {_blocks(twin)}, at least {MIN_BLOCKS} are needed; five recordings of {2 * BLOCK_S:g} s are enough"
     ]
 
 
@@ -142,6 +151,9 @@ def _other_lag(twin: TwinRecord) -> list[str]:
 
 def _lag_summary(twin: TwinRecord) -> str:
     lag, found = twin.timing.command_lag_mean_s, None if twin.residuals is None else twin.residuals.command_lag
+    delay = next((p for p in twin.parameters if p.name == DELAY and p.identified), None)
+    if lag is None and delay is not None:
+        return f"its command delay, {1e3 * delay.value:.1f} ms, was fitted, and the replays above contain it"
     if lag is None:
         return "its command lag is not measured; the task's own delay is used"
     if found is None:

@@ -1,8 +1,9 @@
 """Task with a twin's fitted model, measured delay and measured noise."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -55,26 +56,51 @@ def lag_range(task: Task, twin: Twin) -> tuple[float, float]:
     return max(0.0, lower), max(0.0, upper)
 
 
-def measured_sensors(sensors: Mapping[str, SensorModel], twin: Twin, scale: float) -> dict[str, SensorModel]:
-    """Return the sensor models with noise times `scale`: that of the noisiest joint where measured, else the task's."""
-    models = {name: replace(model, noise_std=scale * model.noise_std) for name, model in sensors.items()}
+def measured_sensors(task: Task, twin: Twin, scale: float) -> dict[str, SensorModel]:
+    """Return the task's sensor models with noise times `scale`, and what the twin measured instead of the task's.
+
+    A joint gets the noise, and the offset of its position, of the worst joint of its kind: radians of the links say
+    nothing about metres of the fingers.
+    """
+    models = {name: replace(model, noise_std=_scaled(model.noise_std, scale)) for name, model in task.sensors.items()}
+    kinds = [joint.kind == "prismatic" for joint in task.contract.robot.joints]
     for name in ("joint_pos", "joint_vel", "joint_effort"):
         measured: tuple[float, ...] = getattr(twin.noise, f"{name}_std")
         if measured:
-            models[name] = replace(models.get(name, SensorModel()), noise_std=scale * max(measured))
-    bias = _position_bias(twin)
-    if bias is not None:
-        models["joint_pos"] = replace(models.get("joint_pos", SensorModel()), bias=bias)
+            worst = {kind: max(compress(measured, (k == kind for k in kinds))) for kind in set(kinds)}
+            noise = _one_or_each(scale * worst[kind] for kind in kinds)
+            models[name] = replace(models.get(name, SensorModel()), noise_std=noise)
+    position = models.get("joint_pos", SensorModel())
+    own = np.broadcast_to(np.asarray(position.bias, np.float64), len(kinds)).tolist()
+    found = {
+        kind: _position_bias(twin, tuple(compress(twin.joint_names, (k == kind for k in kinds)))) for kind in kinds
+    }
+    if any(bias is not None for bias in found.values()):
+        bias = _one_or_each(
+            default if (one := found[kind]) is None else one for kind, default in zip(kinds, own, strict=True)
+        )
+        models["joint_pos"] = replace(position, bias=bias)
     return models
+
+
+def _scaled(values: float | tuple[float, ...], scale: float) -> float | tuple[float, ...]:
+    return tuple(scale * value for value in values) if isinstance(values, tuple) else scale * values
+
+
+def _one_or_each(values: Iterable[float]) -> float | tuple[float, ...]:
+    """One value if all are equal, else all of them."""
+    each = tuple(values)
+    return each[0] if len(set(each)) == 1 else each
 
 
 CONSTRAINED = 0.5
 """Share of its prior's standard deviation below which an offset of a position sensor counts as measured."""
 
 
-def _position_bias(twin: Twin) -> float | None:
-    """Return the 2 σ bound on the position sensors' offset [rad or m]; None if the logs do not identify one."""
-    biases = [p for p in twin.parameters if p.identified and p.name.endswith(".pos_bias")]
+def _position_bias(twin: Twin, joints: Collection[str]) -> float | None:
+    """Return the 2 σ bound on the offset of these position sensors [rad or m]; None if the logs do not identify one."""
+    names = {f"{joint}.pos_bias" for joint in joints}
+    biases = [p for p in twin.parameters if p.identified and p.name in names]
     # What stayed at its prior says nothing about the sensors, though the fit may have moved it with others.
     biases = [p for p in biases if p.std < CONSTRAINED * p.prior_std]
     return max((abs(p.value) + 2.0 * p.std for p in biases), default=None)
@@ -105,7 +131,7 @@ def training_task(task: Task, twin: Twin) -> Task:
         task,
         model=model,
         randomisation=(*task.randomisation, *posterior_randomisation(twin, model, task.robot)),
-        sensors=measured_sensors(task.sensors, twin, TRAINING_NOISE),
+        sensors=measured_sensors(task, twin, TRAINING_NOISE),
         action_delay=Delay(lower_s=0.0, upper_s=max(task.action_delay.upper_s, TRAINING_MARGIN * upper)),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.chromium import chromium, needs_chromium
 
 from physai.sdk.cli.main import main
 from physai.sim.logs import RobotLog
@@ -90,6 +92,36 @@ def test_a_twin_from_start_to_end(bench: Bench, capsys: pytest.CaptureFixture[st
     assert scored["against"]["apart.hinge"] is True
     assert main(["sim", "replay", str(twin), bench.files[0], "--against", bench.robot]) == 0
     assert "apart" in capsys.readouterr().out
+
+
+def test_what_it_says_while_it_fits_and_at_its_end(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.calibrate(*bench.files) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^fitting \d+ parameters to short windows$", said.err, re.MULTILINE)
+    assert re.search(r"^fitting \d+ parameters to whole windows$", said.err, re.MULTILINE)
+    known, total = (int(count) for count in re.findall(r"^(\d+) of (\d+) parameters", said.out, re.MULTILINE)[0])
+    assert f"the other {total - known} keep their nominal values; --report DIR lists them" in said.out
+    # A tenth of how far the hinge moves, in the last column.
+    bound = next(line for line in said.out.splitlines() if line.lstrip().startswith("held out, 2 logs")).split()[-1]
+    assert float(bound) > 0.01
+    last = said.out.splitlines()[-1]
+    assert last.startswith("credible: every joint's held-out replay error is within its bound; command lag"), last
+
+
+@needs_chromium
+def test_the_report_fits_a_phone(bench: Bench, tmp_path: Path) -> None:
+    """Nothing is cut off: what lies beyond the edge of a chart would read as a chart that shows nothing."""
+    bench.calibrate(*bench.files, "--budget-steps", "100000", "--report", str(tmp_path))
+    with chromium() as browser:
+        narrow = {"width": 420, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+        browser.get((tmp_path / "report.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 420
+        charts = browser.execute_script(
+            "return [...document.querySelectorAll('svg')].map((one) => one.getBoundingClientRect().right)"
+        )
+        assert len(charts) > 4
+        assert max(charts) <= 420
 
 
 def damaged(bench: Bench, tmp_path: Path, **changes: Callable[[Array], Array]) -> str:

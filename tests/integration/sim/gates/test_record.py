@@ -19,6 +19,7 @@ from physai.sdk.onnx import trial as onnx_trial
 from physai.sdk.policy.header import GOLDEN_FILE, POLICY_FILE
 from physai.sim.cli import validate
 from physai.sim.gates.execution.batch import BatchResult
+from physai.sim.gates.execution.subject import QUANTISED_FILE
 from physai.sim.gates.record import FOLDER, RecordError, rederive
 from physai.sim.twin.twin import Twin, save_twin
 
@@ -75,6 +76,21 @@ def test_an_untouched_record_bears_its_verdict_out(write_policy: Writer, run: Ca
     policy = write_policy()
     report = run(policy)
     assert rederive(report, members_of(policy), task=TASK, replays=None) == load_verdict(report)
+
+
+def test_a_graph_quantised_after_the_run_leaves_its_verdict_as_it_is(
+    write_policy: Writer, run: Callable[[Path], Path]
+) -> None:
+    """`physai quantize` after `sim validate` puts another graph into the bundle; no robot runs it on this verdict."""
+    policy = write_policy()
+    report = run(policy)
+    later = {**members_of(policy), QUANTISED_FILE: write_policy("later", stiffness=12.1).read_bytes()}
+    assert later[QUANTISED_FILE] != later[POLICY_FILE]
+    assert rederive(report, later, task=TASK, replays=1) == load_verdict(report)
+    inputs = report / FOLDER / "inputs.json"
+    inputs.write_text(json.dumps(json.loads(inputs.read_text()) | {"arms": 3}))
+    with pytest.raises(RecordError, match="arms is malformed"):
+        rederive(report, later, task=TASK)
 
 
 def test_a_verdict_alone_is_not_believed(write_policy: Writer, run: Callable[[Path], Path], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`physai robots import`, `check` and `show`: the way of a foreign arm into a folder that trains."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,19 @@ def test_a_foreign_arm_becomes_a_folder(tmp_path: Path, capsys: Captured) -> Non
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert names == ["assets/mesh0.stl", "assets/mesh1.stl", "decisions.json", "my_arm.xml", "preview.png"]
     assert main(["robots", "check", f"{folder}/"]) == 0
-    assert "stable: my_arm holds still, 5 of 6 joints moved as told" in capsys.readouterr().out
+    assert "stable: my_arm holds still, 5 of 6 joints moved as told; 1 without a servo" in capsys.readouterr().out
     assert main(["robots", "show", f"{folder}/"]) == 0
     assert "joint4" in capsys.readouterr().out
+
+
+def test_it_says_what_to_do_next_and_in_which_units(tmp_path: Path, capsys: Captured) -> None:
+    urdf, folder = write_foreign_arm(tmp_path), tmp_path / "arm"
+    assert main(["robots", "import", str(urdf), "-o", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == f"next: physai train reach --robot {folder}/"
+    assert re.search(r"joint1: servo kp [\d.]+ N·m/rad, kd [\d.]+ N·m·s/rad, at most [\d.]+ N·m \(", said)
+    assert main(["robots", "import", str(urdf), "-o", str(folder), "--servo", "effort"]) == 0
+    assert f"next: physai train swingup --robot {folder}/" in capsys.readouterr().out
 
 
 def test_meshes_that_mujoco_does_not_read_are_converted_or_named(tmp_path: Path, capsys: Captured) -> None:

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import av
+import mujoco
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from tests.support.opengl import needs_opengl
 
 from physai.sdk.base.errors import DeviceError
 from physai.sim.cli.robots import command
+from physai.sim.playback.markers import end_effector_axes
 from physai.sim.playback.rendering import (
     OffscreenRenderer,
     VideoWriter,
@@ -69,6 +71,32 @@ def test_the_camera_sees_the_whole_robot(name: str, aspect: float) -> None:
     vertical = np.abs(rays @ np.cross(right, forward)) / depth / half
     fill = max(float(horizontal.max()), float(vertical.max()))
     assert 0.75 < fill < 1.0
+
+
+@pytest.mark.parametrize(("turn", "azimuth"), [(-45.0, 225.0), (45.0, 135.0), (0.0, 135.0)])
+def test_the_camera_looks_at_the_side_of_a_long_robot(turn: float, azimuth: float) -> None:
+    """At 135° it stands to the front right, and a beam turned by -45° points at it."""
+    model = mujoco.MjSpec.from_string(
+        f"""<mujoco><worldbody><body euler="0 0 {turn}"><joint type="hinge"/>
+        <geom type="box" size="1 .05 .05" pos="1 0 0"/></body></worldbody></mujoco>"""
+    ).compile()
+    assert free_camera(model, [home_qpos(model)], aspect=1.0).azimuth == azimuth
+
+
+def test_the_axes_of_the_end_effector_stand_where_the_site_is() -> None:
+    """A site 1 m along a beam 2 m long, turned by 90° about z: x shows along y, a fifth of 2 m long."""
+    model = mujoco.MjSpec.from_string(
+        """<mujoco><worldbody><body><joint type="hinge"/><geom type="box" size="1 .05 .05"/>
+        <site name="ee" pos="1 0 0" euler="0 0 90"/></body></worldbody></mujoco>"""
+    ).compile()
+    strokes = end_effector_axes(model)
+    assert [stroke.start for stroke in strokes] == [pytest.approx([1.0, 0.0, 0.0])] * 3
+    assert [stroke.end - stroke.start for stroke in strokes] == [
+        pytest.approx([0.0, 0.4, 0.0]),
+        pytest.approx([-0.4, 0.0, 0.0]),
+        pytest.approx([0.0, 0.0, 0.4]),
+    ]
+    assert end_effector_axes(load_robot("cartpole").model) == []
 
 
 def test_reachable_poses_stay_within_the_limits() -> None:

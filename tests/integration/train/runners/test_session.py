@@ -99,6 +99,7 @@ class TestEnd:
         outcome = session.run(trainer(), tmp_path, resume=True, time_budget_s=spent)
         assert outcome.iterations == 3
         assert "time budget" in outcome.reason
+        assert outcome.reason.endswith(f"; {spent:.0f} s of training before this session count, so give more")
 
     def test_all_iterations(self, tmp_path: Path) -> None:
         outcome = session.run(trainer(iterations=2), tmp_path)

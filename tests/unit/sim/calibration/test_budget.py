@@ -52,7 +52,7 @@ def test_what_is_spent_is_said_and_the_best_so_far_is_kept(pendulum: Robot, log:
     result = calibrate(
         pendulum, [log], budget_steps=150_000, num_threads=1, report=lambda told: steps.append(told.share)
     )
-    assert any("its 1.5e+05 physics steps were spent" in note for note in result.twin.notes), result.twin.notes
+    assert any("its 150,000 physics steps were spent" in note for note in result.twin.notes), result.twin.notes
     assert steps == sorted(steps)
     assert steps[-1] == 1.0
     prior = {p.name: p.prior for p in result.twin.parameters}

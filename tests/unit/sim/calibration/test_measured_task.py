@@ -10,9 +10,10 @@ from physai.sdk.base.errors import TaskError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
-from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, training_task
+from physai.sim.tasks.task import SensorModel
+from physai.sim.twin.measured_task import TRAINING_NOISE, lag_range, measured_sensors, training_task
 from physai.sim.twin.parameters import Drive
-from physai.sim.twin.record import ActuatorResponse, Interval, SensorNoise, Timing, TwinError
+from physai.sim.twin.record import ActuatorResponse, FittedParameter, Interval, SensorNoise, Timing, TwinError
 from physai.sim.twin.twin import Twin, nominal_twin
 
 
@@ -91,9 +92,35 @@ def test_training_sees_twice_the_delay_and_more_noise_under_the_same_contract() 
     assert found.randomisation == task.randomisation
 
 
+def test_radians_of_hinges_say_nothing_about_metres_of_slides() -> None:
+    """A cart that is measured to 1 mm and a pole that is measured to 0.1 rad: neither takes the other's error."""
+    task = load_task("cartpole-swingup")
+    cart, pole = task.contract.robot.joint_names
+
+    def offset(joint: str, value: float, std: float) -> FittedParameter:
+        return FittedParameter(
+            name=f"{joint}.pos_bias", unit="", prior=0.0, prior_std=0.1, lower=-1.0, upper=1.0, value=value, std=std,
+            identified=True,
+        )  # fmt: skip
+
+    twin = replace(
+        measured_twin(),
+        joint_names=(cart, pole),
+        noise=SensorNoise(joint_pos_std=(1e-4, 3e-3)),
+        parameters=(offset(cart, 0.001, 0.0005), offset(pole, -0.1, 0.01)),
+        covariance=np.diag([2.5e-7, 1e-4]),
+    )
+    found = measured_sensors(task, twin, 2.0)["joint_pos"]
+    assert found.noise_std == pytest.approx((2e-4, 6e-3))
+    assert found.bias == pytest.approx((0.002, 0.12))  # the value and twice its standard deviation
+    # Where only one kind is identified, the other keeps the task's own.
+    half = replace(twin, parameters=twin.parameters[1:], covariance=np.array([[1e-4]]))
+    own = replace(task, sensors={"joint_pos": SensorModel(bias=0.005)})
+    assert measured_sensors(own, half, 1.0)["joint_pos"].bias == pytest.approx((0.005, 0.12))
+
+
 def test_the_twins_model_takes_the_place_of_the_nominal_one() -> None:
     from physai.sim.twin.parameters import catalogue
-    from physai.sim.twin.record import FittedParameter
 
     robot = load_robot("double_pendulum")
     mass = next(p for p in catalogue(robot, "effort") if p.name.endswith(".mass"))
@@ -132,7 +159,6 @@ def test_every_parameter_of_a_robot_left_open_makes_rules_that_a_task_accepts(
     robot: str, task: str, drive: Drive
 ) -> None:
     from physai.sim.twin.parameters import catalogue
-    from physai.sim.twin.record import FittedParameter
 
     loaded = load_robot(robot)
     known = catalogue(loaded, drive)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.replay_samples import with_sample
 
 from physai.sim.robots import Robot
+from physai.sim.twin.parameters import DELAY
 from physai.sim.twin.record import (
     Alternative,
     Credibility,
@@ -57,6 +58,13 @@ def replace_window(residuals: Residuals, window_s: float) -> Residuals:
 
 def replace_lag(residuals: Residuals, value: float, lo: float, hi: float) -> Residuals:
     return residuals.model_copy(update={"command_lag": Interval(value=value, lo=lo, hi=hi)})
+
+
+def delay(value: float, *, identified: bool = True) -> FittedParameter:
+    return FittedParameter(
+        name=DELAY, unit="s", prior=0.0, prior_std=0.01, lower=0.0, upper=0.08,
+        value=value, std=1e-4, identified=identified,
+    )  # fmt: skip
 
 
 GOOD = replayed(one(0.02, 0.018, 0.022), one(0.03, 0.02, 0.04))
@@ -213,6 +221,11 @@ def test_a_lag_near_that_of_held_out_recordings_is_credible(
 def test_what_no_recording_says_about_the_lag_is_said(twin: Twin) -> None:
     assert "not tested on held-out recordings" in twin.credible().reasons[-1]
     assert "is not measured" in replace(twin, timing=Timing()).credible().reasons[-1]
+    # The delay of a servo's command is a parameter of the fit, and then what policies are judged with.
+    command = replace(twin, parameters=(delay(0.008),), covariance=np.array([[1e-8]]), timing=Timing())
+    assert "its command delay, 8.0 ms, was fitted" in command.credible().reasons[-1]
+    unknown = replace(command, parameters=(delay(0.008, identified=False),))
+    assert "is not measured" in unknown.credible().reasons[-1]
     # No lag is a lag of 0 ms, which recordings may contradict.
     contradicted = replace(twin, timing=Timing(), residuals=replace_lag(GOOD, 0.0055, 0.005, 0.006)).credible()
     assert not contradicted.holds
@@ -225,6 +238,7 @@ def test_what_no_recording_says_about_the_lag_is_said(twin: Twin) -> None:
         ((600.0,), "held-out recordings: 1, at least 2 are needed; blocks of 3 s in them: 200"),
         ((5.9, 5.9), "held-out recordings: 2, at least 2 are needed; blocks of 3 s in them: 2"),
         ((None, None), "blocks of 3 s in them: 2, at least 3"),
+        ((5.0, 5.0), "five recordings of 6 s are enough"),
     ],
 )
 def test_few_held_out_recordings_are_no_evidence(

@@ -217,6 +217,18 @@ def test_a_bias_lasts_for_an_episode(slider_task: TaskMaker) -> None:
     assert abs(np.corrcoef(both.T)[0, 1]) < 0.2
 
 
+def test_each_element_of_a_sensor_may_have_errors_of_its_own(slider_task: TaskMaker) -> None:
+    task = slider_task(sensors={"joint_vel": SensorModel(bias=(0.3, 0.0), noise_std=(0.0, 0.5))})
+    first = Environment(task, 2000, num_threads=1).reset().sensors["joint_vel"]
+    # Of 2000 uniform numbers the largest is above 0.29 of 0.3; the deviation has a standard error of 0.008.
+    assert 0.29 < np.abs(first[:, 0]).max() <= 0.3
+    assert abs(first[:, 1].std() - 0.5) < 0.04
+    with pytest.raises(TaskError, match="the sensor model of joint_vel has 3 values, it has 2"):
+        Environment(slider_task(sensors={"joint_vel": SensorModel(bias=(0.1, 0.1, 0.1))}), 2)
+    with pytest.raises(TaskError, match="must be finite and not below 0"):
+        SensorModel(noise_std=(0.1, math.nan))
+
+
 def test_a_noisy_orientation_is_a_unit_quaternion() -> None:
     env = Environment(go2_velocity(), 50, num_threads=1)
     quat = env.reset().sensors["imu_quat"]

@@ -199,6 +199,10 @@ def test_impossible_rules_are_refused(slider_task: TaskMaker) -> None:
         build(field="body_mass", operation="scale", lower=2.0, upper=1.0)
     with pytest.raises(TaskError, match="nan"):
         build(field="body_mass", operation="scale", lower=float("nan"), upper=1.0)
+    with pytest.raises(TaskError, match="sliders: randomisation of dof_damping: no row 2, it has 2"):
+        build(field="dof_damping", rows=(0, 2), operation="scale", lower=1.0, upper=1.0)
+    with pytest.raises(TaskError, match="no column 0, it has 0"):
+        build(field="dof_damping", columns=(0,), operation="scale", lower=1.0, upper=1.0)
     with pytest.raises(ModelError, match="did you mean 'dof_damping'"):
         build(field="dof_dampin", operation="scale", lower=0.0, upper=1.0)
 

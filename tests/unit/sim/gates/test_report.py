@@ -10,7 +10,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from physai.sdk.evidence.verdict import Cause, Counterexample, GateResult, Measurement, Verdict, VerdictOutcome, combine
+from physai.sdk.evidence.origin import Origin
+from physai.sdk.evidence.verdict import (
+    Cause,
+    Counterexample,
+    Evidence,
+    GateResult,
+    Measurement,
+    Verdict,
+    VerdictOutcome,
+    combine,
+)
 from physai.sim.gates.judgement import WOULD_PASS
 from physai.sim.policies.resolve import TaskSource
 from physai.sim.report.html import Page, html_report, measurement_text
@@ -67,6 +77,16 @@ def test_the_page_answers_first(shown: Verdict, word: str) -> None:
     answer = page.index(f'<div class="word">{word}</div>')
     assert answer < page.index('<table class="gates">')
     assert f"May I flash it? {word}: tower" in page
+
+
+def test_the_answer_says_which_robots_accept_the_evidence() -> None:
+    passed = verdict(gate("contract", VerdictOutcome.PASS, episodes=12))
+    stand_in = Evidence(twin=Origin(kind="stand-in", robot="arm"), latency=Origin(kind="computer", machine="x86"))
+    page = html_report(passed.model_copy(update={"evidence": stand_in}), PAGE)
+    assert "Only to robots that accept this evidence: computer, stand-in; by default none does." in page
+    assert "twin from a stand-in for arm" in page
+    robot = Evidence(twin=Origin(kind="robot", robot="arm/one"), latency=Origin(kind="robot", robot="arm/one"))
+    assert "Only to robots" not in html_report(passed.model_copy(update={"evidence": robot}), PAGE)
 
 
 def test_nothing_is_loaded_and_nothing_slips_in() -> None:

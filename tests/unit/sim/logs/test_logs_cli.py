@@ -46,6 +46,7 @@ def test_a_sound_recording(write: CsvWriter, motion: Motion, robot: str, capsys:
     assert "swing: usable for calibration" in out
     assert "1000 samples in 1.998 s, 500 Hz (period 2.000 ms" in out
     assert "shoulder  -1 … 1" in out
+    assert "rad, rad/s, N·m (slide joints: m, m/s, N)" in out
     assert out.endswith("1 of 1 recording usable for calibration\n")
 
 

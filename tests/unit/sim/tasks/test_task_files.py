@@ -9,8 +9,10 @@ import pytest
 from physai.sdk.base.errors import TaskError, UnknownNameError
 from physai.sim.envs.environment import Environment
 from physai.sim.robots import load_robot
+from physai.sim.tasks import template
 from physai.sim.tasks.registry import load_task
 
+ROOT = Path(__file__).parents[4]
 GOOD = """
 from dataclasses import replace
 from physai.sim.tasks.cartpole import cartpole_swingup
@@ -106,6 +108,47 @@ BAD: dict[str, tuple[str, str]] = {
 def test_a_bad_task_file_is_refused_with_its_line(task_file: TaskFile, text: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         load_task(task_file(text))
+
+
+MISTAKES: dict[str, tuple[str, str, str]] = {
+    "a reward per joint": (
+        "view.joint_pos[:, CART] ** 2", "view.joint_pos ** 2",
+        r"reward off_centre has shape \(3, 2\) for 3 worlds, expected \(3,\); select a column",
+    ),
+    "a reward that is NaN": ("[:, CART] ** 2", "[:, CART] * float('nan')", "off_centre is not finite at the start"),
+    "a success that is a number": ("view.xp.abs(view.joint_pos[:, POLE]) < 0.1", "view.joint_pos[:, POLE]",
+        "success returns float64, expected bool",
+    ),
+    "a critic of another size": ("critic_size=4", "critic_size=5", r"critic has shape \(3, 4\) .* expected \(3, 5\)"),
+    "a reset with one joint": ("draw[:, 0:2]", "draw[:, 0:1]", r"qpos of reset has shape \(3, 1\)"),
+    "too few draws": ("reset_draws=4", "reset_draws=3", r"qvel of reset has shape \(3, 1\)"),
+    "a field that is not derived": ("view.joint_pos[:, CART] ** 2", "view.derived['site_xpos'][:, 0, 0]",
+        r"mine\.py, line \d+: KeyError: 'site_xpos'",
+    ),
+    "a name it lacks": ("view.joint_pos[:, CART] ** 2", "view.position", r"mine\.py, line \d+: AttributeError"),
+    "an operation": ('"dof_damping", operation="scale"', '"dof_damping", operation="multiply"',
+        "randomisation of dof_damping: no operation named 'multiply'; known: add, scale, set",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_in_a_new_task_are_found_when_it_is_loaded(
+    task_file: TaskFile, right: str, wrong: str, message: str
+) -> None:
+    text = Path(template.__file__).read_text(encoding="utf-8")
+    assert right in text
+    with pytest.raises(TaskError, match=message):
+        load_task(task_file(text.replace(right, wrong)))
+
+
+def test_commands_of_a_task_file_are_those_of_its_contract(task_file: TaskFile) -> None:
+    text = (ROOT / "examples" / "crane_task.py").read_text(encoding="utf-8")
+    assert load_task(task_file(text)).command_draws == 1
+    with pytest.raises(TaskError, match=r"command draws \['site'\], the contract has \['place'\]"):
+        load_task(task_file(text.replace('{"place": 2.0', '{"site": 2.0')))
+    with pytest.raises(TaskError, match=r"command place has shape \(3,\) for 3 worlds, expected \(3, 1\)"):
+        load_task(task_file(text.replace("2.0 * draw - 1.0}", "draw[:, 0]}")))
 
 
 @pytest.mark.filterwarnings("error")

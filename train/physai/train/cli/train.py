@@ -63,7 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", metavar="A..B", help="train once per seed, one after another: 0..4 or 0,3,7; run it again to go on"
     )
     parser.add_argument("--iterations", type=int, metavar="N", help="number of updates after which to stop")
-    parser.add_argument("--time-budget-s", type=float, metavar="S", help="training time after which to stop [s]")
+    parser.add_argument(
+        "--time-budget-s",
+        type=float,
+        metavar="S",
+        help="training time after which to stop [s]; earlier sessions of a resumed run count",
+    )
     parser.add_argument(
         "--robot", metavar="FILE", help="MJCF or URDF file to train with instead of the task's own robot"
     )

@@ -122,7 +122,7 @@ def _loop(
     trainer: Trainer, folder: Path, sinks: Sequence[StatisticsSink], request: StopRequest, time_budget_s: float | None
 ) -> TrainingOutcome:
     config, ranks = trainer.config, trainer.ranks
-    saved_s = trainer.seconds
+    begun_s = saved_s = trainer.seconds
     scheduler = eval_scheduler.EvalScheduler(config.stop_at_success, config.eval_min_success)
     success: float | None = None
     reason = "all iterations done"
@@ -137,6 +137,8 @@ def _loop(
             break
         if time_budget_s is not None and trainer.seconds >= time_budget_s:
             reason = f"time budget of {time_budget_s:g} s used"
+            if begun_s >= time_budget_s:
+                reason += f"; {begun_s:.0f} s of training before this session count, so give more"
             break
         if scheduler.due(stats.success, trainer.seconds):
             start = trainer.seconds

@@ -108,7 +108,7 @@ class _Monitor:
             )
         )
         if self.steps >= self.budget_steps:
-            raise _BudgetSpentError(f"its {self.budget_steps:.3g} physics steps were spent")
+            raise _BudgetSpentError(f"its {self.budget_steps:,} physics steps were spent")
         if not time.monotonic() - self.started_s < self.time_budget_s:
             raise _BudgetSpentError("the time was up")
 
@@ -143,7 +143,7 @@ def fit(
     kept = _affordable(windows, problem_of(windows).steps_per_window, len(parameters), budget_steps)
     if len(kept) < len(windows):
         notes.append(
-            f"{len(kept)} of {len(windows)} windows were fitted, to stay within {budget_steps:.3g} physics steps"
+            f"{len(kept)} of {len(windows)} windows were fitted, to stay within {budget_steps:,} physics steps"
         )
     whole = problem_of(kept)
     first, stages = kept.thinned(FIRST_WINDOWS), [("whole windows", whole)]

@@ -287,8 +287,14 @@ def _add_servo(
     stiff = effort / (SATURATION_M if joint.slides else SATURATION_RAD)
     kp = servos.kp if servos.kp is not None else float(f"{min(stiff, fastest):.3g}")
     kd = servos.kd if servos.kd is not None else float(f"{2.0 * math.sqrt(kp * inertia):.3g}")
-    why = "given" if servos.kp is not None else "whole effort at the error" if stiff <= fastest else "bandwidth"
-    decisions.add(joint.name, f"servo kp {kp:g}, kd {kd:g}, at most {effort:g} {unit} ({why})", "--servo KP,KD")
+    turn = "m" if joint.slides else "rad"
+    whole = f"the whole effort at an error of {SATURATION_M if joint.slides else SATURATION_RAD:g} {turn}"
+    why = "given" if servos.kp is not None else whole if stiff <= fastest else f"{servos.bandwidth_hz:g} Hz"
+    decisions.add(
+        joint.name,
+        f"servo kp {kp:g} {unit}/{turn}, kd {kd:g} {unit}·s/{turn}, at most {effort:g} {unit} ({why})",
+        "--servo KP,KD",
+    )
     added_actuator = spec.add_actuator(name=joint.name, target=joint.name)
     added_actuator.trntype = mujoco.mjtTrn.mjTRN_JOINT
     added_actuator.set_to_position(kp=kp, kv=kd)
