@@ -29,6 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     if reconfigure is not None:
         # A unit like N·m must not end a run on a terminal that cannot encode it.
         reconfigure(errors="backslashreplace")
+    # Processes started with -m, -c or by multiprocessing import from the working folder first, which may be a run, a
+    # robot or a download of somebody else's: `numpy.py` in it would be run.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         code = _dispatch(_without_ros(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

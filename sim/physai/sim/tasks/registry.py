@@ -7,7 +7,9 @@ import sys
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from pydantic import ValidationError
@@ -125,11 +127,18 @@ def _located(path: Path) -> Generator[None]:
         raise TaskError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+class _SourceOnly(SourceFileLoader):
+    """Runs what the file says: `__pycache__` next to it may hold other code, and writing there changes a run folder."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _from_file(path: Path) -> Callable[..., Any]:
     if not path.is_file():
         raise TaskError(f"task file {path} does not exist")
     name = f"physai_task_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, str(path), loader=_SourceOnly(name, str(path)))
     if spec is None or spec.loader is None:
         raise TaskError(f"task file {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
