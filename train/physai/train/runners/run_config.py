@@ -1,11 +1,14 @@
 """The configuration of a run folder: where its task comes from, its settings and its origin. Needs no torch."""
 
 import dataclasses
+import fcntl
 import json
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +32,7 @@ from physai.train.config import RENAMED, TrainConfig
 CONFIG_FILE = "config.json"
 FORMAT_VERSION = 1
 MAX_CONFIG_BYTES = 1 << 20
+_LOCK_FILE = ".lock"
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -57,6 +61,39 @@ class RunTaskSource(TaskSource):
         kept = kept_task(folder)
         twin = None if kept is None or self.twin is None else kept.twin()
         return RunTaskSource(**dataclasses.asdict(origin), twin=twin or self.twin)
+
+
+@contextmanager
+def training_alone(folder: Path) -> Generator[None]:
+    """Hold a run folder, which is created if missing, so that no other process trains in it: both would write the same
+    files. The lock ends with the process, however that ends.
+
+    Raises:
+        CheckpointError: another process trains in it, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Not a lock of the folder itself: NFS has none without a file that is open for writing.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / _LOCK_FILE, flags, 0o666)
+    except OSError as error:
+        raise CheckpointError(f"cannot write run folder {folder}: {error.strerror or error}") from error
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CheckpointError(
+            f"another process trains in {folder}; wait for its end, or give another folder with --out"
+        ) from None
+    except OSError:
+        return  # a file system without locks
 
 
 class _Config(Frozen):
