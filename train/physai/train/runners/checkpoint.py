@@ -110,7 +110,11 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
         state = cast(dict[str, Any], torch.load(path, map_location="cpu", weights_only=True))
         version = state["format_version"]
     except Exception as error:  # torch raises half a dozen unrelated types for a damaged file
-        raise CheckpointError(f"{path}: damaged: {error}") from error
+        # Its message is left out, because it suggests to run the code that such a file may hold.
+        raise CheckpointError(
+            f"{path}: damaged, or it holds other things than tensors, numbers and text, which are not loaded; "
+            "restore it from a copy"
+        ) from error
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{path}: format version {version}, this physai reads {FORMAT_VERSION}")
     if not isinstance(state.get("contract"), str):
