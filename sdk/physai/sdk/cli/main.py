@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         # A full disk or a lost mount can fail any write; files that are written atomically stay intact.
         return _refuse(": ".join(str(part) for part in (error.filename, error.strerror or error) if part))
+    except MemoryError as error:
+        return _refuse(f"not enough memory{f': {error}' if str(error) else ''}; ask for less at once")
     except SystemExit as request:
         return request.code if isinstance(request.code, int) else 0
     return code

@@ -2,17 +2,20 @@
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from physai.sdk.base.errors import CheckpointError
+from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.cli.main import main
+from physai.sim.robots import load_robot
 from physai.sim.tasks.registry import load_task
+from physai.sim.twin.twin import nominal_twin, save_twin
 from physai.train.config import TrainConfig
 from physai.train.runners import summary
-from physai.train.runners.run_config import RunTaskSource, save_config, training_alone
+from physai.train.runners.run_config import RunTaskSource, load_config, save_config, training_alone
 from physai.train.runners.summary import Outcome, find_runs, load_outcome, load_summary, save_outcome
 
 Captured = pytest.CaptureFixture[str]
@@ -83,6 +86,20 @@ def test_one_process_trains_in_a_folder(tmp_path: Path, capsys: Captured) -> Non
         assert not (folder / "config.json").exists()
     with training_alone(folder):
         pass
+
+
+def test_a_configuration_opens_no_twin_by_its_path(tmp_path: Path) -> None:
+    """The path is one of the computer that trained; in a folder from somebody else it may be any file."""
+    folder, pipe = tmp_path / "run", tmp_path / "twin.json"
+    os.mkfifo(pipe)  # opening it would wait
+    source = RunTaskSource(task="cartpole-swingup", twin=str(pipe))
+    save_config(folder, source, TrainConfig(), load_task("cartpole-swingup").contract)
+    recorded = load_config(folder)[0]
+    with pytest.raises(TaskError, match=rf"was trained in the twin '{pipe}', and no file is opened.*copy that twin to"):
+        recorded.chosen(folder, task=None, robot=None)
+    (folder / "task").mkdir()
+    save_twin(nominal_twin(load_robot("cartpole")), folder / "task" / "twin.json")
+    assert recorded.chosen(folder, task=None, robot=None).twin == str(folder / "task" / "twin.json")
 
 
 def test_a_lock_is_no_link_to_another_file(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from typing import Literal
 from pydantic import ConfigDict, with_config
 
 from physai.sdk.base.documents import DocumentKind
-from physai.sdk.base.errors import CheckpointError
+from physai.sdk.base.errors import CheckpointError, TaskError
 from physai.sdk.base.files import write_atomic
 from physai.sdk.contract.io import CONTRACT_FILE, load_contract, save_contract
 from physai.sdk.contract.policy_contract import PolicyContract
 from physai.sdk.contract.robot import Frozen
-from physai.sim.policies.kept_task import keep_task, kept_task
+from physai.sim.policies.kept_task import FOLDER, TWIN_FILE, keep_task, kept_task
 from physai.sim.policies.resolve import TaskSource, choose_task_source
 from physai.sim.tasks.task import Task
 from physai.sim.twin.measured_task import training_task
@@ -51,16 +51,27 @@ class RunTaskSource(TaskSource):
     def chosen(self, folder: Path, *, task: str | None, robot: str | None) -> "RunTaskSource":
         """The recorded source, with the task or robot that the user names, or else the folder's copy of the robot.
 
-        The twin is the folder's copy, if it has one.
+        The twin is the folder's copy.
 
         Raises:
-            TaskError: task or robot are files that the user did not name; see `choose_task_source`.
+            TaskError: task or robot are files that the user did not name, see `choose_task_source`; or the folder
+                keeps no twin, and the run had one.
         """
         recorded = {"task": self.task, "robot": self.robot, "preset": self.preset}
         origin = choose_task_source(recorded, source=str(folder / CONFIG_FILE), task=task, robot=robot, run=folder)
-        kept = kept_task(folder)
-        twin = None if kept is None or self.twin is None else kept.twin()
-        return RunTaskSource(**dataclasses.asdict(origin), twin=twin or self.twin)
+        return RunTaskSource(**dataclasses.asdict(origin), twin=None if self.twin is None else self._twin_of(folder))
+
+    def _twin_of(self, folder: Path) -> str:
+        kept, copy = kept_task(folder), folder / FOLDER / TWIN_FILE
+        if kept is not None and (twin := kept.twin()) is not None:
+            return twin
+        # Runs of older versions keep none.
+        if not copy.is_file():
+            raise TaskError(
+                f"{folder} was trained in the twin {(self.twin or '')[:256]!r}, and no file is opened because another "
+                f"file names its path; copy that twin to {copy}"
+            )
+        return str(copy)
 
 
 @contextmanager
