@@ -37,6 +37,8 @@ FILE_FUNCTION = "make_task"
 """Function that a task file must define; returns a Task; may take `robot` (a Robot) and `preset` (a name)."""
 
 
+MAX_PROBLEMS = 3
+"""Greatest number of reasons why a robot does not fit a task that a message gives."""
 MAX_SHOWN = 256
 """Greatest number of characters of an untrusted name that a message repeats."""
 
@@ -70,7 +72,10 @@ def load_task(name_or_path: str, *, robot: str | None = None, preset: str | None
         return _made(factory, name_or_path, robot=robot, preset=preset)
     except ValidationError as error:
         # Only a robot that somebody else made does not fit a built-in task's contract.
-        raise TaskError(str(contract_error(error, source=f"task {name_or_path} for robot {robot}"))) from error
+        said, *problems = str(contract_error(error, source=f"task {name_or_path} for robot {robot}")).splitlines()
+        more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        reasons = "; ".join([problem.strip() for problem in problems[:MAX_PROBLEMS]] + more)
+        raise TaskError(f"{said}: {reasons}" if reasons else said) from error
 
 
 def _made(factory: Callable[..., Any], name: str, *, robot: str | None, preset: str | None) -> Task:
