@@ -109,7 +109,8 @@ def _options(factory: Callable[..., Any], name: str, *, robot: str | None, prese
         if value is None:
             continue
         if option not in accepted:
-            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {value} out")
+            shown = repr(value)[1:-1][:MAX_SHOWN]
+            raise TaskError(f"task {name} has no {option}s to choose from; leave --{option} {shown} out")
         options[option] = load_robot(value) if option == "robot" else value
     return options
 
